@@ -1,0 +1,2 @@
+//! Backend for CPUs: SIMD kernels, thread pool, executor.
+#![allow(unsafe_code, reason = "SIMD kernels and the buffers they share between threads")]

@@ -1,0 +1,1 @@
+//! Element types, shapes, strides, host tensors, and comparison with named tolerances.

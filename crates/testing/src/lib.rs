@@ -1,0 +1,1 @@
+//! For tests only: seeded noise, fixtures, the op harness.

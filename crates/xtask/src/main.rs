@@ -1,0 +1,2 @@
+//! Developer tasks: ci, bench, explain, fixtures, deps, size, licences.
+fn main() {}
