@@ -1,0 +1,391 @@
+//! Host tensors: strided views of shared bytes.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::checked;
+use half::{bf16, f16};
+
+use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides};
+
+/// Bytes that several tensors may look at: a `Vec`, or a mapped file.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A vector that shows itself as bytes, keeping the alignment of its elements.
+struct Owned<T>(Vec<T>);
+
+impl<T: Element> AsRef<[u8]> for Owned<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// Identity of the bytes behind a view: equal for two views of the same memory with the same layout.
+/// Only meaningful while one of the tensors is alive.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StorageId {
+    address: usize,
+    offset: usize,
+    strides: Vec<usize>,
+    ty: TensorType,
+}
+
+/// A typed, strided view of shared bytes. Cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    ty: TensorType,
+    /// Distance between neighbours along each axis, in elements; 0 where an axis is broadcast.
+    strides: Vec<usize>,
+    /// Position of the first element, in bytes.
+    offset: usize,
+    storage: SharedBytes,
+}
+
+impl Tensor {
+    /// A contiguous tensor that owns `values`, in row-major order.
+    pub fn from_vec<T: Element>(
+        shape: impl Into<Shape>,
+        values: Vec<T>,
+    ) -> Result<Self, TensorError> {
+        let shape = shape.into();
+        let expected = shape.checked_len()?;
+        if values.len() != expected {
+            return Err(TensorError::Length { shape, expected, found: values.len() });
+        }
+        let strides = contiguous_strides(&shape);
+        let ty = TensorType::new(T::DTYPE, shape);
+        Ok(Tensor { ty, strides, offset: 0, storage: Arc::new(Owned(values)) })
+    }
+
+    /// A contiguous view of `ty` that starts `offset` bytes into `storage`.
+    pub fn from_bytes(
+        ty: TensorType,
+        storage: SharedBytes,
+        offset: usize,
+    ) -> Result<Self, TensorError> {
+        let expected = ty.shape.checked_len()?;
+        let available = (*storage).as_ref().len().saturating_sub(offset) / ty.dtype.size();
+        if expected > available {
+            return Err(TensorError::Length { shape: ty.shape, expected, found: available });
+        }
+        let strides = contiguous_strides(&ty.shape);
+        Ok(Tensor { ty, strides, offset, storage })
+    }
+
+    /// A scalar.
+    pub fn scalar<T: Element>(value: T) -> Self {
+        let ty = TensorType::new(T::DTYPE, []);
+        Tensor { ty, strides: Vec::new(), offset: 0, storage: Arc::new(Owned(vec![value])) }
+    }
+
+    /// A tensor of zeros (`false` for `Bool`).
+    pub fn zeros(ty: &TensorType) -> Result<Self, TensorError> {
+        let elements = ty.shape.checked_len()?;
+        let bytes = elements
+            .checked_mul(ty.dtype.size())
+            .ok_or_else(|| TensorError::TooLarge(ty.shape.clone()))?;
+        // Eight-byte words keep every element type aligned.
+        let storage = Arc::new(Owned(vec![0i64; bytes.div_ceil(8)]));
+        Tensor::from_bytes(ty.clone(), storage, 0)
+    }
+
+    /// Element type and shape.
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
+    /// Lengths of the axes.
+    pub fn shape(&self) -> &Shape {
+        &self.ty.shape
+    }
+
+    /// Distance between neighbours along each axis, in elements.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.ty.shape.elements()
+    }
+
+    /// Whether the elements lie one after another in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        let expected = contiguous_strides(&self.ty.shape);
+        self.elements() == 0
+            || (0..self.ty.rank())
+                .all(|axis| self.ty.shape[axis] == 1 || self.strides[axis] == expected[axis])
+    }
+
+    /// Identity of the memory and layout, for caches of derived data.
+    pub fn storage_id(&self) -> StorageId {
+        StorageId {
+            address: Arc::as_ptr(&self.storage).cast::<()>() as usize,
+            offset: self.offset,
+            strides: self.strides.clone(),
+            ty: self.ty.clone(),
+        }
+    }
+
+    /// The elements as a plain slice; fails for strided or misaligned views (see [`Tensor::to_vec`]).
+    pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
+        self.expect_type(T::DTYPE)?;
+        let refuse = |reason| TensorError::NotContiguous { shape: self.ty.shape.clone(), reason };
+        if !self.is_contiguous() {
+            return Err(refuse("strided"));
+        }
+        let bytes = &(*self.storage).as_ref()[self.offset..][..self.ty.bytes()];
+        checked::try_cast_slice(bytes).map_err(|error| match error {
+            checked::CheckedCastError::InvalidBitPattern => TensorError::InvalidBits(T::DTYPE),
+            checked::CheckedCastError::PodCastError(_) => refuse("misaligned"),
+        })
+    }
+
+    /// The elements in row-major order, whatever the strides and alignment.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, TensorError> {
+        match self.as_slice::<T>() {
+            Ok(values) => return Ok(values.to_vec()),
+            Err(TensorError::NotContiguous { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let bytes = (*self.storage).as_ref();
+        let size = T::DTYPE.size();
+        let mut values = Vec::with_capacity(self.elements());
+        for element in self.element_offsets() {
+            let start = self.offset + element * size;
+            let value = checked::try_pod_read_unaligned::<T>(&bytes[start..start + size])
+                .map_err(|_| TensorError::InvalidBits(T::DTYPE))?;
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// Every element as a double, in row-major order, whatever the element type.
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>, TensorError> {
+        fn convert<T: Element>(tensor: &Tensor) -> Result<Vec<f64>, TensorError> {
+            Ok(tensor.to_vec::<T>()?.into_iter().map(T::to_f64).collect())
+        }
+        match self.dtype() {
+            DType::F32 => convert::<f32>(self),
+            DType::F16 => convert::<f16>(self),
+            DType::BF16 => convert::<bf16>(self),
+            DType::I8 => convert::<i8>(self),
+            DType::U8 => convert::<u8>(self),
+            DType::I32 => convert::<i32>(self),
+            DType::I64 => convert::<i64>(self),
+            DType::Bool => convert::<bool>(self),
+        }
+    }
+
+    /// The same values in another element type, contiguous; itself when nothing changes.
+    pub fn cast(&self, dtype: DType) -> Result<Tensor, TensorError> {
+        fn convert<T: Element>(tensor: &Tensor) -> Result<Tensor, TensorError> {
+            let values = tensor.to_f64_vec()?.into_iter().map(T::from_f64).collect();
+            Tensor::from_vec(tensor.shape().clone(), values)
+        }
+        if dtype == self.dtype() {
+            return self.to_contiguous();
+        }
+        match dtype {
+            DType::F32 => convert::<f32>(self),
+            DType::F16 => convert::<f16>(self),
+            DType::BF16 => convert::<bf16>(self),
+            DType::I8 => convert::<i8>(self),
+            DType::U8 => convert::<u8>(self),
+            DType::I32 => convert::<i32>(self),
+            DType::I64 => convert::<i64>(self),
+            DType::Bool => convert::<bool>(self),
+        }
+    }
+
+    /// The same values laid out contiguously and aligned; itself when they already are.
+    pub fn to_contiguous(&self) -> Result<Tensor, TensorError> {
+        fn copy<T: Element>(tensor: &Tensor) -> Result<Tensor, TensorError> {
+            if tensor.as_slice::<T>().is_ok() {
+                return Ok(tensor.clone());
+            }
+            Tensor::from_vec(tensor.shape().clone(), tensor.to_vec::<T>()?)
+        }
+        match self.dtype() {
+            DType::F32 => copy::<f32>(self),
+            DType::F16 => copy::<f16>(self),
+            DType::BF16 => copy::<bf16>(self),
+            DType::I8 => copy::<i8>(self),
+            DType::U8 => copy::<u8>(self),
+            DType::I32 => copy::<i32>(self),
+            DType::I64 => copy::<i64>(self),
+            DType::Bool => copy::<bool>(self),
+        }
+    }
+
+    /// The same elements under another shape; copies only when the view is strided.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor, TensorError> {
+        let shape = shape.into();
+        let expected = shape.checked_len()?;
+        if expected != self.elements() {
+            return Err(TensorError::Length { shape, expected, found: self.elements() });
+        }
+        let mut result = if self.is_contiguous() { self.clone() } else { self.to_contiguous()? };
+        result.strides = contiguous_strides(&shape);
+        result.ty.shape = shape;
+        Ok(result)
+    }
+
+    /// A view whose axis `i` is axis `axes[i]` of this tensor.
+    pub fn permute(&self, axes: &[usize]) -> Result<Tensor, TensorError> {
+        let mut seen = vec![false; self.ty.rank()];
+        let valid = axes.len() == seen.len()
+            && axes
+                .iter()
+                .all(|&axis| axis < seen.len() && !std::mem::replace(&mut seen[axis], true));
+        if !valid {
+            let rank = self.ty.rank();
+            return Err(TensorError::Shape(format!("{axes:?} is no permutation of {rank} axes")));
+        }
+        let mut result = self.clone();
+        result.ty.shape = axes.iter().map(|&axis| self.ty.shape[axis]).collect();
+        result.strides = axes.iter().map(|&axis| self.strides[axis]).collect();
+        Ok(result)
+    }
+
+    /// A view of `range` along one axis.
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, TensorError> {
+        let shape = &self.ty.shape;
+        if axis >= shape.rank() || range.start > range.end || range.end > shape[axis] {
+            return Err(TensorError::Shape(format!("{range:?} of axis {axis} is outside {shape}")));
+        }
+        let mut result = self.clone();
+        if !range.is_empty() {
+            result.offset += range.start * self.strides[axis] * self.dtype().size();
+        }
+        result.ty.shape[axis] = range.len();
+        Ok(result)
+    }
+
+    /// A view that repeats axes of length one (and missing leading axes) to `shape`.
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor, TensorError> {
+        let shape = shape.into();
+        if self.ty.shape.broadcast(&shape).as_ref() != Some(&shape) {
+            return Err(TensorError::Shape(format!(
+                "{} does not broadcast to {shape}",
+                self.ty.shape
+            )));
+        }
+        let missing = shape.rank() - self.ty.rank();
+        let mut result = self.clone();
+        result.strides = (0..shape.rank())
+            .map(|axis| match axis.checked_sub(missing) {
+                Some(own) if self.ty.shape[own] == shape[axis] => self.strides[own],
+                Some(_) | None => 0,
+            })
+            .collect();
+        result.ty.shape = shape;
+        Ok(result)
+    }
+
+    fn expect_type(&self, expected: DType) -> Result<(), TensorError> {
+        match self.dtype() {
+            found if found == expected => Ok(()),
+            found => Err(TensorError::Type { expected, found }),
+        }
+    }
+
+    /// Offset of each element from the first, in elements, in row-major order.
+    fn element_offsets(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut index = vec![0usize; self.ty.rank()];
+        let mut offset = 0;
+        (0..self.elements()).map(move |_| {
+            let current = offset;
+            for axis in (0..index.len()).rev() {
+                index[axis] += 1;
+                offset += self.strides[axis];
+                if index[axis] < self.ty.shape[axis] {
+                    break;
+                }
+                offset -= self.strides[axis] * index[axis];
+                index[axis] = 0;
+            }
+            current
+        })
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({}", self.ty)?;
+        match self.to_f64_vec() {
+            Ok(values) if values.len() <= 16 => write!(f, " {values:?})"),
+            Ok(_) | Err(_) => f.write_str(")"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counting(shape: &[usize]) -> Tensor {
+        let elements: usize = shape.iter().product();
+        Tensor::from_vec(shape, (0..elements).map(|i| i as f32).collect()).unwrap()
+    }
+
+    #[test]
+    fn views_equal_their_copies() {
+        let tensor = counting(&[2, 3, 4]);
+        let view = tensor.permute(&[2, 0, 1]).unwrap().slice(0, 1..3).unwrap();
+        assert!(!view.is_contiguous());
+        assert_eq!(view.to_vec::<f32>().unwrap()[..6], [1.0, 5.0, 9.0, 13.0, 17.0, 21.0]);
+        let copy = view.to_contiguous().unwrap();
+        assert_eq!(copy.as_slice::<f32>().unwrap(), view.to_vec::<f32>().unwrap());
+        assert_eq!(view.reshape([12]).unwrap().to_vec::<f32>(), view.to_vec::<f32>());
+    }
+
+    #[test]
+    fn broadcast_repeats() {
+        let tensor = counting(&[2, 1]).broadcast_to([3, 2, 2]).unwrap();
+        let row = [0.0, 0.0, 1.0, 1.0];
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [row, row, row].concat());
+        assert!(counting(&[2, 3]).broadcast_to([3, 3]).is_err());
+    }
+
+    #[test]
+    fn misaligned_bytes_are_copied_not_misread() {
+        let mut bytes = vec![0u8];
+        bytes.extend([1.0f32, 2.5].iter().flat_map(|x| x.to_ne_bytes()));
+        let tensor = Tensor::from_bytes(TensorType::f32([2]), Arc::new(bytes), 1).unwrap();
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), [1.0, 2.5]);
+        assert_eq!(tensor.to_contiguous().unwrap().as_slice::<f32>().unwrap(), [1.0, 2.5]);
+    }
+
+    #[test]
+    fn wrong_requests_are_errors() {
+        assert!(matches!(
+            Tensor::from_vec([2, 2], vec![1.0f32]),
+            Err(TensorError::Length { expected: 4, found: 1, .. })
+        ));
+        let tensor = counting(&[2, 2]);
+        assert!(matches!(tensor.as_slice::<i64>(), Err(TensorError::Type { .. })));
+        assert!(tensor.permute(&[0, 0]).is_err());
+        assert!(tensor.slice(0, 1..3).is_err());
+        assert!(Tensor::zeros(&TensorType::f32([usize::MAX, 2])).is_err());
+        let bools =
+            Tensor::from_bytes(TensorType::new(DType::Bool, [2]), Arc::new(vec![1u8, 7]), 0);
+        assert_eq!(bools.unwrap().to_vec::<bool>(), Err(TensorError::InvalidBits(DType::Bool)));
+    }
+
+    #[test]
+    fn casts_go_through_every_type() {
+        let tensor = Tensor::from_vec([3], vec![0.0f32, 1.0, 2.0]).unwrap();
+        for dtype in DType::ALL {
+            let back = tensor.cast(dtype).unwrap().cast(DType::F32).unwrap();
+            let expected = if dtype == DType::Bool { [0.0, 1.0, 1.0] } else { [0.0, 1.0, 2.0] };
+            assert_eq!(back.to_vec::<f32>().unwrap(), expected, "{dtype}");
+        }
+    }
+}
