@@ -1,1 +1,40 @@
-//! The IR: ops, graph, builder, verifier, printer, passes, memory plan and the `Backend` trait.
+//! The intermediate representation of every model, from building it to the memory plan.
+//!
+//! `build → verify → passes → plan → run`: a [`Builder`] makes a [`Graph`] of [`Op`]s, [`passes`] rewrite it, a
+//! [`plan`] places its values in memory, and a [`Backend`] turns it into a [`Program`]. [`interpret`] runs the same
+//! graph by each op's plain-loop definition: slow, obvious, and the oracle for everything else.
+//!
+//! This crate does no input or output and has no `unsafe`.
+
+mod backend;
+mod builder;
+pub mod cases;
+mod graph;
+mod interpret;
+mod op;
+pub mod ops;
+pub mod passes;
+mod plain;
+pub mod plan;
+mod print;
+mod profile;
+mod real;
+mod scope;
+mod value;
+mod verify;
+mod weights;
+
+pub use backend::{Backend, CompileError, Named, Program, RunError, check_inputs};
+pub use builder::{BuildError, Builder};
+pub use cases::Case;
+pub use graph::{Constant, Graph, Kind, Node, NodeId, Origin};
+pub use interpret::{interpret, interpret_in};
+pub use op::{Cost, OpDef, OpError};
+pub use ops::Op;
+pub use plain::{Data, Plain, broadcast_position, ravel, unravel};
+pub use profile::{Device, Precision, Profile, ProfileError};
+pub use real::Real;
+pub use scope::Scope;
+pub use value::Value;
+pub use verify::{VerifyError, verify};
+pub use weights::{BindError, Weights};

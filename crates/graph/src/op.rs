@@ -1,0 +1,124 @@
+//! What every op says about itself, and what can be wrong with its inputs.
+
+use std::fmt::Debug;
+
+use cutout_tensor::{DType, TensorType};
+
+use crate::{Case, Plain, Real};
+
+/// Everything an op must say about itself, said once, in its own file.
+pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
+    /// Name in printed graphs, profiles and fixtures.
+    const NAME: &'static str;
+
+    /// Type of the output, or why these inputs are wrong.
+    fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError>;
+
+    /// Plain-loop definition of the op: the oracle for every fast kernel.
+    /// Only called with inputs that [`OpDef::infer`] accepts.
+    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T>;
+
+    /// The cases every backend is checked on.
+    fn cases() -> Vec<Case>;
+
+    /// What is wrong with the values of these inputs, for ops that are not defined on all (an index beyond its
+    /// table). Backends check the same condition and report it the same way.
+    fn check_values<T: Real>(&self, _inputs: &[&Plain<T>]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Arithmetic operations; by default one per output element.
+    fn flops(&self, _inputs: &[&TensorType], output: &TensorType) -> u64 {
+        output.shape.elements() as u64
+    }
+}
+
+/// Work of one op: what `explain` prints and the benchmarks divide by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Arithmetic operations, a multiply-add counted as two.
+    pub flops: u64,
+    /// Bytes of all inputs and of the output.
+    pub bytes: u64,
+}
+
+/// Why an op cannot take its inputs.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum OpError {
+    /// Wrong number of inputs.
+    #[error("takes {expected} inputs, got {found}")]
+    Arity {
+        /// Inputs the op takes.
+        expected: usize,
+        /// Inputs given.
+        found: usize,
+    },
+    /// Wrong element type.
+    #[error("{input} must be {expected}, got {found}")]
+    Type {
+        /// Which input.
+        input: &'static str,
+        /// What it should be.
+        expected: &'static str,
+        /// What it is.
+        found: TensorType,
+    },
+    /// Shapes that do not fit the op or each other.
+    #[error("{0}")]
+    Shape(String),
+    /// An attribute outside its range, whatever the inputs.
+    #[error("{0}")]
+    Attribute(String),
+}
+
+/// The inputs as an array, or the arity error.
+pub(crate) fn take<'a, const N: usize>(
+    inputs: &[&'a TensorType],
+) -> Result<[&'a TensorType; N], OpError> {
+    inputs.try_into().map_err(|_| OpError::Arity { expected: N, found: inputs.len() })
+}
+
+/// Checks that an input is `f32`.
+pub(crate) fn expect_f32(input: &'static str, ty: &TensorType) -> Result<(), OpError> {
+    expect(input, ty, "f32", ty.dtype == DType::F32)
+}
+
+/// Checks that an input holds whole numbers.
+pub(crate) fn expect_integer(input: &'static str, ty: &TensorType) -> Result<(), OpError> {
+    expect(input, ty, "an integer type", ty.dtype.is_integer())
+}
+
+/// Checks that an input is `bool`.
+pub(crate) fn expect_bool(input: &'static str, ty: &TensorType) -> Result<(), OpError> {
+    expect(input, ty, "bool", ty.dtype == DType::Bool)
+}
+
+fn expect(
+    input: &'static str,
+    ty: &TensorType,
+    expected: &'static str,
+    holds: bool,
+) -> Result<(), OpError> {
+    if holds { Ok(()) } else { Err(OpError::Type { input, expected, found: ty.clone() }) }
+}
+
+/// Checks an input's rank and returns its axes.
+pub(crate) fn axes<const N: usize>(
+    input: &'static str,
+    ty: &TensorType,
+) -> Result<[usize; N], OpError> {
+    <[usize; N]>::try_from(&ty.shape[..])
+        .map_err(|_| OpError::Shape(format!("{input} needs {N} axes, got {ty}")))
+}
+
+/// Checks an input's exact shape.
+pub(crate) fn expect_shape(
+    input: &'static str,
+    ty: &TensorType,
+    shape: &[usize],
+) -> Result<(), OpError> {
+    if ty.shape[..] == *shape {
+        return Ok(());
+    }
+    Err(OpError::Shape(format!("{input} must have shape {shape:?}, got {ty}")))
+}

@@ -1,0 +1,70 @@
+//! The table of ops: one line each. The op itself is in the file of its name.
+
+mod binary;
+mod linear;
+mod reshape;
+mod unary;
+
+pub use binary::{Binary, BinaryKind};
+pub use linear::{Activation, Epilogue, Linear};
+pub use reshape::Reshape;
+pub use unary::{Unary, UnaryKind};
+
+use cutout_tensor::TensorType;
+
+use crate::{Case, Cost, OpDef, OpError, Plain, Real};
+
+/// Makes the closed enum of ops, its conversions and its forwarding methods from one list.
+macro_rules! ops {
+    ($($op:ident),* $(,)?) => {
+        /// Any op. Closed on purpose: a backend that has not answered for an op does not compile.
+        #[derive(Clone, Debug, PartialEq)]
+        #[expect(missing_docs, reason = "each variant carries the op of its name, documented there")]
+        pub enum Op { $($op($op)),* }
+
+        $(impl From<$op> for Op {
+            fn from(op: $op) -> Op { Op::$op(op) }
+        })*
+
+        impl Op {
+            /// Name in printed graphs, profiles and fixtures.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$op(_) => <$op as OpDef>::NAME),* }
+            }
+            /// Type of the output, or why these inputs are wrong.
+            pub fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
+                match self { $(Op::$op(op) => op.infer(inputs)),* }
+            }
+            /// Plain-loop definition of the op.
+            pub fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+                match self { $(Op::$op(op) => op.reference(inputs)),* }
+            }
+            /// What is wrong with the values of the inputs, if the op is not defined on all.
+            pub fn check_values<T: Real>(&self, inputs: &[&Plain<T>]) -> Result<(), String> {
+                match self { $(Op::$op(op) => op.check_values(inputs)),* }
+            }
+            /// Arithmetic and bytes of the op on these inputs.
+            pub fn cost(&self, inputs: &[&TensorType], output: &TensorType) -> Cost {
+                let flops = match self { $(Op::$op(op) => op.flops(inputs, output)),* };
+                let bytes = inputs.iter().map(|ty| ty.bytes() as u64).sum::<u64>();
+                Cost { flops, bytes: bytes + output.bytes() as u64 }
+            }
+            /// The attributes as JSON, for fixtures.
+            pub fn attributes(&self) -> Result<serde_json::Value, serde_json::Error> {
+                match self { $(Op::$op(op) => serde_json::to_value(op)),* }
+            }
+            /// Attributes as `derive(Debug)` prints them, the key of common subexpressions.
+            pub fn printed(&self) -> String {
+                match self { $(Op::$op(op) => format!("{op:?}")),* }
+            }
+            /// The cases of every op.
+            pub fn all_cases() -> Vec<Case> {
+                [$(<$op as OpDef>::cases()),*].into_iter().flatten().collect()
+            }
+            /// The names of every op.
+            pub const NAMES: &[&str] = &[$(<$op as OpDef>::NAME),*];
+        }
+    };
+}
+
+ops! { Binary, Linear, Reshape, Unary }

@@ -1,0 +1,139 @@
+//! The tensors that reference definitions compute on: dense, row-major, nothing clever.
+
+use cutout_tensor::{DType, Shape, Tensor, TensorError, TensorType, contiguous_strides};
+
+use crate::Real;
+
+/// Elements of a [`Plain`] tensor: all float types as `T`, all integer types as `i64`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data<T> {
+    /// Floating-point values.
+    Real(Vec<T>),
+    /// Whole numbers.
+    Int(Vec<i64>),
+    /// Truth values.
+    Bool(Vec<bool>),
+}
+
+/// A dense row-major tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plain<T> {
+    /// Lengths of the axes.
+    pub shape: Shape,
+    /// The elements.
+    pub data: Data<T>,
+}
+
+impl<T: Real> Plain<T> {
+    /// A tensor of floating-point values.
+    pub fn from_real(shape: impl Into<Shape>, values: Vec<T>) -> Self {
+        Plain::checked(shape.into(), values.len(), Data::Real(values))
+    }
+
+    /// A tensor of whole numbers.
+    pub fn from_int(shape: impl Into<Shape>, values: Vec<i64>) -> Self {
+        Plain::checked(shape.into(), values.len(), Data::Int(values))
+    }
+
+    /// A tensor of truth values.
+    pub fn from_bool(shape: impl Into<Shape>, values: Vec<bool>) -> Self {
+        Plain::checked(shape.into(), values.len(), Data::Bool(values))
+    }
+
+    fn checked(shape: Shape, found: usize, data: Data<T>) -> Self {
+        assert_eq!(shape.elements(), found, "a reference returns as many elements as its shape");
+        Plain { shape, data }
+    }
+
+    /// The values of a float tensor. Inference has checked the type: anything else is our bug.
+    pub fn real(&self) -> &[T] {
+        match &self.data {
+            Data::Real(values) => values,
+            Data::Int(_) | Data::Bool(_) => panic!("inference lets only floats reach this input"),
+        }
+    }
+
+    /// The values of an integer tensor; as [`Plain::real`].
+    pub fn int(&self) -> &[i64] {
+        match &self.data {
+            Data::Int(values) => values,
+            Data::Real(_) | Data::Bool(_) => {
+                panic!("inference lets only integers reach this input")
+            }
+        }
+    }
+
+    /// The values of a bool tensor; as [`Plain::real`].
+    pub fn bool(&self) -> &[bool] {
+        match &self.data {
+            Data::Bool(values) => values,
+            Data::Real(_) | Data::Int(_) => panic!("inference lets only bools reach this input"),
+        }
+    }
+
+    /// The elements chosen by `source`, whatever their type: `result[i] = self[source(i)]`.
+    pub fn gather(&self, shape: impl Into<Shape>, source: impl Fn(usize) -> usize) -> Self {
+        let shape = shape.into();
+        let count = shape.elements();
+        let data = match &self.data {
+            Data::Real(values) => Data::Real((0..count).map(|i| values[source(i)]).collect()),
+            Data::Int(values) => Data::Int((0..count).map(|i| values[source(i)]).collect()),
+            Data::Bool(values) => Data::Bool((0..count).map(|i| values[source(i)]).collect()),
+        };
+        Plain { shape, data }
+    }
+
+    /// Reads a host tensor; half precisions widen exactly.
+    pub fn from_tensor(tensor: &Tensor) -> Result<Self, TensorError> {
+        let shape = tensor.shape().clone();
+        let data = match tensor.dtype() {
+            DType::F32 | DType::F16 | DType::BF16 => {
+                Data::Real(tensor.to_f64_vec()?.into_iter().map(T::of).collect())
+            }
+            DType::I64 => Data::Int(tensor.to_vec::<i64>()?),
+            DType::I8 | DType::U8 | DType::I32 => {
+                Data::Int(tensor.to_f64_vec()?.into_iter().map(|value| value as i64).collect())
+            }
+            DType::Bool => Data::Bool(tensor.to_vec::<bool>()?),
+        };
+        Ok(Plain { shape, data })
+    }
+
+    /// Writes a host tensor of type `ty`, rounding floats to its precision.
+    pub fn to_tensor(&self, ty: &TensorType) -> Result<Tensor, TensorError> {
+        let tensor = match &self.data {
+            Data::Real(values) => {
+                let rounded: Vec<f32> = values.iter().map(|x| x.as_f64() as f32).collect();
+                Tensor::from_vec(self.shape.clone(), rounded)?
+            }
+            Data::Int(values) => Tensor::from_vec(self.shape.clone(), values.clone())?,
+            Data::Bool(values) => Tensor::from_vec(self.shape.clone(), values.clone())?,
+        };
+        tensor.cast(ty.dtype)
+    }
+}
+
+/// Splits a row-major position into one index per axis.
+pub fn unravel(mut position: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for axis in (0..shape.len()).rev() {
+        index[axis] = position % shape[axis];
+        position /= shape[axis];
+    }
+    index
+}
+
+/// Row-major position of an index.
+pub fn ravel(index: &[usize], shape: &[usize]) -> usize {
+    index.iter().zip(contiguous_strides(shape)).map(|(i, stride)| i * stride).sum()
+}
+
+/// Position in `source` of the element that position `i` of `target` reads when `source` is broadcast to `target`.
+pub fn broadcast_position(i: usize, source: &[usize], target: &[usize]) -> usize {
+    let index = unravel(i, target);
+    let missing = target.len() - source.len();
+    let own: Vec<usize> = (0..source.len())
+        .map(|axis| if source[axis] == 1 { 0 } else { index[axis + missing] })
+        .collect();
+    ravel(&own, source)
+}

@@ -1,0 +1,1 @@
+//! Where values live: schedule, views, in-place results and arena offsets.

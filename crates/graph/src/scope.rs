@@ -1,0 +1,43 @@
+//! A position in the checkpoint's tree of weights.
+
+use std::fmt::Display;
+
+use cutout_tensor::Shape;
+
+use crate::{Builder, Value};
+
+/// A position in the checkpoint's tree: `w.at("blocks").at(3).at("attn")`.
+#[derive(Clone)]
+pub struct Scope<'g> {
+    builder: &'g Builder,
+    path: String,
+}
+
+impl<'g> Scope<'g> {
+    pub(crate) fn root(builder: &'g Builder) -> Self {
+        Scope { builder, path: String::new() }
+    }
+
+    /// The child of this name or number; several levels may be given with dots.
+    pub fn at(&self, child: impl Display) -> Scope<'g> {
+        let path =
+            if self.path.is_empty() { child.to_string() } else { format!("{}.{child}", self.path) };
+        Scope { builder: self.builder, path }
+    }
+
+    /// Declares a weight and the shape the architecture demands of it.
+    #[track_caller]
+    pub fn parameter(&self, name: &str, shape: impl Into<Shape>) -> Value<'g> {
+        self.builder.parameter(&self.at(name).path, shape.into())
+    }
+
+    /// The dotted path of this position.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The builder that weights are declared in.
+    pub fn builder(&self) -> &'g Builder {
+        self.builder
+    }
+}
