@@ -1,1 +1,312 @@
 //! Where values live: schedule, views, in-place results and arena offsets.
+//!
+//! A view op (reshape, permute, slice, broadcast) moves nothing as long as every reader can walk its strides; a
+//! reader that cannot gets one contiguous copy. Everything computed lives in one arena whose offsets are fixed here,
+//! so that a run allocates nothing for activations.
+
+mod arena;
+
+use std::fmt;
+
+use cutout_tensor::TensorType;
+
+use crate::graph::{Graph, Kind, NodeId};
+use crate::layout::Layout;
+use crate::{Op, passes};
+
+pub use arena::ALIGNMENT;
+
+/// What a backend's kernels can do, as far as memory is concerned.
+pub trait Rules {
+    /// Whether the kernel of `node` can read input `index` laid out as `layout` (which is not contiguous).
+    fn reads_strided(&self, graph: &Graph, node: NodeId, index: usize, layout: &Layout) -> bool;
+
+    /// Whether the kernel of `node` may write its result over input `index`, which has the size of the output.
+    fn overwrites(&self, graph: &Graph, node: NodeId, index: usize) -> bool;
+}
+
+/// Rules of kernels that want every input contiguous and every output apart.
+pub struct PlainRules;
+
+impl Rules for PlainRules {
+    fn reads_strided(&self, _: &Graph, _: NodeId, _: usize, _: &Layout) -> bool {
+        false
+    }
+    fn overwrites(&self, _: &Graph, _: NodeId, _: usize) -> bool {
+        false
+    }
+}
+
+/// Memory that a value is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The run's input of this number.
+    Input(usize),
+    /// A weight or constant: the node it belongs to.
+    Static(NodeId),
+    /// A buffer of the arena.
+    Buffer(usize),
+}
+
+/// A value as a step reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operand {
+    /// The memory.
+    pub source: Source,
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// Where its elements lie in that memory.
+    pub layout: Layout,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Runs the op of a node.
+    Compute(NodeId),
+    /// Copies the strided value of a node into contiguous memory.
+    Copy(NodeId),
+}
+
+/// One step of the schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What it does.
+    pub action: Action,
+    /// What it reads.
+    pub inputs: Vec<Operand>,
+    /// The buffer it writes, contiguous from its start.
+    pub output: usize,
+    /// Input that shares the output's buffer, when the result overwrites it.
+    pub in_place: Option<usize>,
+}
+
+/// A piece of the arena and the steps between which it must keep its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Position in the arena, a multiple of [`ALIGNMENT`].
+    pub offset: usize,
+    /// Length.
+    pub bytes: usize,
+    /// Step that first writes it.
+    pub first: usize,
+    /// Last step that reads or writes it; the number of steps if it is an output.
+    pub last: usize,
+}
+
+/// Schedule and memory of a graph.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// The pieces of the arena.
+    pub buffers: Vec<Buffer>,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+    /// Named results and where they lie when the last step is done.
+    pub outputs: Vec<(String, Operand)>,
+}
+
+/// Plans a graph for kernels that follow `rules`.
+pub fn plan(graph: &Graph, rules: &dyn Rules) -> Plan {
+    let mut planner = Planner::new(graph, rules);
+    let used = passes::reachable(graph);
+    for (id, _) in graph.iter().filter(|(id, _)| used[id.0]) {
+        planner.visit(id);
+    }
+    planner.finish()
+}
+
+struct Planner<'a> {
+    graph: &'a Graph,
+    rules: &'a dyn Rules,
+    /// How each visited value can be read, without copying.
+    values: Vec<Option<Operand>>,
+    /// The contiguous copy of a strided value, once some reader needed one.
+    copies: Vec<Option<Operand>>,
+    /// Run-time inputs met so far.
+    inputs: usize,
+    plan: Plan,
+    /// Position in the graph of the last node that reads each node's memory, through views as well.
+    last_reader: Vec<usize>,
+    /// The same for each buffer, by the value it holds now.
+    buffer_reader: Vec<usize>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(graph: &'a Graph, rules: &'a dyn Rules) -> Self {
+        let count = graph.nodes().len();
+        Planner {
+            graph,
+            rules,
+            values: vec![None; count],
+            copies: vec![None; count],
+            inputs: 0,
+            plan: Plan::default(),
+            last_reader: last_readers(graph),
+            buffer_reader: Vec::new(),
+        }
+    }
+
+    fn visit(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        let whole = |source| Operand {
+            source,
+            ty: node.ty.clone(),
+            layout: Layout::contiguous(&node.ty.shape),
+        };
+        let value = match &node.kind {
+            Kind::Input(_) => {
+                self.inputs += 1;
+                whole(Source::Input(self.inputs - 1))
+            }
+            Kind::Parameter(_) | Kind::Constant(_) => whole(Source::Static(id)),
+            Kind::Op(op) => match self.view(id, op) {
+                Some(view) => view,
+                None => self.compute(id),
+            },
+        };
+        self.values[id.0] = Some(value);
+    }
+
+    /// The value of a view op, where its elements already lie.
+    fn view(&self, id: NodeId, op: &Op) -> Option<Operand> {
+        let node = self.graph.node(id);
+        let source = self.value(*node.inputs.first()?);
+        let layout = source.layout.after(op)?;
+        Some(Operand { source: source.source, ty: node.ty.clone(), layout })
+    }
+
+    /// Schedules the op of a node.
+    fn compute(&mut self, id: NodeId) -> Operand {
+        let node = self.graph.node(id);
+        let inputs: Vec<Operand> = (0..node.inputs.len()).map(|i| self.operand(id, i)).collect();
+        let in_place = (0..inputs.len()).find(|&i| self.can_overwrite(id, i, &inputs));
+        let step = self.plan.steps.len();
+        let output = match in_place.map(|i| inputs[i].source) {
+            Some(Source::Buffer(buffer)) => buffer,
+            Some(Source::Input(_) | Source::Static(_)) | None => self.buffer(node.ty.bytes()),
+        };
+        self.buffer_reader[output] = self.last_reader[id.0];
+        self.touch(&inputs, output, step);
+        self.plan.steps.push(Step { action: Action::Compute(id), inputs, output, in_place });
+        Operand {
+            source: Source::Buffer(output),
+            ty: node.ty.clone(),
+            layout: Layout::contiguous(&node.ty.shape),
+        }
+    }
+
+    /// Input `index` of a node as its kernel can read it, copied first if there is no other way.
+    fn operand(&mut self, id: NodeId, index: usize) -> Operand {
+        let input = self.graph.node(id).inputs[index];
+        let value = self.value(input).clone();
+        let readable = value.layout.is_contiguous()
+            || self.rules.reads_strided(self.graph, id, index, &value.layout);
+        if readable {
+            return value;
+        }
+        if let Some(copy) = &self.copies[input.0] {
+            return copy.clone();
+        }
+        let step = self.plan.steps.len();
+        let output = self.buffer(value.ty.bytes());
+        self.buffer_reader[output] = self.last_reader[input.0];
+        let ty = value.ty.clone();
+        let inputs = vec![value];
+        self.touch(&inputs, output, step);
+        self.plan.steps.push(Step { action: Action::Copy(input), inputs, output, in_place: None });
+        let layout = Layout::contiguous(&ty.shape);
+        let copy = Operand { source: Source::Buffer(output), ty, layout };
+        self.copies[input.0] = Some(copy.clone());
+        copy
+    }
+
+    /// Whether input `index` is a whole buffer that nobody reads after this node.
+    fn can_overwrite(&self, id: NodeId, index: usize, inputs: &[Operand]) -> bool {
+        let node = self.graph.node(id);
+        let operand = &inputs[index];
+        let Source::Buffer(buffer) = operand.source else { return false };
+        let sole = inputs.iter().filter(|other| other.source == operand.source).count() == 1;
+        sole && self.buffer_reader[buffer] <= id.0
+            && operand.layout.is_contiguous()
+            && operand.layout.offset == 0
+            && self.plan.buffers[buffer].bytes == node.ty.bytes()
+            && operand.ty.dtype == node.ty.dtype
+            && self.rules.overwrites(self.graph, id, index)
+    }
+
+    fn buffer(&mut self, bytes: usize) -> usize {
+        let first = self.plan.steps.len();
+        self.plan.buffers.push(Buffer { offset: 0, bytes, first, last: first });
+        self.buffer_reader.push(usize::MAX);
+        self.plan.buffers.len() - 1
+    }
+
+    /// Notes that `step` needs these buffers.
+    fn touch(&mut self, inputs: &[Operand], output: usize, step: usize) {
+        self.plan.buffers[output].last = step;
+        for operand in inputs {
+            if let Source::Buffer(buffer) = operand.source {
+                self.plan.buffers[buffer].last = step;
+            }
+        }
+    }
+
+    fn value(&self, id: NodeId) -> &Operand {
+        self.values[id.0].as_ref().expect("nodes are visited after their inputs")
+    }
+
+    fn finish(mut self) -> Plan {
+        for (name, id) in self.graph.outputs() {
+            let operand = self.value(*id).clone();
+            if let Source::Buffer(buffer) = operand.source {
+                self.plan.buffers[buffer].last = self.plan.steps.len();
+            }
+            self.plan.outputs.push((name.clone(), operand));
+        }
+        self.plan.arena_bytes = arena::assign_offsets(&mut self.plan.buffers);
+        self.plan
+    }
+}
+
+/// For each node, the position of the last node that may read its memory: itself, through a view, or through a
+/// result written in place. Outputs are read at the end.
+fn last_readers(graph: &Graph) -> Vec<usize> {
+    let count = graph.nodes().len();
+    let mut last: Vec<usize> = (0..count).collect();
+    for (_, id) in graph.outputs() {
+        last[id.0] = count;
+    }
+    for (id, node) in graph.iter().rev() {
+        let is_view = matches!(
+            node.kind,
+            Kind::Op(Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_))
+        );
+        let until = if is_view { last[id.0] } else { id.0 };
+        for input in &node.inputs {
+            last[input.0] = last[input.0].max(until);
+        }
+    }
+    last
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, step) in self.steps.iter().enumerate() {
+            let buffer = &self.buffers[step.output];
+            let what = match step.action {
+                Action::Compute(id) => format!("compute {id}"),
+                Action::Copy(id) => format!("copy {id}"),
+            };
+            let place = if step.in_place.is_some() { ", in place" } else { "" };
+            writeln!(
+                f,
+                "step {number}: {what} -> buffer {} at {} ({} bytes, until step {}{place})",
+                step.output, buffer.offset, buffer.bytes, buffer.last
+            )?;
+        }
+        let total: usize = self.buffers.iter().map(|buffer| buffer.bytes).sum();
+        writeln!(f, "arena: {} bytes for {total} bytes of values", self.arena_bytes)
+    }
+}

@@ -102,14 +102,12 @@ impl Profile {
             line: error.span().map(|span| line_of(text, span.start)),
             message: error.message().trim().to_owned(),
         })?;
-        match profile.passes.keys().find(|name| !passes::NAMES.contains(&name.as_str())) {
+        let known: Vec<&str> = passes::PIPELINE.iter().map(|pass| pass.name).collect();
+        match profile.passes.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(profile),
             Some(unknown) => Err(ProfileError {
                 line: line_of_key(text, unknown),
-                message: format!(
-                    "unknown pass {unknown:?}; the passes are {}",
-                    passes::NAMES.join(", ")
-                ),
+                message: format!("unknown pass {unknown:?}; the passes are {}", known.join(", ")),
             }),
         }
     }

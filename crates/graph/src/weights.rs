@@ -1,19 +1,27 @@
 //! The weights that a graph's parameters are bound to, and everything derived from them.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::{StorageId, Tensor, TensorType};
 
 use crate::graph::Graph;
 
-/// Named weights, and the constants that passes have folded from them. Shared by every program of a model, so each
-/// derived tensor is computed once.
+/// Named weights, the constants that passes have folded from them, and what backends have made of both. Shared by
+/// every program of a model, so each tensor is derived and packed once.
 #[derive(Default)]
 pub struct Weights {
     tensors: HashMap<String, Tensor>,
     derived: Mutex<HashMap<Arc<str>, Tensor>>,
+    prepared: Mutex<HashMap<(StorageId, String), Prepared>>,
+}
+
+/// A backend's form of a tensor, with the tensor itself, which keeps its [`StorageId`] from being used again.
+struct Prepared {
+    _source: Tensor,
+    form: Arc<dyn Any + Send + Sync>,
 }
 
 /// Everything that is wrong between a graph and its weights, at once.
@@ -38,7 +46,7 @@ impl fmt::Display for BindError {
 impl Weights {
     /// Weights by path.
     pub fn new(tensors: HashMap<String, Tensor>) -> Self {
-        Weights { tensors, derived: Mutex::default() }
+        Weights { tensors, ..Weights::default() }
     }
 
     /// One weight.
@@ -73,12 +81,34 @@ impl Weights {
         name: &Arc<str>,
         make: impl FnOnce() -> Result<Tensor, E>,
     ) -> Result<Tensor, E> {
-        // A panic while holding the lock leaves the map as it was: an entry is added whole or not at all.
-        let locked = || self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tensor) = locked().get(name) {
+        if let Some(tensor) = locked(&self.derived).get(name) {
             return Ok(tensor.clone());
         }
         let tensor = make()?;
-        Ok(locked().entry(name.clone()).or_insert(tensor).clone())
+        Ok(locked(&self.derived).entry(name.clone()).or_insert(tensor).clone())
     }
+
+    /// What a backend has made of `tensor` in the form that `form` names, made by `make` the first time. The same
+    /// name must always stand for the same type.
+    pub fn prepared<T: Any + Send + Sync, E>(
+        &self,
+        tensor: &Tensor,
+        form: &str,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        let key = (tensor.storage_id(), form.to_owned());
+        let known = locked(&self.prepared).get(&key).map(|prepared| Arc::clone(&prepared.form));
+        if let Some(known) = known.and_then(|known| known.downcast().ok()) {
+            return Ok(known);
+        }
+        let made = Arc::new(make()?);
+        let prepared = Prepared { _source: tensor.clone(), form: made.clone() };
+        locked(&self.prepared).insert(key, prepared);
+        Ok(made)
+    }
+}
+
+/// A panic while holding one of these locks leaves the map as it was: an entry is added whole or not at all.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -137,14 +137,19 @@ impl Tensor {
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         self.expect_type(T::DTYPE)?;
         let refuse = |reason| TensorError::NotContiguous { shape: self.ty.shape.clone(), reason };
-        if !self.is_contiguous() {
-            return Err(refuse("strided"));
-        }
-        let bytes = &(*self.storage).as_ref()[self.offset..][..self.ty.bytes()];
-        checked::try_cast_slice(bytes).map_err(|error| match error {
+        checked::try_cast_slice(self.as_bytes()?).map_err(|error| match error {
             checked::CheckedCastError::InvalidBitPattern => TensorError::InvalidBits(T::DTYPE),
             checked::CheckedCastError::PodCastError(_) => refuse("misaligned"),
         })
+    }
+
+    /// The bytes of a contiguous tensor, in row-major order of its elements.
+    pub fn as_bytes(&self) -> Result<&[u8], TensorError> {
+        if !self.is_contiguous() {
+            let shape = self.ty.shape.clone();
+            return Err(TensorError::NotContiguous { shape, reason: "strided" });
+        }
+        Ok(&(*self.storage).as_ref()[self.offset..][..self.ty.bytes()])
     }
 
     /// The elements in row-major order, whatever the strides and alignment.

@@ -1,0 +1,188 @@
+//! A compiled graph and how it runs.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cutout_graph::plan::Operand;
+use cutout_graph::{Named, NodeId, Program, RunError, check_inputs};
+use cutout_tensor::{Tensor, TensorType};
+
+use crate::backend::Machine;
+use crate::execute::{Inputs, Io, Kernel, Memory, Output};
+use crate::kernels::copy::copied_tensor;
+use crate::memory::AlignedBuffer;
+
+/// Where an operand's memory is.
+pub(crate) enum OperandSource {
+    /// The run's input of this number.
+    Input(usize),
+    /// A contiguous weight or constant.
+    Static(Tensor),
+    /// The arena, from this byte.
+    Arena(usize),
+    /// Inside the kernel, packed.
+    Absorbed,
+}
+
+/// One step of a program.
+pub(crate) struct Instruction {
+    /// Name of the op.
+    pub(crate) name: &'static str,
+    /// The node of the optimised graph whose value it computes.
+    pub(crate) node: NodeId,
+    pub(crate) kernel: Box<dyn Kernel>,
+    pub(crate) operands: Vec<Operand>,
+    pub(crate) sources: Vec<OperandSource>,
+    /// Bytes of the arena it writes.
+    pub(crate) output: Range<usize>,
+    pub(crate) in_place: Option<usize>,
+}
+
+/// A graph compiled for the CPU.
+pub struct CpuProgram {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) inputs: Vec<(String, TensorType)>,
+    pub(crate) steps: Vec<Instruction>,
+    pub(crate) outputs: Vec<(String, Operand, OperandSource)>,
+    pub(crate) arena_bytes: usize,
+}
+
+/// How long one step of a run took.
+#[derive(Clone, Debug)]
+pub struct StepTime {
+    /// Name of the op, or "copy".
+    pub op: &'static str,
+    /// The node of the optimised graph.
+    pub node: NodeId,
+    /// Wall time.
+    pub time: Duration,
+}
+
+impl Program for CpuProgram {
+    fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Named>, RunError> {
+        self.run_observed(inputs, &mut |_, _| {})
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+}
+
+impl CpuProgram {
+    /// Runs and also tells how long each step took.
+    pub fn run_timed(
+        &self,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<(Vec<Named>, Vec<StepTime>), RunError> {
+        let mut times = Vec::with_capacity(self.steps.len());
+        let outputs = self.run_observed(inputs, &mut |step, time| {
+            times.push(StepTime { op: step.name, node: step.node, time });
+        })?;
+        Ok((outputs, times))
+    }
+
+    fn run_observed(
+        &self,
+        inputs: &[(&str, &Tensor)],
+        observe: &mut dyn FnMut(&Instruction, Duration),
+    ) -> Result<Vec<Named>, RunError> {
+        let inputs: Vec<Tensor> = check_inputs(&self.inputs, inputs)?
+            .into_iter()
+            .map(Tensor::to_contiguous)
+            .collect::<Result<_, _>>()?;
+        let mut arena = self.machine.take_arena(self.arena_bytes)?;
+        let result = self.run_steps(&inputs, &mut arena, observe);
+        self.machine.return_arena(arena);
+        result
+    }
+
+    fn run_steps(
+        &self,
+        inputs: &[Tensor],
+        arena: &mut AlignedBuffer<u8>,
+        observe: &mut dyn FnMut(&Instruction, Duration),
+    ) -> Result<Vec<Named>, RunError> {
+        let mut memory = Vec::new();
+        for step in &self.steps {
+            let start = Instant::now();
+            step.run(&self.machine, inputs, arena, &mut memory)?;
+            observe(step, start.elapsed());
+        }
+        self.outputs
+            .iter()
+            .map(|(name, operand, source)| {
+                let bytes = match source {
+                    OperandSource::Input(index) => tensor_bytes(&inputs[*index]),
+                    OperandSource::Static(tensor) => tensor_bytes(tensor),
+                    OperandSource::Arena(offset) => &arena[*offset..],
+                    OperandSource::Absorbed => panic!("outputs are never packed"),
+                };
+                Ok((name.clone(), copied_tensor(operand, bytes, &self.machine.pool)?))
+            })
+            .collect()
+    }
+}
+
+impl Instruction {
+    fn run(
+        &self,
+        machine: &Machine,
+        inputs: &[Tensor],
+        arena: &mut AlignedBuffer<u8>,
+        memory: &mut Vec<Memory>,
+    ) -> Result<(), RunError> {
+        // All pointers into the arena come from this one, so that handing out the output does not invalidate the inputs.
+        let base = arena.as_mut_ptr();
+        let length = arena.len();
+        assert!(self.output.end <= length, "the plan keeps every buffer inside the arena");
+        memory.clear();
+        for (operand, source) in self.operands.iter().zip(&self.sources) {
+            let skipped = operand.layout.offset * operand.ty.dtype.size();
+            let (start, available) = match source {
+                OperandSource::Input(index) => whole(&inputs[*index]),
+                OperandSource::Static(tensor) => whole(tensor),
+                OperandSource::Arena(offset) => {
+                    assert!(*offset <= length, "the plan keeps every buffer inside the arena");
+                    (base.wrapping_add(*offset).cast_const(), length - offset)
+                }
+                OperandSource::Absorbed => (std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast(), 0),
+            };
+            let bytes = reach(operand);
+            let absorbed = matches!(source, OperandSource::Absorbed);
+            assert!(absorbed || skipped + bytes <= available, "a layout stays inside its memory");
+            let bytes = if absorbed { 0 } else { bytes };
+            memory.push(Memory { pointer: start.wrapping_add(if absorbed { 0 } else { skipped }), bytes });
+        }
+        // SAFETY: inputs, weights and the arena live longer than this call, lengths were checked above, and the plan keeps
+        // buffers that are alive at the same step apart, except the one that this step overwrites.
+        let inputs = unsafe { Inputs::new(&self.operands, memory, self.in_place) };
+        let start = base.wrapping_add(self.output.start);
+        // SAFETY: inside the arena as checked above, exclusively borrowed here, and apart from all inputs but the
+        // overwritten one, which kernels read only through a raw pointer derived from the same base.
+        let output = unsafe { std::slice::from_raw_parts_mut(start, self.output.len()) };
+        let io = Io { inputs, output: Output::new(output), pool: &machine.pool, isa: machine.isa };
+        self.kernel.run(io)
+    }
+}
+
+/// Bytes from an operand's first element to the end of its last.
+fn reach(operand: &Operand) -> usize {
+    let layout = &operand.layout;
+    if layout.shape.contains(&0) {
+        return 0;
+    }
+    let last: usize =
+        layout.shape.iter().zip(&layout.strides).map(|(length, stride)| (length - 1) * stride).sum();
+    (last + 1) * operand.ty.dtype.size()
+}
+
+fn whole(tensor: &Tensor) -> (*const u8, usize) {
+    let bytes = tensor_bytes(tensor);
+    (bytes.as_ptr(), bytes.len())
+}
+
+/// The bytes of a contiguous tensor.
+fn tensor_bytes(tensor: &Tensor) -> &[u8] {
+    tensor.as_bytes().expect("inputs and statics were made contiguous")
+}

@@ -1,0 +1,173 @@
+//! Moves scale, bias, activation and residual into the product before them.
+
+use super::{Context, Draft, rewrite};
+use crate::graph::{Graph, Kind, NodeId};
+use crate::ops::{Activation, BinaryKind, Epilogue, UnaryKind};
+use crate::{CompileError, Op};
+
+/// `activation(scale * product + bias) + residual` becomes one op, as far as each step follows the one before and
+/// nothing else reads the values in between.
+///
+/// ```text
+/// %3 = Linear { .. } %0 %1 : f32[9, 8]
+/// %4 = Binary { kind: Add } %3 %2 : f32[9, 8]      →   %3 = Linear { epilogue: Epilogue { scale: 1.0, bias: true,
+/// %5 = Unary { kind: Gelu } %4 : f32[9, 8]                  activation: Gelu, residual: false } } %0 %1 %2 : f32[9, 8]
+/// ```
+pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, CompileError> {
+    Ok(rewrite(graph, |draft, id| {
+        let Kind::Op(op) = &draft.old().node(id).kind else { return None };
+        match op {
+            Op::Unary(unary) => fuse_activation(draft, context, id, unary.kind),
+            Op::Binary(binary) => fuse_binary(draft, context, id, binary.kind),
+            #[expect(
+                clippy::wildcard_enum_match_arm,
+                reason = "only these can be part of an epilogue"
+            )]
+            _ => None,
+        }
+    }))
+}
+
+/// The epilogue of an op that has one.
+fn epilogue(op: &Op) -> Option<Epilogue> {
+    match op {
+        Op::Linear(op) => Some(op.epilogue),
+        Op::QuantizedLinear(op) => Some(op.epilogue),
+        Op::Conv2d(op) => Some(op.epilogue),
+        Op::ConvTranspose2d(op) => Some(op.epilogue),
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "an op without the field has no epilogue"
+        )]
+        _ => None,
+    }
+}
+
+/// The same op with another epilogue.
+fn with_epilogue(op: &Op, epilogue: Epilogue) -> Op {
+    let mut op = op.clone();
+    match &mut op {
+        Op::Linear(op) => op.epilogue = epilogue,
+        Op::QuantizedLinear(op) => op.epilogue = epilogue,
+        Op::Conv2d(op) => op.epilogue = epilogue,
+        Op::ConvTranspose2d(op) => op.epilogue = epilogue,
+        #[expect(clippy::wildcard_enum_match_arm, reason = "`epilogue` has told that there is one")]
+        _ => {}
+    }
+    op
+}
+
+/// A product whose epilogue may grow: the new node and the epilogue it has.
+fn product(draft: &Draft<'_>, id: NodeId) -> Option<Epilogue> {
+    epilogue(draft.op(id)?)
+}
+
+fn fuse_activation(
+    draft: &mut Draft<'_>,
+    context: &Context<'_>,
+    id: NodeId,
+    kind: UnaryKind,
+) -> Option<NodeId> {
+    let activation = match kind {
+        UnaryKind::Relu => Activation::Relu,
+        UnaryKind::Gelu => Activation::Gelu,
+        UnaryKind::Sigmoid => Activation::Sigmoid,
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the activations that epilogues know")]
+        _ => return None,
+    };
+    let before = draft.new_inputs(id)[0];
+    let current = product(draft, before)?;
+    if current.residual || current.activation != Activation::Identity {
+        return None;
+    }
+    grow(
+        draft,
+        context,
+        Growth { id, before, epilogue: Epilogue { activation, ..current }, added: None },
+    )
+}
+
+fn fuse_binary(
+    draft: &mut Draft<'_>,
+    context: &Context<'_>,
+    id: NodeId,
+    kind: BinaryKind,
+) -> Option<NodeId> {
+    let inputs = draft.new_inputs(id);
+    let orders = [(inputs[0], inputs[1]), (inputs[1], inputs[0])];
+    // The product that was computed last takes the other operand along.
+    let mut orders =
+        if inputs[0] >= inputs[1] { orders } else { [orders[1], orders[0]] }.into_iter();
+    orders.find_map(|(before, other)| {
+        let current = product(draft, before)?;
+        let (epilogue, added) = match kind {
+            BinaryKind::Add => added_operand(draft, current, before, other)?,
+            BinaryKind::Multiply => (scaled(draft, current, other)?, None),
+            #[expect(clippy::wildcard_enum_match_arm, reason = "epilogues only add and scale")]
+            _ => return None,
+        };
+        if draft.node(before).ty != draft.old().node(id).ty {
+            return None;
+        }
+        grow(draft, context, Growth { id, before, epilogue, added })
+    })
+}
+
+/// The epilogue after adding `other`: as a bias if it is one, else as a residual.
+fn added_operand(
+    draft: &Draft<'_>,
+    current: Epilogue,
+    before: NodeId,
+    other: NodeId,
+) -> Option<(Epilogue, Option<NodeId>)> {
+    let output = &draft.node(before).ty.shape;
+    let shape = &draft.node(other).ty.shape;
+    let is_bias = shape[..] == [output.last_axis()];
+    let plain = current.activation == Activation::Identity && !current.residual;
+    if is_bias && plain && !current.bias {
+        return Some((Epilogue { bias: true, ..current }, Some(other)));
+    }
+    if shape == output && !current.residual {
+        return Some((Epilogue { residual: true, ..current }, Some(other)));
+    }
+    None
+}
+
+/// The epilogue after multiplying with the number `other`.
+fn scaled(draft: &Draft<'_>, current: Epilogue, other: NodeId) -> Option<Epilogue> {
+    let scale = draft.number(other)? * current.scale;
+    let first = !current.bias && !current.residual && current.activation == Activation::Identity;
+    (first && scale.is_finite()).then_some(Epilogue { scale, ..current })
+}
+
+/// One step of an epilogue: the node it replaces, the product before it, and the operand it adds.
+struct Growth {
+    id: NodeId,
+    before: NodeId,
+    epilogue: Epilogue,
+    added: Option<NodeId>,
+}
+
+fn grow(draft: &mut Draft<'_>, context: &Context<'_>, growth: Growth) -> Option<NodeId> {
+    let Growth { id, before, epilogue, added } = growth;
+    let node = draft.node(before).clone();
+    let name = draft.op(before)?.name();
+    if !draft.read_once(before) {
+        context.note(format!(
+            "kept apart: {} behind {name} at {}: its result is read elsewhere too",
+            draft.old().op(id)?.printed(),
+            node.origin
+        ));
+        return None;
+    }
+    // The bias goes before a residual that is already there; growth never adds a bias behind one.
+    let inputs: Vec<NodeId> = node.inputs.iter().copied().chain(added).collect();
+    let op = with_epilogue(draft.op(before)?, epilogue);
+    let new = draft.add(op, &inputs, &node.origin)?;
+    context.note(format!(
+        "fused: {} into {name} at {}",
+        draft.old().op(id)?.printed(),
+        node.origin
+    ));
+    Some(new)
+}

@@ -1,0 +1,93 @@
+//! Moves reshapes and permutes behind elementwise ops, so that those meet the product they can be fused with.
+
+use super::{Context, Draft, rewrite};
+use crate::CompileError;
+use crate::Op;
+use crate::graph::{Graph, Kind, NodeId};
+use crate::ops::{Binary, Reshape};
+
+/// An elementwise op of a moved value becomes the moved result of the op.
+///
+/// ```text
+/// %2 = Linear { .. } %0 %1 : f32[9, 8]                %2 = Linear { .. } %0 %1 : f32[9, 8]
+/// %3 = Reshape { shape: [3, 3, 8] } %2 : f32[3, 3, 8] %3 = Unary { kind: Gelu } %2 : f32[9, 8]
+/// %4 = Unary { kind: Gelu } %3 : f32[3, 3, 8]    →    %4 = Reshape { shape: [3, 3, 8] } %3 : f32[3, 3, 8]
+/// ```
+pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError> {
+    Ok(rewrite(graph, |draft, id| {
+        let Kind::Op(op) = &draft.old().node(id).kind else { return None };
+        match op {
+            Op::Unary(_) => unary(draft, id, op.clone()),
+            Op::Binary(op) => binary(draft, id, *op),
+            #[expect(
+                clippy::wildcard_enum_match_arm,
+                reason = "only elementwise ops commute with moves"
+            )]
+            _ => None,
+        }
+    }))
+}
+
+/// A reshape or permute that only one op reads: the move, and the value before it.
+fn movement(draft: &Draft<'_>, id: NodeId) -> Option<(Op, NodeId)> {
+    let moved = match draft.op(id)? {
+        op @ (Op::Reshape(_) | Op::Permute(_)) => op.clone(),
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "these two move without changing the count"
+        )]
+        _ => return None,
+    };
+    draft.read_once(id).then(|| (moved, draft.node(id).inputs[0]))
+}
+
+fn unary(draft: &mut Draft<'_>, id: NodeId, op: Op) -> Option<NodeId> {
+    let (moved, source) = movement(draft, draft.new_inputs(id)[0])?;
+    let origin = draft.old().node(id).origin.clone();
+    let result = draft.add(op, &[source], &origin)?;
+    draft.add(moved, &[result], &origin)
+}
+
+fn binary(draft: &mut Draft<'_>, id: NodeId, op: Binary) -> Option<NodeId> {
+    let inputs = draft.new_inputs(id);
+    let origin = draft.old().node(id).origin.clone();
+    // The value computed last is the product an epilogue could grow on.
+    let first = usize::from(inputs[1] > inputs[0]);
+    let (side, moved, source) = [first, 1 - first].into_iter().find_map(|side| {
+        movement(draft, inputs[side]).map(|(moved, source)| (side, moved, source))
+    })?;
+    if draft.node(inputs[side]).ty != draft.old().node(id).ty {
+        return None;
+    }
+    let other = before_move(draft, &moved, source, inputs[1 - side])?;
+    let operands = if side == 0 { [source, other] } else { [other, source] };
+    let result = draft.add(op, &operands, &origin)?;
+    draft.add(moved, &[result], &origin)
+}
+
+/// The other operand as it looks before the move of the first: numbers and per-channel rows stay as they are, a
+/// value of the moved shape is moved back, which is free for a reshape.
+fn before_move(draft: &mut Draft<'_>, moved: &Op, source: NodeId, other: NodeId) -> Option<NodeId> {
+    let ty = draft.node(other).ty.clone();
+    if ty.rank() == 0 {
+        return Some(other);
+    }
+    let Op::Reshape(reshape) = moved else { return None };
+    let before = draft.node(source).ty.shape.clone();
+    let row = ty.rank() == 1
+        && ty.shape.last_axis() == before.last_axis()
+        && reshape.shape.last() == before.last();
+    if row {
+        return Some(other);
+    }
+    // Worth it only when the result can join the epilogue of a product.
+    let product = matches!(
+        draft.op(source),
+        Some(Op::Linear(_) | Op::QuantizedLinear(_) | Op::Conv2d(_) | Op::ConvTranspose2d(_))
+    );
+    if !product || ty.shape[..] != reshape.shape[..] {
+        return None;
+    }
+    let origin = draft.node(other).origin.clone();
+    draft.add(Reshape { shape: before.to_vec() }, &[other], &origin)
+}
