@@ -1,0 +1,309 @@
+//! One vocabulary of vector operations, compiled once per instruction set.
+//!
+//! A kernel is a [`Kernel`]: a struct of arguments whose `run` is generic over [`Simd`]. [`dispatch`] enters a function
+//! compiled for the chosen instruction set and calls `run` there with a token of that set. A token exists only on a
+//! machine that has the instructions, which is why the arithmetic methods of [`Simd`] are safe.
+//!
+//! Everything between `dispatch` and the intrinsics must be `#[inline(always)]` (and closures must be avoided): code that
+//! is not inlined is compiled for the baseline instruction set and is an order of magnitude slower.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// AVX-512 F, BW, DQ, VL and VNNI: 16 lanes, 32 registers.
+    Avx512,
+    /// AVX2 and FMA: 8 lanes, 16 registers.
+    Avx2,
+    /// Plain Rust over arrays of 8, vectorised by the compiler for the baseline of the target (SSE2, NEON, ...).
+    Portable,
+}
+
+impl Isa {
+    /// Every instruction set, widest first.
+    pub const ALL: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
+
+    /// The widest instruction set of this machine.
+    pub fn detect() -> Isa {
+        Isa::Avx512.or_available()
+    }
+
+    /// The instruction sets of this machine, widest first. Never empty: `Portable` is always there.
+    pub fn available() -> Vec<Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    /// Whether this machine has the instructions.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::Avx512::detect().is_some(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::Avx2::detect().is_some(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx512 | Isa::Avx2 => false,
+            Isa::Portable => true,
+        }
+    }
+
+    /// This set where the machine has it, else the next narrower one that it has. This is the set that [`dispatch`] uses.
+    pub fn or_available(self) -> Isa {
+        let narrower = match self {
+            Isa::Avx512 => Isa::Avx2,
+            Isa::Avx2 | Isa::Portable => Isa::Portable,
+        };
+        if self.is_available() { self } else { narrower.or_available() }
+    }
+
+    /// Lanes of an `f32` vector.
+    pub const fn lanes(self) -> usize {
+        match self {
+            Isa::Avx512 => 16,
+            Isa::Avx2 | Isa::Portable => 8,
+        }
+    }
+}
+
+/// A computation written once for every instruction set. Implementations of `run` are `#[inline(always)]`.
+pub trait Kernel {
+    /// What the computation returns.
+    type Output;
+    /// Computes with the instructions of `S`.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// Runs `kernel` compiled for `isa`, or for the next narrower set where this machine lacks `isa`.
+#[inline]
+pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if isa == Isa::Avx512
+            && let Some(simd) = avx512::Avx512::detect()
+        {
+            return simd.vectorize(kernel);
+        }
+        if isa != Isa::Portable
+            && let Some(simd) = avx2::Avx2::detect()
+        {
+            return simd.vectorize(kernel);
+        }
+    }
+    let _ = isa;
+    portable::Portable.vectorize(kernel)
+}
+
+/// Rows that [`Simd::interleave`] transposes into a panel.
+#[derive(Clone, Copy, Debug)]
+pub struct Interleave {
+    /// First element of the first row.
+    pub source: *const f32,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+    /// Rows to read, at most `panel_rows`.
+    pub rows: usize,
+    /// Elements from one column to the next in `out`, at most `Simd::LANES`.
+    pub panel_rows: usize,
+    /// Where the panel starts.
+    pub out: *mut f32,
+}
+
+/// The operations of one instruction set on vectors of `f32` and `i32`.
+///
+/// A value of the implementing type is proof that the machine has the instructions; safe code obtains one only inside
+/// [`Kernel::run`]. Arithmetic is IEEE single precision, rounding to nearest; only [`Simd::fma`] differs between sets
+/// (the portable one may round twice).
+pub trait Simd: Copy + Send + Sync + sealed::Sealed {
+    /// Vector of `LANES` values of `f32`.
+    type F: Copy;
+    /// Vector of `LANES` values of `i32`.
+    type I: Copy;
+    /// One truth value per lane.
+    type M: Copy;
+    /// The instruction set.
+    const ISA: Isa;
+    /// Lanes of every vector.
+    const LANES: usize;
+    /// What must be added to the signed left-hand bytes of [`Simd::dot4`].
+    const DOT_OFFSET: i32;
+
+    /// Enters a function of its own that is compiled with this set's instructions. Kernels use it to cut themselves into
+    /// functions of a size that the compiler handles well.
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// `value` in every lane.
+    fn splat(self, value: f32) -> Self::F;
+    /// The first `LANES` elements; panics on a shorter slice.
+    #[inline(always)]
+    fn load(self, source: &[f32]) -> Self::F {
+        assert!(source.len() >= Self::LANES);
+        // SAFETY: the slice has at least `LANES` elements.
+        unsafe { self.load_pointer(source.as_ptr()) }
+    }
+    /// Writes the first `LANES` elements; panics on a shorter slice.
+    #[inline(always)]
+    fn store(self, value: Self::F, target: &mut [f32]) {
+        assert!(target.len() >= Self::LANES);
+        // SAFETY: the slice has at least `LANES` elements and is borrowed exclusively.
+        unsafe { self.store_pointer(value, target.as_mut_ptr()) }
+    }
+    /// The first elements of the slice, at most `LANES`; zero in the other lanes.
+    #[inline(always)]
+    fn load_partial(self, source: &[f32]) -> Self::F {
+        // SAFETY: the slice has at least the number of elements that are read.
+        unsafe { self.load_partial_pointer(source.as_ptr(), source.len().min(Self::LANES)) }
+    }
+    /// Writes the first lanes over the slice, at most `LANES`.
+    #[inline(always)]
+    fn store_partial(self, value: Self::F, target: &mut [f32]) {
+        let count = target.len().min(Self::LANES);
+        // SAFETY: the slice has at least `count` elements and is borrowed exclusively.
+        unsafe { self.store_partial_pointer(value, target.as_mut_ptr(), count) }
+    }
+    /// Reads `LANES` elements.
+    ///
+    /// # Safety
+    /// `source` is valid for reading `LANES` elements.
+    unsafe fn load_pointer(self, source: *const f32) -> Self::F;
+    /// Writes `LANES` elements.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `LANES` elements.
+    unsafe fn store_pointer(self, value: Self::F, target: *mut f32);
+    /// Writes `LANES` elements past the caches, for outputs far larger than them. Weakly ordered: finish with
+    /// [`Simd::fence`] before another thread reads.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `LANES` elements and aligned to `4 * LANES` bytes.
+    unsafe fn store_streaming(self, value: Self::F, target: *mut f32);
+    /// Orders earlier streaming stores before later stores.
+    fn fence(self);
+    /// Reads `count <= LANES` elements, touching no other memory; zero in the other lanes.
+    ///
+    /// # Safety
+    /// `source` is valid for reading `count` elements.
+    unsafe fn load_partial_pointer(self, source: *const f32, count: usize) -> Self::F;
+    /// Writes the first `count <= LANES` lanes, touching no other memory.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `count` elements.
+    unsafe fn store_partial_pointer(self, value: Self::F, target: *mut f32, count: usize);
+    /// Asks for the cache line of `address`; any address is allowed.
+    fn prefetch(self, address: *const f32);
+    /// Asks for the cache line of `address` in the second-level cache; any address is allowed.
+    fn prefetch_second_level(self, address: *const f32);
+
+    /// `a + b`
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once where the machine has the instruction.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `-a`
+    fn neg(self, a: Self::F) -> Self::F;
+    /// The larger; `b` if either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The smaller; `b` if either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The magnitude.
+    fn abs(self, a: Self::F) -> Self::F;
+    /// The square root.
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// The nearest integer, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// The largest integer that is not above.
+    fn floor(self, a: Self::F) -> Self::F;
+    /// The magnitude of `a` with the sign of `sign`.
+    #[inline(always)]
+    fn copy_sign(self, a: Self::F, sign: Self::F) -> Self::F {
+        let magnitude = self.and_int(self.bits(a), self.splat_int(i32::MAX));
+        let sign = self.and_int(self.bits(sign), self.splat_int(i32::MIN));
+        self.from_bits(self.or_int(magnitude, sign))
+    }
+
+    /// `a < b`, false where either is NaN.
+    fn less(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a <= b`, false where either is NaN.
+    fn less_equal(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a == b`, false where either is NaN.
+    fn equal(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `a` where the mask is true, else `b`.
+    fn select(self, mask: Self::M, a: Self::F, b: Self::F) -> Self::F;
+
+    /// Sum of the lanes, in an order that depends on the instruction set only.
+    fn reduce_sum(self, a: Self::F) -> f32;
+    /// The largest lane. Unspecified which lane wins if one is NaN.
+    fn reduce_max(self, a: Self::F) -> f32;
+
+    /// `value` in every lane.
+    fn splat_int(self, value: i32) -> Self::I;
+    /// Reads `LANES` integers.
+    ///
+    /// # Safety
+    /// `source` is valid for reading `LANES` elements.
+    unsafe fn load_int_pointer(self, source: *const i32) -> Self::I;
+    /// Writes `LANES` integers.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `LANES` elements.
+    unsafe fn store_int_pointer(self, value: Self::I, target: *mut i32);
+    /// Writes the low byte of each lane.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `LANES` bytes.
+    unsafe fn store_low_bytes(self, value: Self::I, target: *mut u8);
+    /// `a + b`, wrapping.
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b`, wrapping.
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The larger, as signed integers.
+    fn max_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Bits set in both.
+    fn and_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Bits set in either.
+    fn or_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Shift to the left by `bits < 32`.
+    fn shift_left(self, a: Self::I, bits: u32) -> Self::I;
+    /// Arithmetic shift to the right by `bits < 32`.
+    fn shift_right(self, a: Self::I, bits: u32) -> Self::I;
+    /// The largest lane.
+    fn reduce_max_int(self, a: Self::I) -> i32;
+    /// The nearest integer, ties to even. Unspecified outside the range of `i32` and for NaN.
+    fn to_int(self, a: Self::F) -> Self::I;
+    /// The nearest float.
+    fn to_float(self, a: Self::I) -> Self::F;
+    /// The bit patterns.
+    fn bits(self, a: Self::F) -> Self::I;
+    /// The floats with these bit patterns.
+    #[expect(clippy::wrong_self_convention, reason = "`self` is the token, not the operand")]
+    fn from_bits(self, a: Self::I) -> Self::F;
+    /// Adds to each lane the dot product of its four bytes of `left` and of `right`, exactly, wrapping at 32 bits.
+    ///
+    /// `right` holds signed bytes. `left` holds signed bytes of magnitude at most 127 to which [`Simd::DOT_OFFSET`] was
+    /// added, wrapping at 8 bits; the caller corrects for that offset.
+    fn dot4(self, sum: Self::I, left: Self::I, right: Self::I) -> Self::I;
+
+    /// Transposes a block of `LANES` columns: `out[column * panel_rows + row] = source[row * row_stride + column]`, and
+    /// zero for `rows <= row < panel_rows`.
+    ///
+    /// # Safety
+    /// `rows <= panel_rows <= LANES`, `LANES` elements of each row are readable, and `LANES * panel_rows` elements of
+    /// `out` are writable and do not overlap the rows.
+    unsafe fn interleave(self, block: Interleave);
+}
+
+mod sealed {
+    /// Closes [`super::Simd`]: a foreign implementation could claim instructions that the machine lacks.
+    pub trait Sealed {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! AVX-512: 16 lanes, mask registers.
+
+use std::arch::x86_64::*;
+
+use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
+
+/// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and FMA.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+impl Avx512 {
+    /// The proof, if the machine has the instructions.
+    #[inline]
+    pub(super) fn detect() -> Option<Avx512> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma");
+        found.then_some(Avx512(()))
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+}
+
+impl Sealed for Avx512 {}
+
+/// Methods that are one intrinsic each.
+macro_rules! intrinsics {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $intrinsic:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: $type),*) -> $result {
+                // SAFETY: `self` is proof that the machine has the instruction.
+                unsafe { $intrinsic($($argument),*) }
+            }
+        )*
+    };
+}
+
+/// The lowest `count <= 16` lanes.
+#[inline(always)]
+fn lanes_below(count: usize) -> __mmask16 {
+    debug_assert!(count <= 16);
+    ((1u32 << count) - 1) as __mmask16
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+    const ISA: Isa = Isa::Avx512;
+    const LANES: usize = 16;
+    const DOT_OFFSET: i32 = 128;
+
+    #[inline(always)]
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` is proof that the machine has every feature that `enter` enables.
+        unsafe { self.enter(kernel) }
+    }
+
+    intrinsics! {
+        splat(value: f32) -> __m512 = _mm512_set1_ps;
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps;
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps;
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps;
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps;
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps;
+        max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps;
+        min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps;
+        abs(a: __m512) -> __m512 = _mm512_abs_ps;
+        sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps;
+        round(a: __m512) -> __m512 =
+            _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>;
+        floor(a: __m512) -> __m512 =
+            _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>;
+        less(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>;
+        less_equal(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>;
+        equal(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>;
+        reduce_sum(a: __m512) -> f32 = _mm512_reduce_add_ps;
+        reduce_max(a: __m512) -> f32 = _mm512_reduce_max_ps;
+        splat_int(value: i32) -> __m512i = _mm512_set1_epi32;
+        add_int(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32;
+        sub_int(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32;
+        max_int(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32;
+        and_int(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512;
+        or_int(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512;
+        reduce_max_int(a: __m512i) -> i32 = _mm512_reduce_max_epi32;
+        to_int(a: __m512) -> __m512i = _mm512_cvtps_epi32;
+        to_float(a: __m512i) -> __m512 = _mm512_cvtepi32_ps;
+        bits(a: __m512) -> __m512i = _mm512_castps_si512;
+        from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps;
+        dot4(sum: __m512i, left: __m512i, right: __m512i) -> __m512i = _mm512_dpbusd_epi32;
+    }
+
+    #[inline(always)]
+    fn neg(self, a: __m512) -> __m512 {
+        let sign = self.splat(-0.0);
+        // SAFETY: `self` is proof that the machine has the instruction.
+        unsafe { _mm512_xor_ps(a, sign) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __mmask16, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` is proof that the machine has the instruction.
+        unsafe { _mm512_mask_blend_ps(mask, b, a) }
+    }
+
+    #[inline(always)]
+    fn shift_left(self, a: __m512i, bits: u32) -> __m512i {
+        let bits = self.splat_int(bits as i32);
+        // SAFETY: `self` is proof that the machine has the instruction.
+        unsafe { _mm512_sllv_epi32(a, bits) }
+    }
+
+    #[inline(always)]
+    fn shift_right(self, a: __m512i, bits: u32) -> __m512i {
+        let bits = self.splat_int(bits as i32);
+        // SAFETY: `self` is proof that the machine has the instruction.
+        unsafe { _mm512_srav_epi32(a, bits) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pointer(self, source: *const f32) -> __m512 {
+        // SAFETY: the caller vouches for 16 readable elements, `self` for the instruction.
+        unsafe { _mm512_loadu_ps(source) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_pointer(self, value: __m512, target: *mut f32) {
+        // SAFETY: the caller vouches for 16 writable elements, `self` for the instruction.
+        unsafe { _mm512_storeu_ps(target, value) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_streaming(self, value: __m512, target: *mut f32) {
+        // SAFETY: the caller vouches for 16 writable elements at a multiple of 64 bytes, `self` for the instruction.
+        unsafe { _mm512_stream_ps(target, value) }
+    }
+
+    #[inline(always)]
+    fn fence(self) {
+        // SAFETY: part of SSE, the baseline of the target; it accesses no memory.
+        unsafe { _mm_sfence() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial_pointer(self, source: *const f32, count: usize) -> __m512 {
+        // SAFETY: the caller vouches for `count` readable elements and masked lanes are not accessed.
+        unsafe { _mm512_maskz_loadu_ps(lanes_below(count), source) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial_pointer(self, value: __m512, target: *mut f32, count: usize) {
+        // SAFETY: the caller vouches for `count` writable elements and masked lanes are not accessed.
+        unsafe { _mm512_mask_storeu_ps(target, lanes_below(count), value) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const f32) {
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch_second_level(self, address: *const f32) {
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_int_pointer(self, source: *const i32) -> __m512i {
+        // SAFETY: the caller vouches for 16 readable elements, `self` for the instruction.
+        unsafe { _mm512_loadu_si512(source.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_int_pointer(self, value: __m512i, target: *mut i32) {
+        // SAFETY: the caller vouches for 16 writable elements, `self` for the instruction.
+        unsafe { _mm512_storeu_si512(target.cast(), value) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, value: __m512i, target: *mut u8) {
+        // SAFETY: `self` is proof that the machine has the instruction.
+        let bytes = unsafe { _mm512_cvtepi32_epi8(value) };
+        // SAFETY: the caller vouches for 16 writable bytes.
+        unsafe { _mm_storeu_si128(target.cast(), bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn interleave(self, block: Interleave) {
+        let mut rows = [self.splat(0.0); 16];
+        for (index, row) in rows.iter_mut().enumerate() {
+            if index < block.rows {
+                let source = block.source.wrapping_add(index * block.row_stride);
+                // SAFETY: the caller vouches for `rows` rows of 16 readable elements.
+                *row = unsafe { self.load_pointer(source) };
+            }
+        }
+        // SAFETY: `self` is proof that the machine has the instructions.
+        let columns = unsafe { transpose(rows) };
+        // A whole vector may reach into the next column's place, which is written afterwards, but not past the block.
+        let whole = 16 - 16usize.div_ceil(block.panel_rows).min(16);
+        for (index, column) in columns.into_iter().enumerate() {
+            let target = block.out.wrapping_add(index * block.panel_rows);
+            if index <= whole {
+                // SAFETY: `index * panel_rows + 16 <= 16 * panel_rows`, the extent that the caller vouches for.
+                unsafe { self.store_pointer(column, target) };
+            } else {
+                // SAFETY: these are the elements `index * panel_rows ..` of the block, `panel_rows` of them.
+                unsafe { self.store_partial_pointer(column, target, block.panel_rows) };
+            }
+        }
+    }
+}
+
+/// Transposes a matrix of 16 by 16, one row per vector.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose(rows: [__m512; 16]) -> [__m512; 16] {
+    let mut pairs = rows;
+    for i in 0..8 {
+        pairs[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+        pairs[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+    }
+    // After this, `quads[4 * g + c]` holds, in each 128-bit quarter `q`, column `4 * q + c` of rows `4 * g .. 4 * g + 4`.
+    let mut quads = pairs;
+    for g in 0..4 {
+        for half in 0..2 {
+            let low = pairs[4 * g + half];
+            let high = pairs[4 * g + 2 + half];
+            quads[4 * g + 2 * half] = _mm512_shuffle_ps::<0b01_00_01_00>(low, high);
+            quads[4 * g + 2 * half + 1] = _mm512_shuffle_ps::<0b11_10_11_10>(low, high);
+        }
+    }
+    let mut columns = quads;
+    for c in 0..4 {
+        let even_low = _mm512_shuffle_f32x4::<0b10_00_10_00>(quads[c], quads[4 + c]);
+        let odd_low = _mm512_shuffle_f32x4::<0b11_01_11_01>(quads[c], quads[4 + c]);
+        let even_high = _mm512_shuffle_f32x4::<0b10_00_10_00>(quads[8 + c], quads[12 + c]);
+        let odd_high = _mm512_shuffle_f32x4::<0b11_01_11_01>(quads[8 + c], quads[12 + c]);
+        columns[c] = _mm512_shuffle_f32x4::<0b10_00_10_00>(even_low, even_high);
+        columns[4 + c] = _mm512_shuffle_f32x4::<0b10_00_10_00>(odd_low, odd_high);
+        columns[8 + c] = _mm512_shuffle_f32x4::<0b11_01_11_01>(even_low, even_high);
+        columns[12 + c] = _mm512_shuffle_f32x4::<0b11_01_11_01>(odd_low, odd_high);
+    }
+    columns
+}

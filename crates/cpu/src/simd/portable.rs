@@ -1,0 +1,238 @@
+//! Plain Rust over arrays of 8 lanes, in loops that the compiler turns into the target's baseline vectors.
+
+use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
+
+const LANES: usize = 8;
+
+/// Always available.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+/// Eight floats.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(super) struct Floats([f32; LANES]);
+
+/// Eight integers; as a mask, all bits set is true and none is false.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(super) struct Integers([i32; LANES]);
+
+impl Sealed for Portable {}
+
+/// Whether `f32::mul_add` is one instruction rather than a library call.
+const HAS_FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+/// Methods that do the same in each lane.
+macro_rules! lanewise {
+    ($($name:ident($($argument:ident: $type:ident),*) -> $result:ident = $lane:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: $type),*) -> $result {
+                let mut result = [Default::default(); LANES];
+                for (lane, value) in result.iter_mut().enumerate() {
+                    $(let $argument = $argument.0[lane];)*
+                    *value = $lane;
+                }
+                $result(result)
+            }
+        )*
+    };
+}
+
+/// All bits for true, none for false.
+#[inline(always)]
+fn truth(value: bool) -> i32 {
+    -i32::from(value)
+}
+
+/// The nearest integer, ties to even, without a library call: above 2^23 every float is an integer, below it adding and
+/// subtracting 2^23 rounds.
+#[inline(always)]
+fn round(value: f32) -> f32 {
+    const LIMIT: f32 = 8_388_608.0;
+    let shift = LIMIT.copysign(value);
+    let rounded = ((value + shift) - shift).copysign(value);
+    if value.abs() < LIMIT { rounded } else { value }
+}
+
+#[inline(always)]
+fn floor(value: f32) -> f32 {
+    let rounded = round(value);
+    if rounded > value { rounded - 1.0 } else { rounded }
+}
+
+/// Dot product of the four signed bytes of two words.
+#[inline(always)]
+fn dot_bytes(left: i32, right: i32) -> i32 {
+    let [left, right] = [left.to_le_bytes(), right.to_le_bytes()];
+    let mut sum = 0;
+    for i in 0..4 {
+        sum += i32::from(left[i] as i8) * i32::from(right[i] as i8);
+    }
+    sum
+}
+
+impl Simd for Portable {
+    type F = Floats;
+    type I = Integers;
+    type M = Integers;
+    const ISA: Isa = Isa::Portable;
+    const LANES: usize = LANES;
+    const DOT_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+        enter(kernel)
+    }
+
+    lanewise! {
+        add(a: Floats, b: Floats) -> Floats = a + b;
+        sub(a: Floats, b: Floats) -> Floats = a - b;
+        mul(a: Floats, b: Floats) -> Floats = a * b;
+        div(a: Floats, b: Floats) -> Floats = a / b;
+        fma(a: Floats, b: Floats, c: Floats) -> Floats =
+            if HAS_FMA { a.mul_add(b, c) } else { a * b + c };
+        neg(a: Floats) -> Floats = -a;
+        max(a: Floats, b: Floats) -> Floats = if a > b { a } else { b };
+        min(a: Floats, b: Floats) -> Floats = if a < b { a } else { b };
+        abs(a: Floats) -> Floats = a.abs();
+        sqrt(a: Floats) -> Floats = a.sqrt();
+        round(a: Floats) -> Floats = round(a);
+        floor(a: Floats) -> Floats = floor(a);
+        less(a: Floats, b: Floats) -> Integers = truth(a < b);
+        less_equal(a: Floats, b: Floats) -> Integers = truth(a <= b);
+        equal(a: Floats, b: Floats) -> Integers = truth(a == b);
+        select(mask: Integers, a: Floats, b: Floats) -> Floats =
+            f32::from_bits((a.to_bits() & mask as u32) | (b.to_bits() & !mask as u32));
+        add_int(a: Integers, b: Integers) -> Integers = a.wrapping_add(b);
+        sub_int(a: Integers, b: Integers) -> Integers = a.wrapping_sub(b);
+        max_int(a: Integers, b: Integers) -> Integers = a.max(b);
+        and_int(a: Integers, b: Integers) -> Integers = a & b;
+        or_int(a: Integers, b: Integers) -> Integers = a | b;
+        to_int(a: Floats) -> Integers = round(a) as i32;
+        to_float(a: Integers) -> Floats = a as f32;
+        bits(a: Floats) -> Integers = a.to_bits() as i32;
+        from_bits(a: Integers) -> Floats = f32::from_bits(a as u32);
+        dot4(sum: Integers, left: Integers, right: Integers) -> Integers =
+            sum.wrapping_add(dot_bytes(left, right));
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Floats {
+        Floats([value; LANES])
+    }
+
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> Integers {
+        Integers([value; LANES])
+    }
+
+    #[inline(always)]
+    fn shift_left(self, a: Integers, bits: u32) -> Integers {
+        Integers(a.0.map(|lane| lane << bits))
+    }
+
+    #[inline(always)]
+    fn shift_right(self, a: Integers, bits: u32) -> Integers {
+        Integers(a.0.map(|lane| lane >> bits))
+    }
+
+    #[inline(always)]
+    fn reduce_sum(self, a: Floats) -> f32 {
+        let a = a.0;
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+
+    #[inline(always)]
+    fn reduce_max(self, a: Floats) -> f32 {
+        a.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    #[inline(always)]
+    fn reduce_max_int(self, a: Integers) -> i32 {
+        a.0.into_iter().fold(i32::MIN, i32::max)
+    }
+
+    #[inline(always)]
+    unsafe fn load_pointer(self, source: *const f32) -> Floats {
+        // SAFETY: the caller vouches for 8 readable elements.
+        Floats(unsafe { source.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store_pointer(self, value: Floats, target: *mut f32) {
+        // SAFETY: the caller vouches for 8 writable elements.
+        unsafe { target.cast::<[f32; LANES]>().write_unaligned(value.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_streaming(self, value: Floats, target: *mut f32) {
+        // SAFETY: the caller vouches for 8 writable elements.
+        unsafe { self.store_pointer(value, target) }
+    }
+
+    #[inline(always)]
+    fn fence(self) {}
+
+    #[inline(always)]
+    unsafe fn load_partial_pointer(self, source: *const f32, count: usize) -> Floats {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: the caller vouches for `count` readable elements, which are outside of `lanes`.
+        unsafe { source.copy_to_nonoverlapping(lanes.as_mut_ptr(), count.min(LANES)) };
+        Floats(lanes)
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial_pointer(self, value: Floats, target: *mut f32, count: usize) {
+        // SAFETY: the caller vouches for `count` writable elements, which are outside of `value`.
+        unsafe { target.copy_from_nonoverlapping(value.0.as_ptr(), count.min(LANES)) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _address: *const f32) {}
+
+    #[inline(always)]
+    fn prefetch_second_level(self, _address: *const f32) {}
+
+    #[inline(always)]
+    unsafe fn load_int_pointer(self, source: *const i32) -> Integers {
+        // SAFETY: the caller vouches for 8 readable elements.
+        Integers(unsafe { source.cast::<[i32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store_int_pointer(self, value: Integers, target: *mut i32) {
+        // SAFETY: the caller vouches for 8 writable elements.
+        unsafe { target.cast::<[i32; LANES]>().write_unaligned(value.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, value: Integers, target: *mut u8) {
+        let bytes = value.0.map(|lane| lane as u8);
+        // SAFETY: the caller vouches for 8 writable bytes.
+        unsafe { target.cast::<[u8; LANES]>().write_unaligned(bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn interleave(self, block: Interleave) {
+        for row in 0..block.panel_rows {
+            for column in 0..LANES {
+                let mut value = 0.0;
+                if row < block.rows {
+                    let source = block.source.wrapping_add(row * block.row_stride + column);
+                    // SAFETY: the caller vouches for 8 readable elements in each of `rows` rows.
+                    value = unsafe { source.read() };
+                }
+                let target = block.out.wrapping_add(column * block.panel_rows + row);
+                // SAFETY: the caller vouches for `8 * panel_rows` writable elements.
+                unsafe { target.write(value) };
+            }
+        }
+    }
+}
+
+#[inline(never)]
+fn enter<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Portable)
+}
