@@ -1,13 +1,18 @@
 //! The table of ops: one line each. The op itself is in the file of its name.
 
+mod attention;
 mod binary;
+mod checks;
 mod linear;
 mod reshape;
+mod rope;
 mod unary;
 
+pub use attention::{Attention, AttentionInputs, AttentionRope, BiasForm, SeparableBias, Windows};
 pub use binary::{Binary, BinaryKind};
 pub use linear::{Activation, Epilogue, Linear};
 pub use reshape::Reshape;
+pub use rope::{Rope, axial_rope_tables};
 pub use unary::{Unary, UnaryKind};
 
 use cutout_tensor::TensorType;
@@ -67,4 +72,32 @@ macro_rules! ops {
     };
 }
 
-ops! { Binary, Linear, Reshape, Unary }
+ops! { Attention, Binary, Linear, Reshape, Rope, Unary }
+
+#[cfg(test)]
+mod tests {
+    use cutout_tensor::DType;
+
+    use super::*;
+    use crate::Data;
+
+    #[test]
+    fn inference_agrees_with_the_reference_on_every_case() {
+        for case in Op::all_cases() {
+            let name = case.full_name();
+            let types: Vec<&TensorType> = case.inputs.iter().map(|input| &input.ty).collect();
+            let inferred = case.op.infer(&types).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let tensors = case.tensors().unwrap();
+            let plain: Vec<Plain<f64>> =
+                tensors.iter().map(|tensor| Plain::from_tensor(tensor).unwrap()).collect();
+            let output = case.op.reference(&plain.iter().collect::<Vec<_>>());
+            assert_eq!(output.shape, inferred.shape, "{name}");
+            let same_kind = match &output.data {
+                Data::Real(_) => inferred.dtype.is_float(),
+                Data::Int(_) => inferred.dtype.is_integer(),
+                Data::Bool(_) => inferred.dtype == DType::Bool,
+            };
+            assert!(same_kind, "{name} is inferred as {inferred}");
+        }
+    }
+}
