@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cutout_graph::plan::{self, Action, Operand, Source};
 use cutout_graph::{
-    Backend, CompileError, Graph, Kind, NodeId, Op, Profile, Program, RunError, Weights, passes, verify,
+    Backend, CompileError, Graph, Kind, NodeId, Op, Profile, Program, RunError, Weights, passes,
+    verify,
 };
 use cutout_tensor::{DType, Tensor};
 
@@ -36,7 +37,8 @@ impl Cpu {
 
     /// A given instruction set, or the best one below it that this machine has.
     pub fn with_isa(isa: Isa, threads: usize) -> Self {
-        let machine = Machine { isa: isa.or_available(), pool: Pool::new(threads), arenas: Mutex::default() };
+        let machine =
+            Machine { isa: isa.or_available(), pool: Pool::new(threads), arenas: Mutex::default() };
         Cpu { machine: Arc::new(machine) }
     }
 
@@ -56,7 +58,8 @@ impl Cpu {
         weights.check(graph)?;
         let graph = passes::optimize(graph, &passes::Context::new(Some(weights)), profile)?;
         let plan = plan::plan(&graph, &CpuRules);
-        let limit = profile.memory_limit_mib.map_or(isize::MAX as usize, |mib| mib.saturating_mul(1 << 20));
+        let limit =
+            profile.memory_limit_mib.map_or(isize::MAX as usize, |mib| mib.saturating_mul(1 << 20));
         if plan.arena_bytes > limit {
             return Err(CompileError::Memory { needed: plan.arena_bytes, limit });
         }
@@ -68,7 +71,9 @@ impl Cpu {
         let outputs = plan
             .outputs
             .iter()
-            .map(|(name, operand)| Ok((name.clone(), operand.clone(), statics.source(&plan, operand)?)))
+            .map(|(name, operand)| {
+                Ok((name.clone(), operand.clone(), statics.source(&plan, operand)?))
+            })
             .collect::<Result<_, CompileError>>()?;
         let inputs =
             graph.inputs().map(|(name, id)| (name.to_owned(), graph.ty(id).clone())).collect();
@@ -96,7 +101,12 @@ impl Cpu {
                 let site = Site {
                     inputs: &step.inputs,
                     output: graph.ty(id),
-                    statics: graph.node(id).inputs.iter().map(|&input| statics.value(input)).collect(),
+                    statics: graph
+                        .node(id)
+                        .inputs
+                        .iter()
+                        .map(|&input| statics.value(input))
+                        .collect(),
                     weights: statics.weights,
                     isa: self.machine.isa,
                 };
@@ -176,7 +186,11 @@ impl Statics<'_> {
         }
     }
 
-    fn source(&mut self, plan: &plan::Plan, operand: &Operand) -> Result<OperandSource, CompileError> {
+    fn source(
+        &mut self,
+        plan: &plan::Plan,
+        operand: &Operand,
+    ) -> Result<OperandSource, CompileError> {
         Ok(match operand.source {
             Source::Input(index) => OperandSource::Input(index),
             Source::Buffer(buffer) => OperandSource::Arena(plan.buffers[buffer].offset),
@@ -192,10 +206,11 @@ impl Statics<'_> {
         let stored = self.value(id).expect("static operands are weights or constants");
         let dtype = self.graph.ty(id).dtype;
         let stored_as = stored.dtype();
-        let convert = || stored.cast(dtype).map_err(|error| CompileError::Weight {
-            path: format!("{id}"),
-            error,
-        });
+        let convert = || {
+            stored
+                .cast(dtype)
+                .map_err(|error| CompileError::Weight { path: format!("{id}"), error })
+        };
         let tensor = if stored_as == dtype || dtype != DType::F32 {
             convert()?
         } else {

@@ -8,7 +8,7 @@ use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// A compiled op: everything that does not change between runs is inside.
-pub(crate) trait Kernel: Send + Sync {
+pub(crate) trait Execute: Send + Sync {
     /// Reads the inputs and writes every element of the output.
     fn run(&self, io: Io<'_>) -> Result<(), RunError>;
 }
@@ -70,7 +70,11 @@ impl<'a> Inputs<'a> {
     pub(crate) fn slice<T: Pod>(&self, index: usize) -> &'a [T] {
         assert!(self.in_place != Some(index), "an overwritten input is read by pointer");
         let memory = self.memory[index];
-        assert_eq!(size_of::<T>(), self.operands[index].ty.dtype.size(), "kernels know their types");
+        assert_eq!(
+            size_of::<T>(),
+            self.operands[index].ty.dtype.size(),
+            "kernels know their types"
+        );
         let length = memory.bytes / size_of::<T>();
         assert!(memory.pointer.cast::<T>().is_aligned(), "operands are aligned for their type");
         // SAFETY: valid and unchanged for `'a` by the contract of `new` (this input is not overwritten); aligned and
@@ -78,15 +82,28 @@ impl<'a> Inputs<'a> {
         unsafe { std::slice::from_raw_parts(memory.pointer.cast(), length) }
     }
 
+    /// The bytes of input `index`; see [`Inputs::slice`].
+    pub(crate) fn bytes(&self, index: usize) -> &'a [u8] {
+        assert!(self.in_place != Some(index), "an overwritten input is read by pointer");
+        let memory = self.memory[index];
+        // SAFETY: valid and unchanged for `'a` by the contract of `new` (this input is not overwritten).
+        unsafe { std::slice::from_raw_parts(memory.pointer, memory.bytes) }
+    }
+
     /// The `f32` elements of input `index`; see [`Inputs::slice`].
     pub(crate) fn f32(&self, index: usize) -> &'a [f32] {
         self.slice(index)
     }
 
-    /// First element of an `f32` input that the result may overwrite, and how many elements there are.
-    pub(crate) fn pointer(&self, index: usize) -> (*const f32, usize) {
-        let memory = self.memory[index];
-        (memory.pointer.cast(), memory.bytes / size_of::<f32>())
+    /// First element of an `f32` input that the result may overwrite: then it is `output`, which the kernel must have
+    /// taken from its own output.
+    pub(crate) fn pointer(&self, index: usize, output: *const f32) -> *const f32 {
+        if self.in_place == Some(index) { output } else { self.memory[index].pointer.cast() }
+    }
+
+    /// Elements that input `index`'s layout can reach.
+    pub(crate) fn reach(&self, index: usize) -> usize {
+        self.memory[index].bytes / self.operands[index].ty.dtype.size()
     }
 }
 

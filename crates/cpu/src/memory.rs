@@ -33,20 +33,31 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
     ///
     /// Aborts like `Vec` when memory runs out, and panics where `len` elements exceed the address space.
     pub fn zeroed(len: usize) -> Self {
-        let bytes = len.checked_mul(size_of::<T>()).expect("the size fits the address space");
+        let bytes = len.saturating_mul(size_of::<T>());
+        match Self::try_zeroed(len) {
+            Some(buffer) => buffer,
+            None => match Layout::from_size_align(bytes, CACHE_LINE) {
+                Ok(layout) => handle_alloc_error(layout),
+                Err(_) => panic!("{len} elements do not fit the address space"),
+            },
+        }
+    }
+
+    /// A buffer of `len` elements, all bits zero, or `None` when there is no memory for it.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let bytes = len.checked_mul(size_of::<T>())?;
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
         // Whole cache lines: no two buffers share one.
-        let bytes = bytes.max(1).next_multiple_of(align);
-        let layout =
-            Layout::from_size_align(bytes, align).expect("the size fits the address space");
+        let bytes = bytes.max(1).checked_next_multiple_of(align)?;
+        let layout = Layout::from_size_align(bytes, align).ok()?;
         assert!(align_of::<T>() <= CACHE_LINE);
         // SAFETY: the layout's size is not zero.
         let raw = unsafe { alloc(layout) };
-        let Some(pointer) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        let pointer = NonNull::new(raw)?;
         advise_huge_pages(pointer.as_ptr(), &layout);
         // SAFETY: the allocation has `bytes` bytes.
         unsafe { pointer.as_ptr().write_bytes(0, bytes) };
-        AlignedBuffer { pointer: pointer.cast(), len, layout, elements: PhantomData }
+        Some(AlignedBuffer { pointer: pointer.cast(), len, layout, elements: PhantomData })
     }
 
     /// A buffer with the elements of `source`.

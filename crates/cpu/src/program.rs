@@ -9,7 +9,7 @@ use cutout_graph::{Named, NodeId, Program, RunError, check_inputs};
 use cutout_tensor::{Tensor, TensorType};
 
 use crate::backend::Machine;
-use crate::execute::{Inputs, Io, Kernel, Memory, Output};
+use crate::execute::{Execute, Inputs, Io, Memory, Output};
 use crate::kernels::copy::copied_tensor;
 use crate::memory::AlignedBuffer;
 
@@ -31,7 +31,7 @@ pub(crate) struct Instruction {
     pub(crate) name: &'static str,
     /// The node of the optimised graph whose value it computes.
     pub(crate) node: NodeId,
-    pub(crate) kernel: Box<dyn Kernel>,
+    pub(crate) kernel: Box<dyn Execute>,
     pub(crate) operands: Vec<Operand>,
     pub(crate) sources: Vec<OperandSource>,
     /// Bytes of the arena it writes.
@@ -146,20 +146,25 @@ impl Instruction {
                     assert!(*offset <= length, "the plan keeps every buffer inside the arena");
                     (base.wrapping_add(*offset).cast_const(), length - offset)
                 }
-                OperandSource::Absorbed => (std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast(), 0),
+                OperandSource::Absorbed => {
+                    (std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast(), 0)
+                }
             };
             let bytes = reach(operand);
             let absorbed = matches!(source, OperandSource::Absorbed);
             assert!(absorbed || skipped + bytes <= available, "a layout stays inside its memory");
             let bytes = if absorbed { 0 } else { bytes };
-            memory.push(Memory { pointer: start.wrapping_add(if absorbed { 0 } else { skipped }), bytes });
+            memory.push(Memory {
+                pointer: start.wrapping_add(if absorbed { 0 } else { skipped }),
+                bytes,
+            });
         }
         // SAFETY: inputs, weights and the arena live longer than this call, lengths were checked above, and the plan keeps
         // buffers that are alive at the same step apart, except the one that this step overwrites.
         let inputs = unsafe { Inputs::new(&self.operands, memory, self.in_place) };
         let start = base.wrapping_add(self.output.start);
         // SAFETY: inside the arena as checked above, exclusively borrowed here, and apart from all inputs but the
-        // overwritten one, which kernels read only through a raw pointer derived from the same base.
+        // overwritten one, which kernels read only through the output itself.
         let output = unsafe { std::slice::from_raw_parts_mut(start, self.output.len()) };
         let io = Io { inputs, output: Output::new(output), pool: &machine.pool, isa: machine.isa };
         self.kernel.run(io)
@@ -172,8 +177,12 @@ fn reach(operand: &Operand) -> usize {
     if layout.shape.contains(&0) {
         return 0;
     }
-    let last: usize =
-        layout.shape.iter().zip(&layout.strides).map(|(length, stride)| (length - 1) * stride).sum();
+    let last: usize = layout
+        .shape
+        .iter()
+        .zip(&layout.strides)
+        .map(|(length, stride)| (length - 1) * stride)
+        .sum();
     (last + 1) * operand.ty.dtype.size()
 }
 

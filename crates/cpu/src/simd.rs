@@ -60,6 +60,15 @@ impl Isa {
         if self.is_available() { self } else { narrower.or_available() }
     }
 
+    /// Name for people and for packed forms of weights.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Avx512 => "avx512",
+            Isa::Avx2 => "avx2",
+            Isa::Portable => "portable",
+        }
+    }
+
     /// Lanes of an `f32` vector.
     pub const fn lanes(self) -> usize {
         match self {

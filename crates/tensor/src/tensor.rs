@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytemuck::checked;
+use bytemuck::{NoUninit, checked};
 use half::{bf16, f16};
 
 use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides};
@@ -15,7 +15,7 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// A vector that shows itself as bytes, keeping the alignment of its elements.
 struct Owned<T>(Vec<T>);
 
-impl<T: Element> AsRef<[u8]> for Owned<T> {
+impl<T: NoUninit> AsRef<[u8]> for Owned<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
@@ -56,6 +56,14 @@ impl Tensor {
         let strides = contiguous_strides(&shape);
         let ty = TensorType::new(T::DTYPE, shape);
         Ok(Tensor { ty, strides, offset: 0, storage: Arc::new(Owned(values)) })
+    }
+
+    /// A contiguous tensor of `ty` that owns `words`, whose bytes are its elements in row-major order.
+    pub fn from_words<W: NoUninit + Send + Sync>(
+        ty: TensorType,
+        words: Vec<W>,
+    ) -> Result<Self, TensorError> {
+        Tensor::from_bytes(ty, Arc::new(Owned(words)), 0)
     }
 
     /// A contiguous view of `ty` that starts `offset` bytes into `storage`.

@@ -1,0 +1,4 @@
+//! The kernels, one file per family of ops.
+
+pub(crate) mod copy;
+pub(crate) mod reference;

@@ -1,0 +1,84 @@
+//! How each op runs on the CPU. No wildcard: a new op does not compile until it is answered here.
+
+use cutout_graph::plan::Operand;
+use cutout_graph::{CompileError, Op, Weights};
+use cutout_tensor::{Tensor, TensorType};
+
+use crate::execute::Execute;
+use crate::kernels::copy::{Concat, Copy};
+use crate::kernels::reference::Reference;
+use crate::simd::Isa;
+
+/// What a kernel is compiled from.
+pub(crate) struct Site<'a> {
+    /// The inputs as the plan lays them out.
+    pub(crate) inputs: &'a [Operand],
+    /// Type of the output.
+    pub(crate) output: &'a TensorType,
+    /// Values of the inputs that are weights or constants, as stored (perhaps in half precision).
+    pub(crate) statics: Vec<Option<Tensor>>,
+    /// Where packed forms of weights are kept and shared.
+    pub(crate) weights: &'a Weights,
+    /// The instruction set.
+    pub(crate) isa: Isa,
+}
+
+/// A kernel and the inputs that are packed inside it, which it never reads again.
+pub(crate) struct Lowered {
+    pub(crate) kernel: Box<dyn Execute>,
+    pub(crate) absorbed: Vec<usize>,
+}
+
+impl<K: Execute + 'static> From<K> for Lowered {
+    fn from(kernel: K) -> Self {
+        Lowered { kernel: Box::new(kernel), absorbed: Vec::new() }
+    }
+}
+
+/// The kernel of an op at a place in a program.
+pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
+    let reference = || Ok(Reference::new(op, site).into());
+    match op {
+        Op::Concat(op) => Ok(Concat {
+            axis: op.axis,
+            output: site.output.shape.to_vec(),
+            element_bytes: site.output.dtype.size(),
+        }
+        .into()),
+        // A view op that is scheduled has inputs no stride can describe: its result is a copy.
+        Op::Reshape(_) => Ok(copy_kernel(&site.inputs[0])),
+        Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => {
+            panic!("the plan turns every permute, slice and broadcast into a view")
+        }
+        Op::ArgMax(_)
+        | Op::Attention(_)
+        | Op::Binary(_)
+        | Op::Cast(_)
+        | Op::Compare(_)
+        | Op::Conv2d(_)
+        | Op::ConvTranspose2d(_)
+        | Op::CumulativeSum(_)
+        | Op::Elementwise(_)
+        | Op::Gather(_)
+        | Op::GridSample(_)
+        | Op::GroupNorm(_)
+        | Op::LayerNorm(_)
+        | Op::Linear(_)
+        | Op::MatMul(_)
+        | Op::MaxPool2d(_)
+        | Op::Pad(_)
+        | Op::QuantizedLinear(_)
+        | Op::Reduce(_)
+        | Op::Resize(_)
+        | Op::RoiAlign(_)
+        | Op::Rope(_)
+        | Op::Select(_)
+        | Op::Softmax(_)
+        | Op::Unary(_) => reference(),
+    }
+}
+
+/// The kernel that copies a strided value into contiguous memory.
+pub(crate) fn copy_kernel(operand: &Operand) -> Lowered {
+    Copy { element_bytes: operand.ty.dtype.size() }.into()
+}

@@ -1,0 +1,57 @@
+//! What the CPU's kernels can do, as far as memory is concerned.
+
+use cutout_graph::plan::Rules;
+use cutout_graph::{Graph, Layout, NodeId, Op};
+
+/// The CPU's answers for the memory plan.
+pub(crate) struct CpuRules;
+
+impl Rules for CpuRules {
+    fn reads_strided(&self, graph: &Graph, node: NodeId, index: usize, layout: &Layout) -> bool {
+        let Some(op) = graph.op(node) else { return false };
+        match op {
+            // Rows with one stride between them.
+            Op::Linear(_) | Op::QuantizedLinear(_) | Op::LayerNorm(_) | Op::Softmax(_) => {
+                index == 0 && layout.as_rows().is_some()
+            }
+            // Queries, keys, values and biases: any strides as long as channels are dense.
+            Op::Attention(op) => {
+                let biases = if op.bias.is_some() { 3 + usize::from(op.key_mask) } else { 3 };
+                let is_bias = op.bias.is_some() && (biases..biases + 2).contains(&index);
+                (index < 3 || is_bias) && is_dense(layout)
+            }
+            Op::Conv2d(_) => index == 0 && is_dense(layout),
+            Op::Concat(_) => true,
+            // The innermost axis is walked, or repeats one element.
+            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
+                is_dense(layout) || layout.strides.last() == Some(&0)
+            }
+            #[expect(
+                clippy::wildcard_enum_match_arm,
+                reason = "the other kernels want contiguous inputs"
+            )]
+            _ => false,
+        }
+    }
+
+    fn overwrites(&self, graph: &Graph, node: NodeId, index: usize) -> bool {
+        let Some(op) = graph.op(node) else { return false };
+        match op {
+            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
+                graph.input_types(node)[index] == graph.ty(node)
+            }
+            Op::Softmax(_) => true,
+            Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
+            #[expect(
+                clippy::wildcard_enum_match_arm,
+                reason = "the other kernels write apart from what they read"
+            )]
+            _ => false,
+        }
+    }
+}
+
+/// Whether neighbours along the last axis are neighbours in memory.
+fn is_dense(layout: &Layout) -> bool {
+    layout.shape.last_axis() == 1 || layout.strides.last() == Some(&1)
+}
