@@ -63,6 +63,12 @@ impl CaseInput {
         self
     }
 
+    /// The input with its elements under another shape.
+    pub fn reshaped(mut self, shape: impl Into<Shape>) -> Self {
+        self.ty.shape = shape.into();
+        self
+    }
+
     /// The tensor, the same for the same seed on every machine.
     pub fn tensor(&self, seed: u64) -> Result<Tensor, TensorError> {
         let count = self.ty.shape.checked_len()?;

@@ -37,6 +37,6 @@ pub use plain::{Data, Plain, broadcast_position, ravel, unravel};
 pub use profile::{Device, Precision, Profile, ProfileError};
 pub use real::Real;
 pub use scope::Scope;
-pub use value::Value;
+pub use value::{Reduced, Value};
 pub use verify::{VerifyError, verify};
 pub use weights::{BindError, Weights};

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use cutout_tensor::{DType, TensorType};
+use cutout_tensor::{DType, Shape, TensorType};
 
 use crate::{Case, Plain, Real};
 
@@ -91,6 +91,33 @@ pub(crate) fn expect_integer(input: &'static str, ty: &TensorType) -> Result<(),
 /// Checks that an input is `bool`.
 pub(crate) fn expect_bool(input: &'static str, ty: &TensorType) -> Result<(), OpError> {
     expect(input, ty, "bool", ty.dtype == DType::Bool)
+}
+
+/// Checks that `axis` is one of an input's axes.
+pub(crate) fn expect_axis(axis: usize, ty: &TensorType) -> Result<(), OpError> {
+    if axis < ty.rank() {
+        return Ok(());
+    }
+    Err(OpError::Attribute(format!("axis {axis} is outside {ty}")))
+}
+
+/// The type itself, unless a tensor of it could not be addressed.
+pub(crate) fn sized(ty: TensorType) -> Result<TensorType, OpError> {
+    let limit = isize::MAX as usize / size_of::<f64>(); // the widest element of a reference
+    if ty.shape.elements() <= limit {
+        return Ok(ty);
+    }
+    Err(OpError::Shape(format!("{ty} has more elements than memory can hold")))
+}
+
+/// The shape that all inputs broadcast to.
+pub(crate) fn broadcast_all(inputs: &[&TensorType]) -> Result<Shape, OpError> {
+    let together =
+        inputs.iter().try_fold(Shape::new(&[]), |shape, input| shape.broadcast(&input.shape));
+    together.ok_or_else(|| {
+        let types: Vec<String> = inputs.iter().map(|ty| ty.to_string()).collect();
+        OpError::Shape(format!("{} do not broadcast", types.join(", ")))
+    })
 }
 
 fn expect(

@@ -1,18 +1,52 @@
 //! The table of ops: one line each. The op itself is in the file of its name.
 
+mod arg_max;
 mod attention;
 mod binary;
+mod broadcast;
+mod cast;
 mod checks;
+mod compare;
+mod concat;
+mod cumulative_sum;
+mod elementwise;
+mod gather;
+mod grid_sample;
 mod linear;
+mod max_pool2d;
+mod pad;
+mod permute;
+mod reduce;
 mod reshape;
+mod resize;
+mod roi_align;
 mod rope;
+mod select;
+mod slice;
 mod unary;
 
+pub use arg_max::ArgMax;
 pub use attention::{Attention, AttentionInputs, AttentionRope, BiasForm, SeparableBias, Windows};
 pub use binary::{Binary, BinaryKind};
+pub use broadcast::Broadcast;
+pub use cast::Cast;
+pub use compare::{Compare, CompareKind};
+pub use concat::Concat;
+pub use cumulative_sum::CumulativeSum;
+pub use elementwise::{Elementwise, Operand, Step};
+pub use gather::Gather;
+pub use grid_sample::GridSample;
 pub use linear::{Activation, Epilogue, Linear};
+pub use max_pool2d::MaxPool2d;
+pub use pad::Pad;
+pub use permute::Permute;
+pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
+pub use resize::{Resize, ResizeMode, Tap};
+pub use roi_align::RoiAlign;
 pub use rope::{Rope, axial_rope_tables};
+pub use select::Select;
+pub use slice::Slice;
 pub use unary::{Unary, UnaryKind};
 
 use cutout_tensor::TensorType;
@@ -51,8 +85,9 @@ macro_rules! ops {
             /// Arithmetic and bytes of the op on these inputs.
             pub fn cost(&self, inputs: &[&TensorType], output: &TensorType) -> Cost {
                 let flops = match self { $(Op::$op(op) => op.flops(inputs, output)),* };
-                let bytes = inputs.iter().map(|ty| ty.bytes() as u64).sum::<u64>();
-                Cost { flops, bytes: bytes + output.bytes() as u64 }
+                let tensors = inputs.iter().copied().chain([output]);
+                let bytes = tensors.fold(0u64, |sum, ty| sum.saturating_add(ty.bytes() as u64));
+                Cost { flops, bytes }
             }
             /// The attributes as JSON, for fixtures.
             pub fn attributes(&self) -> Result<serde_json::Value, serde_json::Error> {
@@ -72,32 +107,184 @@ macro_rules! ops {
     };
 }
 
-ops! { Attention, Binary, Linear, Reshape, Rope, Unary }
+ops! {
+    ArgMax,
+    Attention,
+    Binary,
+    Broadcast,
+    Cast,
+    Compare,
+    Concat,
+    CumulativeSum,
+    Elementwise,
+    Gather,
+    GridSample,
+    Linear,
+    MaxPool2d,
+    Pad,
+    Permute,
+    Reduce,
+    Reshape,
+    Resize,
+    RoiAlign,
+    Rope,
+    Select,
+    Slice,
+    Unary,
+}
 
 #[cfg(test)]
 mod tests {
-    use cutout_tensor::DType;
+    use std::collections::HashSet;
+
+    use cutout_tensor::{DType, Shape, Tensor, compare};
 
     use super::*;
     use crate::Data;
+    use crate::cases::Random;
+
+    fn run<T: Real>(op: &Op, tensors: &[Tensor]) -> Plain<T> {
+        let inputs: Vec<Plain<T>> =
+            tensors.iter().map(|tensor| Plain::from_tensor(tensor).unwrap()).collect();
+        let inputs: Vec<&Plain<T>> = inputs.iter().collect();
+        op.check_values(&inputs).unwrap();
+        op.reference(&inputs)
+    }
+
+    fn check_kind<T: Real>(result: &Plain<T>, ty: &TensorType, name: &str) {
+        assert_eq!(result.shape, ty.shape, "{name}");
+        let same = match &result.data {
+            Data::Real(_) => ty.dtype.is_float(),
+            Data::Int(_) => ty.dtype.is_integer(),
+            Data::Bool(_) => ty.dtype == DType::Bool,
+        };
+        assert!(same, "{name}: {ty} by inference, another kind by its reference");
+    }
 
     #[test]
-    fn inference_agrees_with_the_reference_on_every_case() {
+    fn inference_agrees_with_the_reference_in_both_precisions() {
         for case in Op::all_cases() {
             let name = case.full_name();
-            let types: Vec<&TensorType> = case.inputs.iter().map(|input| &input.ty).collect();
-            let inferred = case.op.infer(&types).unwrap_or_else(|error| panic!("{name}: {error}"));
             let tensors = case.tensors().unwrap();
-            let plain: Vec<Plain<f64>> =
-                tensors.iter().map(|tensor| Plain::from_tensor(tensor).unwrap()).collect();
-            let output = case.op.reference(&plain.iter().collect::<Vec<_>>());
-            assert_eq!(output.shape, inferred.shape, "{name}");
-            let same_kind = match &output.data {
-                Data::Real(_) => inferred.dtype.is_float(),
-                Data::Int(_) => inferred.dtype.is_integer(),
-                Data::Bool(_) => inferred.dtype == DType::Bool,
-            };
-            assert!(same_kind, "{name} is inferred as {inferred}");
+            let types: Vec<&TensorType> = tensors.iter().map(Tensor::ty).collect();
+            let ty = case.op.infer(&types).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let (single, double) = (run::<f32>(&case.op, &tensors), run::<f64>(&case.op, &tensors));
+            check_kind(&single, &ty, &name);
+            check_kind(&double, &ty, &name);
+            let (single, double) = (single.to_tensor(&ty).unwrap(), double.to_tensor(&ty).unwrap());
+            let difference = compare(&single, &double, case.tolerance).unwrap();
+            assert!(difference.within, "{name}: {difference}");
+            case.op.cost(&types, &ty);
+            case.op.attributes().unwrap();
+        }
+    }
+
+    #[test]
+    fn case_names_are_unique() {
+        let mut seen = HashSet::new();
+        for case in Op::all_cases() {
+            assert!(seen.insert(case.full_name()), "{} is there twice", case.full_name());
+        }
+    }
+
+    /// A length that is usually near `length`, sometimes at the end of what a number can hold.
+    fn changed(length: usize, random: &mut Random) -> usize {
+        match random.below(12) {
+            0 => 0,
+            1 => 1,
+            2 => length + 1,
+            3 => random.below(9),
+            4 => [usize::MAX, usize::MAX / 2, isize::MAX as usize, 1 << 33][random.below(4)],
+            _ => length,
+        }
+    }
+
+    fn changed_type(ty: &TensorType, random: &mut Random) -> TensorType {
+        let mut axes: Vec<usize> = ty.shape.iter().map(|&axis| changed(axis, random)).collect();
+        match random.below(12) {
+            0 => axes.truncate(axes.len().saturating_sub(1)),
+            1 => axes.push(1 + random.below(3)),
+            _ => {}
+        }
+        let dtype = match random.below(12) {
+            0 => DType::ALL[random.below(DType::ALL.len())],
+            _ => ty.dtype,
+        };
+        TensorType::new(dtype, axes)
+    }
+
+    #[test]
+    fn inference_never_panics_and_what_it_accepts_can_be_run() {
+        let mut random = Random::new(7);
+        for case in Op::all_cases() {
+            for _ in 0..60 {
+                let mut types: Vec<TensorType> =
+                    case.inputs.iter().map(|input| changed_type(&input.ty, &mut random)).collect();
+                match random.below(20) {
+                    0 => types.truncate(types.len().saturating_sub(1)),
+                    1 => types.extend(types.first().cloned()),
+                    _ => {}
+                }
+                let types: Vec<&TensorType> = types.iter().collect();
+                let Ok(output) = case.op.infer(&types) else { continue };
+                case.op.cost(&types, &output);
+                run_if_small(&case.op, &types, &output);
+            }
+        }
+    }
+
+    /// Runs the reference on zeros, which are in range for every op that looks at its values.
+    fn run_if_small(op: &Op, types: &[&TensorType], output: &TensorType) {
+        let small = |ty: &TensorType| ty.shape.elements() < 5000;
+        if !small(output) || !types.iter().all(|ty| small(ty)) {
+            return;
+        }
+        let zeros: Vec<Tensor> = types.iter().map(|ty| Tensor::zeros(ty).unwrap()).collect();
+        let inputs: Vec<Plain<f32>> =
+            zeros.iter().map(|tensor| Plain::from_tensor(tensor).unwrap()).collect();
+        let inputs: Vec<&Plain<f32>> = inputs.iter().collect();
+        if op.check_values(&inputs).is_ok() {
+            check_kind(&op.reference(&inputs), output, &op.printed());
+        }
+    }
+
+    #[test]
+    fn attributes_at_their_limits_never_panic() {
+        const MAX: usize = usize::MAX;
+        let image = TensorType::f32([1, 5, 5, 2]);
+        let ops: [Op; 12] = [
+            MaxPool2d { kernel: [MAX, 1], stride: [1, 1], padding: [MAX / 2, 0] }.into(),
+            MaxPool2d { kernel: [0, 1], stride: [0, 1], padding: [0, 0] }.into(),
+            Resize { mode: ResizeMode::Nearest, antialias: false, size: [MAX, MAX] }.into(),
+            Resize { mode: ResizeMode::Nearest, antialias: true, size: [2, 2] }.into(),
+            Permute { axes: vec![MAX, 0, 1, 2] }.into(),
+            Slice { starts: vec![MAX; 4], ends: vec![0; 4], steps: vec![0; 4] }.into(),
+            Concat { axis: MAX }.into(),
+            Pad { before: vec![MAX; 4], after: vec![MAX; 4], value: f32::NAN }.into(),
+            Broadcast { shape: vec![MAX, MAX, 1, 5, 5, 2] }.into(),
+            Reduce { kind: ReduceKind::Sum, axes: vec![1, MAX], keep: true }.into(),
+            ArgMax { axis: MAX }.into(),
+            CumulativeSum { axis: 4 }.into(),
+        ];
+        for op in ops {
+            assert!(op.infer(&[&image]).is_err(), "{op:?}");
+        }
+        let boxes = TensorType::f32([3, 5]);
+        let usual =
+            RoiAlign { output: [2, 2], spatial_scale: 1.0, sampling_ratio: 2, aligned: true };
+        assert!(usual.infer(&[&image, &boxes]).is_ok());
+        for op in [
+            RoiAlign { output: [MAX, MAX], ..usual },
+            RoiAlign { output: [0, 1], ..usual },
+            RoiAlign { spatial_scale: f32::NAN, ..usual },
+            RoiAlign { spatial_scale: -1.0, ..usual },
+            RoiAlign { sampling_ratio: MAX, ..usual },
+        ] {
+            assert!(op.infer(&[&image, &boxes]).is_err(), "{op:?}");
+        }
+        let nothing = TensorType::new(DType::F32, Shape::new(&[3, 0]));
+        for kind in [ReduceKind::Mean, ReduceKind::Maximum, ReduceKind::Minimum] {
+            assert!(Reduce { kind, axes: vec![1], keep: false }.infer(&[&nothing]).is_err());
         }
     }
 }

@@ -83,6 +83,22 @@ impl<T: Real> Plain<T> {
         Plain { shape, data }
     }
 
+    /// Elements of several tensors of one kind: `result[i] = parts[part][position]` for `(part, position) = source(i)`.
+    pub fn choose(
+        parts: &[&Self],
+        shape: impl Into<Shape>,
+        source: impl Fn(usize) -> (usize, usize),
+    ) -> Self {
+        let shape = shape.into();
+        let sources = (0..shape.elements()).map(source);
+        let data = match &parts[0].data {
+            Data::Real(_) => Data::Real(sources.map(|(part, i)| parts[part].real()[i]).collect()),
+            Data::Int(_) => Data::Int(sources.map(|(part, i)| parts[part].int()[i]).collect()),
+            Data::Bool(_) => Data::Bool(sources.map(|(part, i)| parts[part].bool()[i]).collect()),
+        };
+        Plain { shape, data }
+    }
+
     /// Reads a host tensor; half precisions widen exactly.
     pub fn from_tensor(tensor: &Tensor) -> Result<Self, TensorError> {
         let shape = tensor.shape().clone();

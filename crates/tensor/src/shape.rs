@@ -54,9 +54,9 @@ impl Shape {
             .map(Shape)
     }
 
-    /// Product of all axes but the last; 1 for a scalar or a vector.
+    /// Product of all axes but the last; 1 for a scalar or a vector. Saturates instead of overflowing.
     pub fn rows(&self) -> usize {
-        self.0.iter().rev().skip(1).product()
+        Shape::new(&self.0[..self.rank().saturating_sub(1)]).elements()
     }
 
     /// Length of the last axis; 1 for a scalar.

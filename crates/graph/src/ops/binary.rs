@@ -3,7 +3,7 @@
 use cutout_tensor::{TensorType, Tolerance};
 
 use crate::cases::{bools, noise, uniform};
-use crate::op::{expect_bool, expect_f32, take};
+use crate::op::{expect_bool, expect_f32, sized, take};
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -95,7 +95,7 @@ impl OpDef for Binary {
             if self.kind.is_logical() { expect_bool(name, ty)? } else { expect_f32(name, ty)? }
         }
         match a.shape.broadcast(&b.shape) {
-            Some(shape) => Ok(TensorType::new(a.dtype, shape)),
+            Some(shape) => sized(TensorType::new(a.dtype, shape)),
             None => Err(OpError::Shape(format!("{a} and {b} do not broadcast"))),
         }
     }

@@ -3,7 +3,7 @@
 use cutout_tensor::{TensorType, Tolerance};
 
 use crate::cases::noise;
-use crate::op::{expect_f32, expect_shape, take};
+use crate::op::{expect_f32, expect_shape, sized, take};
 use crate::ops::UnaryKind;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -119,7 +119,7 @@ impl OpDef for Linear {
         let mut output = x.clone();
         *output.shape.last_mut().expect("the rank was checked") = outputs;
         self.epilogue.check(&inputs[2..], &output)?;
-        Ok(output)
+        sized(output)
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
@@ -128,7 +128,8 @@ impl OpDef for Linear {
         let mut shape = inputs[0].shape.clone();
         *shape.last_mut().expect("inference checked the rank") = outputs;
         let mut values = Vec::with_capacity(shape.elements());
-        for row in 0..shape.rows() {
+        let rows = if outputs == 0 { 0 } else { shape.rows() };
+        for row in 0..rows {
             for output in 0..outputs {
                 let mut sum = T::ZERO;
                 for i in 0..width {
@@ -143,7 +144,8 @@ impl OpDef for Linear {
     }
 
     fn flops(&self, inputs: &[&TensorType], output: &TensorType) -> u64 {
-        2 * output.shape.elements() as u64 * inputs[0].shape.last_axis() as u64
+        let depth = (inputs[0].shape.last_axis() as u64).saturating_mul(2);
+        depth.saturating_mul(output.shape.elements() as u64)
     }
 
     fn cases() -> Vec<Case> {

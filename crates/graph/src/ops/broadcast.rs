@@ -1,0 +1,54 @@
+//! A tensor repeated to a larger shape.
+
+use cutout_tensor::{DType, Shape, TensorType, Tolerance};
+
+use crate::cases::{bools, integers, noise};
+use crate::op::{sized, take};
+use crate::plain::broadcast_position;
+use crate::{Case, OpDef, OpError, Plain, Real};
+
+/// `x` with its axes of length one, and missing leading axes, repeated to `shape` (NumPy's rule). Any element type.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Broadcast {
+    /// Axes of the result.
+    pub shape: Vec<usize>,
+}
+
+impl OpDef for Broadcast {
+    const NAME: &'static str = "broadcast";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
+        let [x] = take(inputs)?;
+        let shape = Shape::from(&self.shape[..]);
+        if x.shape.broadcast(&shape).as_ref() != Some(&shape) {
+            return Err(OpError::Shape(format!("{x} does not broadcast to {shape}")));
+        }
+        sized(TensorType::new(x.dtype, shape))
+    }
+
+    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+        let x = inputs[0];
+        x.gather(&self.shape[..], |i| broadcast_position(i, &x.shape, &self.shape))
+    }
+
+    fn flops(&self, _: &[&TensorType], _: &TensorType) -> u64 {
+        0
+    }
+
+    fn cases() -> Vec<Case> {
+        let case = |name, shape: &[usize], input| {
+            Case::new(name, Broadcast { shape: shape.to_vec() }, [input]).within(Tolerance::Exact)
+        };
+        vec![
+            case("scalar", &[3, 5], noise([])),
+            case("row", &[3, 19], noise([19])),
+            case("column", &[5, 19], noise([5, 1])),
+            case("both_ways", &[2, 3, 5, 7], noise([3, 1, 7])),
+            case("itself", &[3, 4], noise([3, 4])),
+            case("to_nothing", &[0, 4], noise([1, 4])),
+            case("integers", &[2, 3], integers([3], -9, 9)),
+            case("halves", &[2, 3], noise([3]).of(DType::F16)),
+            case("bools", &[2, 3], bools([2, 1])),
+        ]
+    }
+}

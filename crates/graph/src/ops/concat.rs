@@ -1,0 +1,80 @@
+//! Tensors one after another.
+
+use cutout_tensor::{DType, TensorType, Tolerance};
+
+use crate::cases::{bools, integers, noise};
+use crate::op::{expect_axis, sized};
+use crate::plain::{ravel, unravel};
+use crate::{Case, OpDef, OpError, Plain, Real};
+
+/// The inputs one after another along an axis. One or more inputs of one element type (any), equal on all other axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Concat {
+    /// The axis along which they follow each other.
+    pub axis: usize,
+}
+
+impl OpDef for Concat {
+    const NAME: &'static str = "concat";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
+        let Some((&first, rest)) = inputs.split_first() else {
+            return Err(OpError::Arity { expected: 1, found: 0 });
+        };
+        expect_axis(self.axis, first)?;
+        let mut result = first.clone();
+        for &part in rest {
+            if part.dtype != first.dtype {
+                let expected = "of the first part's element type";
+                return Err(OpError::Type { input: "every part", expected, found: part.clone() });
+            }
+            let fits = part.rank() == first.rank()
+                && (0..first.rank())
+                    .all(|axis| axis == self.axis || part.shape[axis] == first.shape[axis]);
+            let length =
+                fits.then(|| result.shape[self.axis].checked_add(part.shape[self.axis])).flatten();
+            let Some(length) = length else {
+                let message = format!("{part} does not continue {first} along axis {}", self.axis);
+                return Err(OpError::Shape(message));
+            };
+            result.shape[self.axis] = length;
+        }
+        sized(result)
+    }
+
+    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+        let mut shape = inputs[0].shape.clone();
+        shape[self.axis] = inputs.iter().map(|part| part.shape[self.axis]).sum();
+        Plain::choose(inputs, shape.clone(), |i| {
+            let mut index = unravel(i, &shape);
+            let mut part = 0;
+            while index[self.axis] >= inputs[part].shape[self.axis] {
+                index[self.axis] -= inputs[part].shape[self.axis];
+                part += 1;
+            }
+            (part, ravel(&index, &inputs[part].shape))
+        })
+    }
+
+    fn flops(&self, _: &[&TensorType], _: &TensorType) -> u64 {
+        0
+    }
+
+    fn cases() -> Vec<Case> {
+        let case = |name, axis, inputs: Vec<_>| {
+            Case::new(name, Concat { axis }, inputs).within(Tolerance::Exact)
+        };
+        let half = |shape: [usize; 2]| noise(shape).of(DType::BF16);
+        vec![
+            case("one", 0, vec![noise([3, 5])]),
+            case("rows", 0, vec![noise([3, 5]), noise([2, 5])]),
+            case("channels", 2, vec![noise([2, 3, 5]), noise([2, 3, 1]), noise([2, 3, 17])]),
+            case("middle", 1, vec![noise([2, 3, 5]), noise([2, 4, 5])]),
+            case("with_empty", 1, vec![noise([2, 0]), noise([2, 3]), noise([2, 0])]),
+            case("all_empty", 0, vec![noise([0, 3]), noise([0, 3])]),
+            case("integers", 0, vec![integers([3], -9, 9), integers([4], -9, 9)]),
+            case("halves", 1, vec![half([3, 5]), half([3, 2])]),
+            case("bools", 0, vec![bools([3, 2]), bools([1, 2])]),
+        ]
+    }
+}
