@@ -3,16 +3,30 @@
 mod attention;
 mod binary;
 mod checks;
+mod conv2d;
+mod conv_transpose2d;
+mod group_norm;
+mod layer_norm;
 mod linear;
+mod matmul;
+mod quantized_linear;
 mod reshape;
 mod rope;
+mod softmax;
 mod unary;
 
 pub use attention::{Attention, AttentionInputs, AttentionRope, BiasForm, SeparableBias, Windows};
 pub use binary::{Binary, BinaryKind};
+pub use conv_transpose2d::ConvTranspose2d;
+pub use conv2d::Conv2d;
+pub use group_norm::GroupNorm;
+pub use layer_norm::LayerNorm;
 pub use linear::{Activation, Epilogue, Linear};
+pub use matmul::MatMul;
+pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear};
 pub use reshape::Reshape;
 pub use rope::{Rope, axial_rope_tables};
+pub use softmax::Softmax;
 pub use unary::{Unary, UnaryKind};
 
 use cutout_tensor::TensorType;
@@ -72,7 +86,10 @@ macro_rules! ops {
     };
 }
 
-ops! { Attention, Binary, Linear, Reshape, Rope, Unary }
+ops! {
+    Attention, Binary, Conv2d, ConvTranspose2d, GroupNorm, LayerNorm, Linear, MatMul, QuantizedLinear,
+    Reshape, Rope, Softmax, Unary,
+}
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +115,42 @@ mod tests {
                 Data::Bool(_) => inferred.dtype == DType::Bool,
             };
             assert!(same_kind, "{name} is inferred as {inferred}");
+        }
+    }
+
+    /// `types` with one input changed: to a scalar of another type, or in the length of one axis, there alone and
+    /// wherever the old length occurs.
+    fn changed(types: &[TensorType], input: usize) -> Vec<Vec<TensorType>> {
+        let with = |ty: TensorType| {
+            let mut types = types.to_vec();
+            types[input] = ty;
+            types
+        };
+        let mut all: Vec<_> = [DType::F32, DType::I64, DType::Bool]
+            .map(|dtype| with(TensorType::new(dtype, [])))
+            .into();
+        let lengths = [0, 1, 2, 3, 1 << 33, usize::MAX / 2, usize::MAX];
+        let ty = &types[input];
+        for (axis, length) in (0..ty.rank()).flat_map(|axis| lengths.map(|length| (axis, length))) {
+            let mut longer = ty.clone();
+            longer.shape[axis] = length;
+            all.push(with(longer));
+            let mut everywhere = types.to_vec();
+            let axes = everywhere.iter_mut().flat_map(|ty| ty.shape.iter_mut());
+            axes.filter(|other| **other == ty.shape[axis]).for_each(|other| *other = length);
+            all.push(everywhere);
+        }
+        all
+    }
+
+    #[test]
+    fn inference_of_any_types_gives_a_type_or_an_error() {
+        for case in Op::all_cases() {
+            let types: Vec<TensorType> = case.inputs.into_iter().map(|input| input.ty).collect();
+            for types in (0..types.len()).flat_map(|input| changed(&types, input)) {
+                let _type_or_error = case.op.infer(&types.iter().collect::<Vec<_>>());
+            }
+            let _no_inputs = case.op.infer(&[]);
         }
     }
 }
