@@ -1,4 +1,5 @@
 //! The kernels, one file per family of ops.
 
 pub(crate) mod copy;
+pub(crate) mod elementwise;
 pub(crate) mod reference;

@@ -1,11 +1,13 @@
 //! How each op runs on the CPU. No wildcard: a new op does not compile until it is answered here.
 
+use cutout_graph::ops::UnaryKind;
 use cutout_graph::plan::Operand;
-use cutout_graph::{CompileError, Op, Weights};
+use cutout_graph::{CompileError, Layout, Op, Weights};
 use cutout_tensor::{Tensor, TensorType};
 
 use crate::execute::Execute;
 use crate::kernels::copy::{Concat, Copy};
+use crate::kernels::elementwise::Chain;
 use crate::kernels::reference::Reference;
 use crate::simd::Isa;
 
@@ -50,6 +52,13 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => {
             panic!("the plan turns every permute, slice and broadcast into a view")
         }
+        Op::Unary(op) if op.kind != UnaryKind::Not => {
+            Ok(Chain::unary(op.kind, &site.inputs[0].layout, &site.output.shape).into())
+        }
+        Op::Binary(op) if !op.kind.is_logical() => {
+            Ok(Chain::binary(op.kind, &layouts(site), &site.output.shape).into())
+        }
+        Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
         Op::ArgMax(_)
         | Op::Attention(_)
         | Op::Binary(_)
@@ -58,7 +67,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::Conv2d(_)
         | Op::ConvTranspose2d(_)
         | Op::CumulativeSum(_)
-        | Op::Elementwise(_)
         | Op::Gather(_)
         | Op::GridSample(_)
         | Op::GroupNorm(_)
@@ -76,6 +84,10 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::Softmax(_)
         | Op::Unary(_) => reference(),
     }
+}
+
+fn layouts<'a>(site: &Site<'a>) -> Vec<&'a Layout> {
+    site.inputs.iter().map(|operand| &operand.layout).collect()
 }
 
 /// The kernel that copies a strided value into contiguous memory.

@@ -7,6 +7,7 @@ use cutout_graph::{Graph, Layout, NodeId, Op};
 pub(crate) struct CpuRules;
 
 impl Rules for CpuRules {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kernels want contiguous inputs")]
     fn reads_strided(&self, graph: &Graph, node: NodeId, index: usize, layout: &Layout) -> bool {
         let Some(op) = graph.op(node) else { return false };
         match op {
@@ -26,14 +27,14 @@ impl Rules for CpuRules {
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
                 is_dense(layout) || layout.strides.last() == Some(&0)
             }
-            #[expect(
-                clippy::wildcard_enum_match_arm,
-                reason = "the other kernels want contiguous inputs"
-            )]
             _ => false,
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other kernels write apart from what they read"
+    )]
     fn overwrites(&self, graph: &Graph, node: NodeId, index: usize) -> bool {
         let Some(op) = graph.op(node) else { return false };
         match op {
@@ -42,10 +43,6 @@ impl Rules for CpuRules {
             }
             Op::Softmax(_) => true,
             Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
-            #[expect(
-                clippy::wildcard_enum_match_arm,
-                reason = "the other kernels write apart from what they read"
-            )]
             _ => false,
         }
     }

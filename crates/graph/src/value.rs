@@ -6,9 +6,10 @@ use cutout_tensor::{DType, Shape, TensorType};
 
 use crate::graph::NodeId;
 use crate::ops::{
-    ArgMax, Binary, BinaryKind, Broadcast, Cast, Compare, CompareKind, Concat, CumulativeSum,
-    Epilogue, Gather, GridSample, Linear, MaxPool2d, Pad, Permute, Reduce, ReduceKind, Reshape,
-    Resize, ResizeMode, RoiAlign, Select, Slice, Unary, UnaryKind,
+    ArgMax, Attention, AttentionInputs, Binary, BinaryKind, Broadcast, Cast, Compare, CompareKind,
+    Concat, Conv2d, ConvTranspose2d, CumulativeSum, Epilogue, Gather, GridSample, GroupNorm,
+    LayerNorm, Linear, MatMul, MaxPool2d, Pad, Permute, Reduce, ReduceKind, Reshape, Resize,
+    ResizeMode, RoiAlign, Rope, Select, Slice, Softmax, Unary, UnaryKind,
 };
 use crate::{Builder, Op};
 
@@ -415,6 +416,71 @@ impl<'g> Neg for Value<'g> {
     #[track_caller]
     fn neg(self) -> Value<'g> {
         self.unary(UnaryKind::Negate)
+    }
+}
+
+impl<'g> Value<'g> {
+    /// Attention of these queries, without mask, bias, rotation or padding; see [`AttentionInputs::attend`] for those.
+    #[track_caller]
+    pub fn attention(self, key: Value<'g>, value: Value<'g>, op: Attention) -> Value<'g> {
+        AttentionInputs::new(self, key, value).attend(op)
+    }
+
+    /// Convolution of `[batch, height, width, channels]`; see [`Conv2d`].
+    #[track_caller]
+    pub fn conv2d(self, weight: Value<'g>, op: Conv2d) -> Value<'g> {
+        self.apply(op, &[weight])
+    }
+
+    /// Transposed convolution of `[batch, height, width, channels]`; see [`ConvTranspose2d`].
+    #[track_caller]
+    pub fn conv_transpose2d(self, weight: Value<'g>, op: ConvTranspose2d) -> Value<'g> {
+        self.apply(op, &[weight])
+    }
+
+    /// Normalisation of `[batch, .., channels]` over groups of channels; see [`GroupNorm`].
+    #[track_caller]
+    pub fn group_norm(self, weight: Value<'g>, bias: Value<'g>, op: GroupNorm) -> Value<'g> {
+        self.apply(op, &[weight, bias])
+    }
+
+    /// Normalisation over the last axis; see [`LayerNorm`].
+    #[track_caller]
+    pub fn layer_norm(self, weight: Value<'g>, bias: Value<'g>, epsilon: f32) -> Value<'g> {
+        let axis = self.shape().rank().saturating_sub(1);
+        self.apply(LayerNorm { axis, epsilon }, &[weight, bias])
+    }
+
+    /// Matrix product over the last two axes; see [`MatMul`].
+    #[track_caller]
+    pub fn matmul(self, right: Value<'g>) -> Value<'g> {
+        self.apply(MatMul { transpose_right: false }, &[right])
+    }
+
+    /// Matrix product with the transpose of `right: [.., N, K]`; see [`MatMul`].
+    #[track_caller]
+    pub fn matmul_transposed(self, right: Value<'g>) -> Value<'g> {
+        self.apply(MatMul { transpose_right: true }, &[right])
+    }
+
+    /// Rotation of every token of `[.., tokens, width]`; see [`Rope`].
+    #[track_caller]
+    pub fn rope(self, cos: Value<'g>, sin: Value<'g>) -> Value<'g> {
+        self.apply(Rope { tail: 0 }, &[cos, sin])
+    }
+
+    /// Exponentials over the last axis that sum to one.
+    #[track_caller]
+    pub fn softmax(self) -> Value<'g> {
+        self.apply(Softmax, &[])
+    }
+}
+
+impl<'g> AttentionInputs<Value<'g>> {
+    /// Adds an attention that takes exactly these inputs; see [`Attention`].
+    #[track_caller]
+    pub fn attend(self, op: Attention) -> Value<'g> {
+        self.query.builder.op(op, &self.into_vec())
     }
 }
 

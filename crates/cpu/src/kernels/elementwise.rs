@@ -82,7 +82,9 @@ impl Axes {
     fn prepend(&mut self, length: usize, every: &[Vec<usize>], axis: usize) {
         let even = self.lengths.last().is_some_and(|inner| {
             let mut pairs = self.strides.iter().zip(every);
-            pairs.all(|(strides, own)| Some(&own[axis]) == strides.last().map(|s| s * inner).as_ref())
+            pairs.all(|(strides, own)| {
+                Some(&own[axis]) == strides.last().map(|s| s * inner).as_ref()
+            })
         });
         match self.lengths.last_mut() {
             Some(inner) if even => *inner *= length,
@@ -129,9 +131,19 @@ impl Execute for Chain {
 }
 
 impl Chain {
-    fn source(&self, inputs: &Inputs<'_>, index: usize, output: *mut f32, count: usize) -> SourcePointer {
+    fn source(
+        &self,
+        inputs: &Inputs<'_>,
+        index: usize,
+        output: *mut f32,
+        count: usize,
+    ) -> SourcePointer {
         let pointer = inputs.pointer(index, output);
-        let walked: usize = self.axes.lengths.iter().zip(&self.axes.strides[index])
+        let walked: usize = self
+            .axes
+            .lengths
+            .iter()
+            .zip(&self.axes.strides[index])
             .map(|(length, stride)| length.saturating_sub(1) * stride)
             .sum();
         assert!(count == 0 || walked < inputs.reach(index), "a chain stays inside its inputs");

@@ -129,6 +129,25 @@ pub struct AttentionInputs<I> {
     pub padding: Option<[I; 2]>,
 }
 
+impl<I> AttentionInputs<I> {
+    /// Queries, keys and values alone.
+    pub const fn new(query: I, key: I, value: I) -> Self {
+        AttentionInputs { query, key, value, key_mask: None, bias: None, rope: None, padding: None }
+    }
+
+    /// The inputs in the order of the op.
+    pub fn into_vec(self) -> Vec<I> {
+        let AttentionInputs { query, key, value, key_mask, bias, rope, padding } = self;
+        [query, key, value]
+            .into_iter()
+            .chain(key_mask)
+            .chain(bias.into_iter().flatten())
+            .chain(rope.into_iter().flatten())
+            .chain(padding.into_iter().flatten())
+            .collect()
+    }
+}
+
 impl Attention {
     /// Attention of every query to every key, without bias or rotation.
     pub const fn new(heads: usize, scale: f32) -> Self {

@@ -38,6 +38,14 @@ impl Step {
         std::iter::once(first).chain(second)
     }
 
+    /// The same function of other operands.
+    pub fn map(&self, operand: impl Fn(Operand) -> Operand) -> Step {
+        match *self {
+            Step::Unary(kind, x) => Step::Unary(kind, operand(x)),
+            Step::Binary(kind, a, b) => Step::Binary(kind, operand(a), operand(b)),
+        }
+    }
+
     /// Whether it works on truth values, which a chain does not have.
     fn is_logical(&self) -> bool {
         match self {

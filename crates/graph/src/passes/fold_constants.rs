@@ -158,14 +158,11 @@ impl Folder<'_> {
 }
 
 /// The result of an op that only moves elements, without converting them; `None` for other ops.
+#[expect(clippy::wildcard_enum_match_arm, reason = "everything else goes through its definition")]
 fn moved(op: &Op, x: &Tensor) -> Option<Result<Tensor, TensorError>> {
     match op {
         Op::Reshape(op) => Some(x.reshape(&op.shape[..])),
         Op::Permute(op) => Some(x.permute(&op.axes)),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "everything else goes through its definition"
-        )]
         _ => None,
     }
 }

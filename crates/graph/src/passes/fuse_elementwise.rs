@@ -53,6 +53,7 @@ struct Chain {
 }
 
 /// The op as a chain; `None` if it is not elementwise over `f32`.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all other ops read more than one position")]
 fn chain_of(op: &Op, inputs: &[NodeId]) -> Option<Chain> {
     let steps = match op {
         Op::Unary(unary) => vec![Step::Unary(unary.kind, Operand::Input(0))],
@@ -60,10 +61,6 @@ fn chain_of(op: &Op, inputs: &[NodeId]) -> Option<Chain> {
             vec![Step::Binary(binary.kind, Operand::Input(0), Operand::Input(1))]
         }
         Op::Elementwise(chain) => chain.steps.clone(),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "all other ops read more than one position"
-        )]
         _ => return None,
     };
     let mut chain = Chain { steps, inputs: inputs.to_vec() };

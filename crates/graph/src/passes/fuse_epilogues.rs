@@ -13,37 +13,32 @@ use crate::{CompileError, Op};
 /// %4 = Binary { kind: Add } %3 %2 : f32[9, 8]      →   %3 = Linear { epilogue: Epilogue { scale: 1.0, bias: true,
 /// %5 = Unary { kind: Gelu } %4 : f32[9, 8]                  activation: Gelu, residual: false } } %0 %1 %2 : f32[9, 8]
 /// ```
+#[expect(clippy::wildcard_enum_match_arm, reason = "only these can be part of an epilogue")]
 pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, CompileError> {
     Ok(rewrite(graph, |draft, id| {
         let Kind::Op(op) = &draft.old().node(id).kind else { return None };
         match op {
             Op::Unary(unary) => fuse_activation(draft, context, id, unary.kind),
             Op::Binary(binary) => fuse_binary(draft, context, id, binary.kind),
-            #[expect(
-                clippy::wildcard_enum_match_arm,
-                reason = "only these can be part of an epilogue"
-            )]
             _ => None,
         }
     }))
 }
 
 /// The epilogue of an op that has one.
+#[expect(clippy::wildcard_enum_match_arm, reason = "an op without the field has no epilogue")]
 fn epilogue(op: &Op) -> Option<Epilogue> {
     match op {
         Op::Linear(op) => Some(op.epilogue),
         Op::QuantizedLinear(op) => Some(op.epilogue),
         Op::Conv2d(op) => Some(op.epilogue),
         Op::ConvTranspose2d(op) => Some(op.epilogue),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "an op without the field has no epilogue"
-        )]
         _ => None,
     }
 }
 
 /// The same op with another epilogue.
+#[expect(clippy::wildcard_enum_match_arm, reason = "`epilogue` has told that there is one")]
 fn with_epilogue(op: &Op, epilogue: Epilogue) -> Op {
     let mut op = op.clone();
     match &mut op {
@@ -51,7 +46,6 @@ fn with_epilogue(op: &Op, epilogue: Epilogue) -> Op {
         Op::QuantizedLinear(op) => op.epilogue = epilogue,
         Op::Conv2d(op) => op.epilogue = epilogue,
         Op::ConvTranspose2d(op) => op.epilogue = epilogue,
-        #[expect(clippy::wildcard_enum_match_arm, reason = "`epilogue` has told that there is one")]
         _ => {}
     }
     op
@@ -62,6 +56,7 @@ fn product(draft: &Draft<'_>, id: NodeId) -> Option<Epilogue> {
     epilogue(draft.op(id)?)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the activations that epilogues know")]
 fn fuse_activation(
     draft: &mut Draft<'_>,
     context: &Context<'_>,
@@ -72,7 +67,6 @@ fn fuse_activation(
         UnaryKind::Relu => Activation::Relu,
         UnaryKind::Gelu => Activation::Gelu,
         UnaryKind::Sigmoid => Activation::Sigmoid,
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the activations that epilogues know")]
         _ => return None,
     };
     let before = draft.new_inputs(id)[0];
@@ -87,6 +81,7 @@ fn fuse_activation(
     )
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "epilogues only add and scale")]
 fn fuse_binary(
     draft: &mut Draft<'_>,
     context: &Context<'_>,
@@ -103,7 +98,6 @@ fn fuse_binary(
         let (epilogue, added) = match kind {
             BinaryKind::Add => added_operand(draft, current, before, other)?,
             BinaryKind::Multiply => (scaled(draft, current, other)?, None),
-            #[expect(clippy::wildcard_enum_match_arm, reason = "epilogues only add and scale")]
             _ => return None,
         };
         if draft.node(before).ty != draft.old().node(id).ty {

@@ -14,6 +14,7 @@ use crate::{CompileError, Op};
 /// %3 = Reshape { shape: [6, 4] } %2 : f32[6, 4]
 /// %4 = Reshape { shape: [24] } %3 : f32[24]
 /// ```
+#[expect(clippy::wildcard_enum_match_arm, reason = "all other ops compute")]
 pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError> {
     Ok(rewrite(graph, |draft, id| {
         let Kind::Op(op) = &draft.old().node(id).kind else { return None };
@@ -25,7 +26,6 @@ pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError>
                 let alone = draft.old().node(id).inputs.len() == 1;
                 (alone && draft.node(input).ty == draft.old().node(id).ty).then_some(input)
             }
-            #[expect(clippy::wildcard_enum_match_arm, reason = "all other ops compute")]
             _ => None,
         }
     }))

@@ -13,29 +13,23 @@ use crate::ops::{Binary, Reshape};
 /// %3 = Reshape { shape: [3, 3, 8] } %2 : f32[3, 3, 8] %3 = Unary { kind: Gelu } %2 : f32[9, 8]
 /// %4 = Unary { kind: Gelu } %3 : f32[3, 3, 8]    →    %4 = Reshape { shape: [3, 3, 8] } %3 : f32[3, 3, 8]
 /// ```
+#[expect(clippy::wildcard_enum_match_arm, reason = "only elementwise ops commute with moves")]
 pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError> {
     Ok(rewrite(graph, |draft, id| {
         let Kind::Op(op) = &draft.old().node(id).kind else { return None };
         match op {
             Op::Unary(_) => unary(draft, id, op.clone()),
             Op::Binary(op) => binary(draft, id, *op),
-            #[expect(
-                clippy::wildcard_enum_match_arm,
-                reason = "only elementwise ops commute with moves"
-            )]
             _ => None,
         }
     }))
 }
 
 /// A reshape or permute that only one op reads: the move, and the value before it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "these two move without changing the count")]
 fn movement(draft: &Draft<'_>, id: NodeId) -> Option<(Op, NodeId)> {
     let moved = match draft.op(id)? {
         op @ (Op::Reshape(_) | Op::Permute(_)) => op.clone(),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "these two move without changing the count"
-        )]
         _ => return None,
     };
     draft.read_once(id).then(|| (moved, draft.node(id).inputs[0]))

@@ -2,7 +2,7 @@
 
 use cutout_graph::ops::{BinaryKind, UnaryKind};
 
-use crate::simd::{Simd, Kernel};
+use crate::simd::{Kernel, Simd};
 use crate::vecmath;
 
 /// What a step reads: a block of elements, or one number for all of them.
@@ -49,7 +49,7 @@ impl Argument {
 
 /// Writes `function` of each vector.
 macro_rules! vectors {
-    ($simd:ident, $length:ident, $target:ident, |$($x:ident = $argument:expr),*| $body:expr) => {{
+    ($simd:ident, $length:ident, $target:ident, |$($x:ident = $argument:ident),*| $body:expr) => {{
         let mut position = 0;
         while position < $length {
             let count = S::LANES.min($length - position);
@@ -185,7 +185,9 @@ pub(super) unsafe fn binary<S: Simd>(
         BinaryKind::Power => {
             for position in 0..length {
                 // SAFETY: by this function's contract.
-                let (x, y) = unsafe { (a.element(position), b.element(position)) };
+                let x = unsafe { a.element(position) };
+                // SAFETY: by this function's contract.
+                let y = unsafe { b.element(position) };
                 // SAFETY: by this function's contract.
                 unsafe { target.wrapping_add(position).write(x.powf(y)) };
             }

@@ -2,6 +2,7 @@
 
 use super::{Attention, AttentionInputs, BiasForm, Windows};
 use crate::ops::rope::RopeTable;
+use crate::ops::softmax::softmax_row;
 use crate::{Plain, Real};
 
 /// A key that a query meets.
@@ -41,7 +42,8 @@ pub(super) fn attention<T: Real>(op: &Attention, inputs: &AttentionInputs<&Plain
     {
         let met = operands.met(query);
         for head in 0..op.heads {
-            let weights = softmax(operands.scores([image, query, head], &met));
+            let mut weights = operands.scores([image, query, head], &met);
+            softmax_row(&mut weights);
             for channel in head * value_width..(head + 1) * value_width {
                 let mut sum = T::ZERO;
                 for (&weight, &met) in weights.iter().zip(&met) {
@@ -52,16 +54,6 @@ pub(super) fn attention<T: Real>(op: &Attention, inputs: &AttentionInputs<&Plain
         }
     }
     Plain::from_real([batch, queries, value_channels], output)
-}
-
-fn softmax<T: Real>(mut scores: Vec<T>) -> Vec<T> {
-    let largest = scores.iter().fold(T::LOWEST, |largest, &score| largest.maximum(score));
-    let mut sum = T::ZERO;
-    for score in &mut scores {
-        *score = (*score - largest).exp();
-        sum += *score;
-    }
-    scores.into_iter().map(|score| score / sum).collect()
 }
 
 /// Rotates queries, keys and padding where the op asks for it.

@@ -97,6 +97,15 @@ fn one_key_gives_its_value_and_no_key_gives_nan() {
     assert!(output.real()[3..].iter().all(|x| x.is_nan()));
 }
 
+#[test]
+fn inputs_keep_their_order_when_named() {
+    for case in Attention::cases() {
+        let crate::Op::Attention(op) = case.op else { panic!("a case of another op") };
+        let order: Vec<usize> = (0..case.inputs.len()).collect();
+        assert_eq!(op.name_inputs(&order).unwrap().into_vec(), order);
+    }
+}
+
 /// The error of `op` on queries, keys and values of these shapes, then `extra`.
 fn refusal(op: Attention, [q, k, v]: [[usize; 3]; 3], extra: &[TensorType]) -> String {
     let mut types = [q, k, v].map(TensorType::f32).to_vec();
