@@ -1,47 +1,66 @@
 //! The table of ops: one line each. The op itself is in the file of its name.
 
 mod arg_max;
+mod attention;
 mod binary;
 mod broadcast;
 mod cast;
+mod checks;
 mod compare;
 mod concat;
+mod conv2d;
+mod conv_transpose2d;
 mod cumulative_sum;
 mod elementwise;
 mod gather;
 mod grid_sample;
+mod group_norm;
+mod layer_norm;
 mod linear;
+mod matmul;
 mod max_pool2d;
 mod pad;
 mod permute;
+mod quantized_linear;
 mod reduce;
 mod reshape;
 mod resize;
 mod roi_align;
+mod rope;
 mod select;
 mod slice;
+mod softmax;
 mod unary;
 
 pub use arg_max::ArgMax;
+pub use attention::{Attention, AttentionInputs, AttentionRope, BiasForm, SeparableBias, Windows};
 pub use binary::{Binary, BinaryKind};
 pub use broadcast::Broadcast;
 pub use cast::Cast;
 pub use compare::{Compare, CompareKind};
 pub use concat::Concat;
+pub use conv_transpose2d::ConvTranspose2d;
+pub use conv2d::Conv2d;
 pub use cumulative_sum::CumulativeSum;
 pub use elementwise::{Elementwise, Operand, Step};
 pub use gather::Gather;
 pub use grid_sample::GridSample;
+pub use group_norm::GroupNorm;
+pub use layer_norm::LayerNorm;
 pub use linear::{Activation, Epilogue, Linear};
+pub use matmul::MatMul;
 pub use max_pool2d::MaxPool2d;
 pub use pad::Pad;
 pub use permute::Permute;
+pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear};
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Resize, ResizeMode, Tap};
 pub use roi_align::RoiAlign;
+pub use rope::{Rope, axial_rope_tables};
 pub use select::Select;
 pub use slice::Slice;
+pub use softmax::Softmax;
 pub use unary::{Unary, UnaryKind};
 
 use cutout_tensor::TensorType;
@@ -104,25 +123,34 @@ macro_rules! ops {
 
 ops! {
     ArgMax,
+    Attention,
     Binary,
     Broadcast,
     Cast,
     Compare,
     Concat,
+    Conv2d,
+    ConvTranspose2d,
     CumulativeSum,
     Elementwise,
     Gather,
     GridSample,
+    GroupNorm,
+    LayerNorm,
     Linear,
+    MatMul,
     MaxPool2d,
     Pad,
     Permute,
+    QuantizedLinear,
     Reduce,
     Reshape,
     Resize,
     RoiAlign,
+    Rope,
     Select,
     Slice,
+    Softmax,
     Unary,
 }
 
@@ -278,6 +306,42 @@ mod tests {
         let nothing = TensorType::new(DType::F32, Shape::new(&[3, 0]));
         for kind in [ReduceKind::Mean, ReduceKind::Maximum, ReduceKind::Minimum] {
             assert!(Reduce { kind, axes: vec![1], keep: false }.infer(&[&nothing]).is_err());
+        }
+    }
+
+    /// `types` with one input changed: to a scalar of another type, or in the length of one axis, there alone and
+    /// wherever the old length occurs.
+    fn variants(types: &[TensorType], input: usize) -> Vec<Vec<TensorType>> {
+        let with = |ty: TensorType| {
+            let mut types = types.to_vec();
+            types[input] = ty;
+            types
+        };
+        let mut all: Vec<_> = [DType::F32, DType::I64, DType::Bool]
+            .map(|dtype| with(TensorType::new(dtype, [])))
+            .into();
+        let lengths = [0, 1, 2, 3, 1 << 33, usize::MAX / 2, usize::MAX];
+        let ty = &types[input];
+        for (axis, length) in (0..ty.rank()).flat_map(|axis| lengths.map(|length| (axis, length))) {
+            let mut longer = ty.clone();
+            longer.shape[axis] = length;
+            all.push(with(longer));
+            let mut everywhere = types.to_vec();
+            let axes = everywhere.iter_mut().flat_map(|ty| ty.shape.iter_mut());
+            axes.filter(|other| **other == ty.shape[axis]).for_each(|other| *other = length);
+            all.push(everywhere);
+        }
+        all
+    }
+
+    #[test]
+    fn inference_of_any_types_gives_a_type_or_an_error() {
+        for case in Op::all_cases() {
+            let types: Vec<TensorType> = case.inputs.into_iter().map(|input| input.ty).collect();
+            for types in (0..types.len()).flat_map(|input| variants(&types, input)) {
+                let _type_or_error = case.op.infer(&types.iter().collect::<Vec<_>>());
+            }
+            let _no_inputs = case.op.infer(&[]);
         }
     }
 }
