@@ -23,10 +23,7 @@ impl Rules for CpuRules {
             }
             Op::Conv2d(_) => index == 0 && is_dense(layout),
             Op::Concat(_) => true,
-            // The innermost axis is walked, or repeats one element.
-            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
-                is_dense(layout) || layout.strides.last() == Some(&0)
-            }
+            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => is_walkable(layout),
             _ => false,
         }
     }
@@ -41,8 +38,8 @@ impl Rules for CpuRules {
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
                 graph.input_types(node)[index] == graph.ty(node)
             }
-            Op::Softmax(_) => true,
-            Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
+            Op::Softmax(_) => false,
+            Op::LayerNorm(_) => false,
             _ => false,
         }
     }
@@ -51,4 +48,10 @@ impl Rules for CpuRules {
 /// Whether neighbours along the last axis are neighbours in memory.
 fn is_dense(layout: &Layout) -> bool {
     layout.shape.last_axis() == 1 || layout.strides.last() == Some(&1)
+}
+
+/// Whether the innermost axis that has a length is dense, or repeats one element.
+fn is_walkable(layout: &Layout) -> bool {
+    let mut axes = layout.shape.iter().zip(&layout.strides).rev();
+    axes.find(|(length, _)| **length != 1).is_none_or(|(_, stride)| *stride <= 1)
 }

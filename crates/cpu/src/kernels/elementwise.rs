@@ -73,6 +73,11 @@ impl Axes {
             axes.lengths.push(1);
             axes.strides.iter_mut().for_each(|strides| strides.push(0));
         }
+        let mut inner = axes.strides.iter().map(|strides| strides[0]);
+        assert!(
+            inner.all(|stride| stride <= 1),
+            "the memory plan copies inputs that cannot be walked"
+        );
         axes.lengths.reverse();
         axes.strides.iter_mut().for_each(|strides| strides.reverse());
         axes

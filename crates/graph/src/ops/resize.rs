@@ -2,8 +2,9 @@
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::noise;
-use crate::op::{axes, expect_f32, sized, take};
+use crate::op::{axes, expect_f32, take};
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -121,7 +122,7 @@ impl OpDef for Resize {
         if height == 0 || width == 0 {
             return Err(OpError::Shape(format!("{x} has no pixels")));
         }
-        sized(TensorType::f32([batch, new_height, new_width, channels]))
+        countable(TensorType::f32([batch, new_height, new_width, channels]))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
