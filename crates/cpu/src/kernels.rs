@@ -2,4 +2,5 @@
 
 pub(crate) mod copy;
 pub(crate) mod elementwise;
+pub(crate) mod linear;
 pub(crate) mod reference;

@@ -8,6 +8,7 @@ use cutout_tensor::{Tensor, TensorType};
 use crate::execute::Execute;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
+use crate::kernels::linear;
 use crate::kernels::reference::Reference;
 use crate::simd::Isa;
 
@@ -59,6 +60,7 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
             Ok(Chain::binary(op.kind, &layouts(site), &site.output.shape).into())
         }
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
+        Op::Linear(op) => linear::lower(op, site),
         Op::ArgMax(_)
         | Op::Attention(_)
         | Op::Binary(_)
@@ -71,7 +73,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::GridSample(_)
         | Op::GroupNorm(_)
         | Op::LayerNorm(_)
-        | Op::Linear(_)
         | Op::MatMul(_)
         | Op::MaxPool2d(_)
         | Op::Pad(_)

@@ -38,6 +38,8 @@ impl Rules for CpuRules {
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
                 graph.input_types(node)[index] == graph.ty(node)
             }
+            // The residual, which is the last input.
+            Op::Linear(op) => op.epilogue.residual && index + 1 == graph.node(node).inputs.len(),
             Op::Softmax(_) => false,
             Op::LayerNorm(_) => false,
             _ => false,

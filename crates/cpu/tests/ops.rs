@@ -1,4 +1,5 @@
 //! Every case of every op, on every instruction set of this machine, against the plain-loop definition.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 

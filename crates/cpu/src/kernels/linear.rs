@@ -1,0 +1,137 @@
+//! Linear layers: packed products with fused epilogues.
+
+use std::sync::Arc;
+
+use cutout_graph::ops::{self, Activation};
+use cutout_graph::{CompileError, RunError};
+use cutout_tensor::{DType, Tensor, TensorError};
+use half::{bf16, f16};
+
+use crate::execute::{Execute, Inputs, Io};
+use crate::gemm::{self, PackedWeights, Residual, RowMajor, WeightData, WeightView};
+use crate::lower::{Lowered, Site};
+
+/// Position of the weight among the inputs.
+const WEIGHT: usize = 1;
+
+/// `epilogue(x · weightᵀ)` with a weight that was packed when the program was compiled.
+struct Linear {
+    weights: Arc<PackedWeights>,
+    epilogue: FusedEpilogue,
+    rows: usize,
+    row_stride: usize,
+}
+
+/// The same with a weight that is computed by the program.
+struct LinearAtRunTime {
+    outputs: usize,
+    depth: usize,
+    epilogue: FusedEpilogue,
+    rows: usize,
+    row_stride: usize,
+}
+
+/// The kernel of a linear layer.
+pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, CompileError> {
+    let (rows, row_stride) =
+        site.inputs[0].layout.as_rows().expect("the memory plan copies what has no rows");
+    let epilogue = FusedEpilogue { epilogue: op.epilogue, first: WEIGHT + 1 };
+    let &[outputs, depth] = &site.inputs[WEIGHT].ty.shape[..] else {
+        panic!("inference checked the weight's rank")
+    };
+    let Some(tensor) = &site.statics[WEIGHT] else {
+        return Ok(LinearAtRunTime { outputs, depth, epilogue, rows, row_stride }.into());
+    };
+    let weights = site
+        .weights
+        .prepared(tensor, &form("linear", site), || pack(tensor, outputs, depth, site))?;
+    let kernel = Box::new(Linear { weights, epilogue, rows, row_stride });
+    Ok(Lowered { kernel, absorbed: vec![WEIGHT] })
+}
+
+/// Name of a packed form: the layout differs between instruction sets.
+pub(crate) fn form(kind: &str, site: &Site<'_>) -> String {
+    format!("{kind} {}", site.isa.name())
+}
+
+/// Packs a weight `[outputs, depth]` of any float type.
+fn pack(
+    tensor: &Tensor,
+    outputs: usize,
+    depth: usize,
+    site: &Site<'_>,
+) -> Result<PackedWeights, CompileError> {
+    let broken =
+        |error| CompileError::Weight { path: "weight of a linear layer".to_owned(), error };
+    let tensor = tensor.to_contiguous().map_err(broken)?;
+    let data = weight_data(&tensor).map_err(broken)?;
+    Ok(PackedWeights::pack(site.isa, &WeightView::output_major(data, outputs, depth)))
+}
+
+/// The elements of a contiguous float tensor.
+pub(crate) fn weight_data(tensor: &Tensor) -> Result<WeightData<'_>, TensorError> {
+    match tensor.dtype() {
+        DType::F32 => Ok(WeightData::F32(tensor.as_slice::<f32>()?)),
+        DType::F16 => Ok(WeightData::F16(tensor.as_slice::<f16>()?)),
+        DType::BF16 => Ok(WeightData::Bf16(tensor.as_slice::<bf16>()?)),
+        found @ (DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Bool) => {
+            Err(TensorError::Type { expected: DType::F32, found })
+        }
+    }
+}
+
+/// An op's epilogue and the position of its first input.
+#[derive(Clone, Copy)]
+pub(crate) struct FusedEpilogue {
+    pub(crate) epilogue: ops::Epilogue,
+    pub(crate) first: usize,
+}
+
+impl FusedEpilogue {
+    /// The epilogue over a step's inputs, for an output whose rows have `columns` elements. A residual that is
+    /// overwritten is what the output holds.
+    pub(crate) fn of<'a>(&self, inputs: &Inputs<'a>, columns: usize) -> gemm::Epilogue<'a> {
+        let position = self.first + usize::from(self.epilogue.bias);
+        let residual = match self.epilogue.residual {
+            false => Residual::None,
+            true if inputs.is_in_place(position) => Residual::Output,
+            true => Residual::Rows { data: inputs.f32(position), row_stride: columns },
+        };
+        gemm::Epilogue {
+            scale: self.epilogue.scale,
+            bias: self.epilogue.bias.then(|| inputs.f32(self.first)),
+            activation: match self.epilogue.activation {
+                Activation::Identity => gemm::Activation::None,
+                Activation::Relu => gemm::Activation::Relu,
+                Activation::Gelu => gemm::Activation::Gelu,
+                Activation::Sigmoid => gemm::Activation::Sigmoid,
+            },
+            residual,
+        }
+    }
+}
+
+impl Execute for Linear {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let columns = self.weights.outputs();
+        let left =
+            RowMajor::new(io.inputs.f32(0), self.rows, self.weights.depth(), self.row_stride);
+        let epilogue = self.epilogue.of(&io.inputs, columns);
+        let output = gemm::Output::new(io.output.f32(), columns);
+        gemm::gemm(io.pool, &left, &self.weights, &epilogue, output);
+        Ok(())
+    }
+}
+
+impl Execute for LinearAtRunTime {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let data = WeightData::F32(io.inputs.f32(WEIGHT));
+        let view = WeightView::output_major(data, self.outputs, self.depth);
+        let weights = PackedWeights::pack(io.isa, &view);
+        let left = RowMajor::new(io.inputs.f32(0), self.rows, self.depth, self.row_stride);
+        let epilogue = self.epilogue.of(&io.inputs, self.outputs);
+        let output = gemm::Output::new(io.output.f32(), self.outputs);
+        gemm::gemm(io.pool, &left, &weights, &epilogue, output);
+        Ok(())
+    }
+}
