@@ -43,6 +43,12 @@ pub enum FixtureError {
     Tensor(#[from] TensorError),
 }
 
+/// What the file says of how it was made, as far as it is read.
+#[derive(serde::Deserialize)]
+struct Made {
+    cases: BTreeMap<String, String>,
+}
+
 /// The expected outputs of the op cases.
 pub struct Expected {
     /// Output by `op/case`.
@@ -62,10 +68,9 @@ impl Expected {
         let bytes = std::fs::read(path)
             .map_err(|error| FixtureError::File { path: path.to_owned(), error })?;
         let (_, header) = SafeTensors::read_metadata(&bytes)?;
-        let cases = header.metadata().as_ref().and_then(|metadata| metadata.get("cases"));
-        let digests = cases
-            .and_then(|cases| serde_json::from_str(cases).ok())
-            .ok_or(FixtureError::Metadata)?;
+        let made = header.metadata().as_ref().and_then(|metadata| metadata.get("made"));
+        let Made { cases: digests } =
+            made.and_then(|made| serde_json::from_str(made).ok()).ok_or(FixtureError::Metadata)?;
         let mut outputs = HashMap::new();
         for (name, view) in SafeTensors::deserialize(&bytes)?.tensors() {
             let dtype = loaded(view.dtype())

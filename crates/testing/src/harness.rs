@@ -71,7 +71,10 @@ fn check_against(expected: &Expected, cases: &[Case], checks: &mut Checks) {
     for case in cases {
         checks.add(&case.full_name(), check_fixture(expected, case));
     }
-    for name in expected.outputs.keys().filter(|name| !names.contains(*name)) {
+    let mut unknown: Vec<&String> =
+        expected.outputs.keys().filter(|name| !names.contains(*name)).collect();
+    unknown.sort();
+    for name in unknown {
         checks.add(name, Err(format!("a fixture without a case; {HINT}")));
     }
 }
@@ -217,4 +220,33 @@ fn check_on_backend(
         return Err(format!("gives {name}: {found} instead of result: {wanted}"));
     }
     expect_close(actual, expected, case.tolerance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixtures_and_cases_that_do_not_match_are_reported() {
+        let mut expected = Expected::load(&Expected::path()).unwrap();
+        expected.outputs.remove("permute/heads").unwrap();
+        expected.outputs.insert("permute/forgotten".to_owned(), Tensor::scalar(1.0f32));
+        expected.digests.insert("resize/bilinear_up".to_owned(), "0".to_owned());
+        expected.outputs.insert("arg_max/vector".to_owned(), Tensor::scalar(1.0f32));
+        expected.outputs.insert("arg_max/one".to_owned(), Tensor::scalar(0i64));
+        let mut checks = Checks::new("tampered");
+        check_against(&expected, &Op::all_cases(), &mut checks);
+        let report = checks.finish().unwrap_err();
+        let other = "its fixture was made from other inputs or attributes";
+        assert_eq!(
+            report.failures,
+            [
+                "arg_max/vector: PyTorch gives f32[], the reference i64[]".to_owned(),
+                "arg_max/one: cannot compare i64[2, 3] with i64[]".to_owned(),
+                format!("permute/heads: a case without a fixture; {HINT}"),
+                format!("resize/bilinear_up: {other}; {HINT}"),
+                format!("permute/forgotten: a fixture without a case; {HINT}"),
+            ]
+        );
+    }
 }
