@@ -22,6 +22,7 @@ impl Avx512 {
         found.then_some(Avx512(()))
     }
 
+    #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
@@ -194,27 +195,25 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn interleave(self, block: Interleave) {
+    unsafe fn interleave(self, block: Interleave<'_>) {
         let mut rows = [self.splat(0.0); 16];
-        for (index, row) in rows.iter_mut().enumerate() {
-            if index < block.rows {
-                let source = block.source.wrapping_add(index * block.row_stride);
-                // SAFETY: the caller vouches for `rows` rows of 16 readable elements.
-                *row = unsafe { self.load_pointer(source) };
-            }
+        for (row, &start) in rows.iter_mut().zip(block.rows) {
+            // SAFETY: the caller vouches for 16 readable elements from `column` on.
+            *row = unsafe { self.load_pointer(start.wrapping_add(block.column)) };
         }
         // SAFETY: `self` is proof that the machine has the instructions.
         let columns = unsafe { transpose(rows) };
         // A whole vector may reach into the next column's place, which is written afterwards, but not past the block.
-        let whole = 16 - 16usize.div_ceil(block.panel_rows).min(16);
+        let width = block.panel_rows.min(16);
+        let end = 15 * block.panel_rows + width;
         for (index, column) in columns.into_iter().enumerate() {
             let target = block.out.wrapping_add(index * block.panel_rows);
-            if index <= whole {
-                // SAFETY: `index * panel_rows + 16 <= 16 * panel_rows`, the extent that the caller vouches for.
+            if index * block.panel_rows + 16 <= end {
+                // SAFETY: this ends inside the block that the caller vouches for.
                 unsafe { self.store_pointer(column, target) };
             } else {
-                // SAFETY: these are the elements `index * panel_rows ..` of the block, `panel_rows` of them.
-                unsafe { self.store_partial_pointer(column, target, block.panel_rows) };
+                // SAFETY: these are the `width` elements of one column of the block.
+                unsafe { self.store_partial_pointer(column, target, width) };
             }
         }
     }

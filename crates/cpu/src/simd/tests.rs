@@ -215,16 +215,13 @@ impl Kernel for &Transposed {
     type Output = Vec<f32>;
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> Vec<f32> {
-        assert!(self.source.len() >= self.rows * self.stride && self.stride >= S::LANES);
+        assert!(self.source.len() >= self.rows * self.stride && self.stride >= S::LANES + 3);
         let mut out = vec![-7.0; S::LANES * self.panel_rows + 1];
-        let block = Interleave {
-            source: self.source.as_ptr(),
-            row_stride: self.stride,
-            rows: self.rows,
-            panel_rows: self.panel_rows,
-            out: out.as_mut_ptr(),
-        };
-        // SAFETY: `source` holds `rows` rows of at least `LANES` elements and `out` the whole panel.
+        let starts: Vec<*const f32> =
+            (0..self.rows).map(|row| self.source[row * self.stride..].as_ptr()).collect();
+        let (column, panel_rows) = (3, self.panel_rows);
+        let block = Interleave { rows: &starts, column, panel_rows, out: out.as_mut_ptr() };
+        // SAFETY: each row has at least `LANES + 3` elements and `out` holds the whole panel.
         unsafe { simd.interleave(block) };
         out
     }
@@ -232,13 +229,14 @@ impl Kernel for &Transposed {
 
 impl Transposed {
     fn expected(&self, lanes: usize) -> Vec<f32> {
-        let mut expected = vec![0.0; lanes * self.panel_rows];
-        for row in 0..self.rows {
-            for column in 0..lanes {
-                expected[column * self.panel_rows + row] = self.source[row * self.stride + column];
+        let mut expected = vec![-7.0; lanes * self.panel_rows + 1];
+        for column in 0..lanes {
+            for row in 0..lanes.min(self.panel_rows) {
+                let source = row * self.stride + column + 3;
+                let value = if row < self.rows { self.source[source] } else { 0.0 };
+                expected[column * self.panel_rows + row] = value;
             }
         }
-        expected.push(-7.0);
         expected
     }
 }
@@ -246,8 +244,8 @@ impl Transposed {
 #[test]
 fn interleave_transposes_and_pads_with_zeros() {
     for isa in Isa::available() {
-        for panel_rows in 1..=isa.lanes() {
-            for rows in 0..=panel_rows {
+        for panel_rows in (1..=isa.lanes()).chain([24, 48]) {
+            for rows in 0..=panel_rows.min(isa.lanes()) {
                 let stride = 21;
                 let source = (0..rows * stride).map(|i| i as f32 + 1.0).collect();
                 let input = Transposed { source, stride, rows, panel_rows };
