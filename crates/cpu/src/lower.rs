@@ -6,6 +6,7 @@ use cutout_graph::{CompileError, Layout, Op, Weights};
 use cutout_tensor::{Tensor, TensorType};
 
 use crate::execute::Execute;
+use crate::kernels::attention::StreamingAttention;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
 use crate::kernels::reference::Reference;
@@ -41,6 +42,7 @@ impl<K: Execute + 'static> From<K> for Lowered {
 pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
     let reference = || Ok(Reference::new(op, site).into());
     match op {
+        Op::Attention(op) => Ok(StreamingAttention::new(op, site).into()),
         Op::Concat(op) => Ok(Concat {
             axis: op.axis,
             output: site.output.shape.to_vec(),
@@ -60,7 +62,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         }
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
         Op::ArgMax(_)
-        | Op::Attention(_)
         | Op::Binary(_)
         | Op::Cast(_)
         | Op::Compare(_)
