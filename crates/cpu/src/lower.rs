@@ -6,6 +6,7 @@ use cutout_graph::{CompileError, Layout, Op, Weights};
 use cutout_tensor::{Tensor, TensorType};
 
 use crate::execute::Execute;
+use crate::kernels::attention::StreamingAttention;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
 use crate::kernels::linear;
@@ -42,6 +43,7 @@ impl<K: Execute + 'static> From<K> for Lowered {
 pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
     let reference = || Ok(Reference::new(op, site).into());
     match op {
+        Op::Attention(op) => Ok(StreamingAttention::new(op, site).into()),
         Op::Concat(op) => Ok(Concat {
             axis: op.axis,
             output: site.output.shape.to_vec(),
@@ -62,7 +64,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
         Op::Linear(op) => linear::lower(op, site),
         Op::ArgMax(_)
-        | Op::Attention(_)
         | Op::Binary(_)
         | Op::Cast(_)
         | Op::Compare(_)
