@@ -11,6 +11,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod native;
 mod portable;
 
 /// An instruction set that kernels are compiled for.
@@ -108,13 +109,11 @@ pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 
 /// Rows that [`Simd::interleave`] transposes into a panel.
 #[derive(Clone, Copy, Debug)]
-pub struct Interleave {
-    /// First element of the first row.
-    pub source: *const f32,
-    /// Elements from one row to the next.
-    pub row_stride: usize,
-    /// Rows to read, at most `panel_rows`.
-    pub rows: usize,
+pub struct Interleave<'a> {
+    /// Where each row starts, at most `panel_rows` of them.
+    pub rows: &'a [*const f32],
+    /// The first element to read of each row.
+    pub column: usize,
     /// Elements from one column to the next in `out`, at most `Simd::LANES`.
     pub panel_rows: usize,
     /// Where the panel starts.
@@ -300,13 +299,13 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// added, wrapping at 8 bits; the caller corrects for that offset.
     fn dot4(self, sum: Self::I, left: Self::I, right: Self::I) -> Self::I;
 
-    /// Transposes a block of `LANES` columns: `out[column * panel_rows + row] = source[row * row_stride + column]`, and
-    /// zero for `rows <= row < panel_rows`.
+    /// Transposes a block of `LANES` columns: `out[i * panel_rows + row] = rows[row][column + i]`, and zero for the rows of
+    /// the panel that are not given.
     ///
     /// # Safety
-    /// `rows <= panel_rows <= LANES`, `LANES` elements of each row are readable, and `LANES * panel_rows` elements of
-    /// `out` are writable and do not overlap the rows.
-    unsafe fn interleave(self, block: Interleave);
+    /// `rows.len() <= panel_rows <= LANES`, `column + LANES` elements of each row are readable, and `LANES * panel_rows`
+    /// elements of `out` are writable and do not overlap the rows.
+    unsafe fn interleave(self, block: Interleave<'_>);
 }
 
 mod sealed {

@@ -16,6 +16,7 @@ impl Avx2 {
         found.then_some(Avx2(()))
     }
 
+    #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
@@ -250,14 +251,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn interleave(self, block: Interleave) {
+    unsafe fn interleave(self, block: Interleave<'_>) {
         let mut rows = [self.splat(0.0); 8];
-        for (index, row) in rows.iter_mut().enumerate() {
-            if index < block.rows {
-                let source = block.source.wrapping_add(index * block.row_stride);
-                // SAFETY: the caller vouches for `rows` rows of 8 readable elements.
-                *row = unsafe { self.load_pointer(source) };
-            }
+        for (row, &start) in rows.iter_mut().zip(block.rows) {
+            // SAFETY: the caller vouches for 8 readable elements from `column` on.
+            *row = unsafe { self.load_pointer(start.wrapping_add(block.column)) };
         }
         // SAFETY: `self` is proof that the machine has the instructions.
         let columns = unsafe { transpose(rows) };

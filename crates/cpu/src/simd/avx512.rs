@@ -22,6 +22,7 @@ impl Avx512 {
         found.then_some(Avx512(()))
     }
 
+    #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
@@ -194,14 +195,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn interleave(self, block: Interleave) {
+    unsafe fn interleave(self, block: Interleave<'_>) {
         let mut rows = [self.splat(0.0); 16];
-        for (index, row) in rows.iter_mut().enumerate() {
-            if index < block.rows {
-                let source = block.source.wrapping_add(index * block.row_stride);
-                // SAFETY: the caller vouches for `rows` rows of 16 readable elements.
-                *row = unsafe { self.load_pointer(source) };
-            }
+        for (row, &start) in rows.iter_mut().zip(block.rows) {
+            // SAFETY: the caller vouches for 16 readable elements from `column` on.
+            *row = unsafe { self.load_pointer(start.wrapping_add(block.column)) };
         }
         // SAFETY: `self` is proof that the machine has the instructions.
         let columns = unsafe { transpose(rows) };

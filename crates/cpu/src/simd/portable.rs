@@ -1,27 +1,63 @@
-//! Plain Rust over arrays of 8 lanes, in loops that the compiler turns into the target's baseline vectors.
+//! Plain Rust over 8 lanes, which the compiler turns into the target's baseline vectors.
 
+use super::native::{self, QUAD, Quad};
 use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
 
-const LANES: usize = 8;
+const LANES: usize = 2 * QUAD;
 
 /// Always available.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
 /// Eight floats.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[repr(C, align(32))]
-pub(super) struct Floats([f32; LANES]);
+pub(super) struct Floats([Quad; 2]);
 
 /// Eight integers; as a mask, all bits set is true and none is false.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub(super) struct Integers([i32; LANES]);
 
 impl Sealed for Portable {}
 
-/// Whether `f32::mul_add` is one instruction rather than a library call.
-const HAS_FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+impl Floats {
+    #[inline(always)]
+    fn new(lanes: [f32; LANES]) -> Floats {
+        // SAFETY: both types are eight floats in memory, and every bit pattern is a float.
+        Floats(unsafe { std::mem::transmute::<[f32; LANES], [Quad; 2]>(lanes) })
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> [f32; LANES] {
+        // SAFETY: both types are eight floats in memory, and every bit pattern is a float.
+        unsafe { std::mem::transmute::<[Quad; 2], [f32; LANES]>(self.0) }
+    }
+}
+
+impl Integers {
+    #[inline(always)]
+    fn new(lanes: [i32; LANES]) -> Integers {
+        Integers(lanes)
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> [i32; LANES] {
+        self.0
+    }
+}
+
+/// Methods that work on each half with the target's own instructions.
+macro_rules! halves {
+    ($($name:ident($($argument:ident),*);)*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: Floats),*) -> Floats {
+                Floats([native::$name($($argument.0[0]),*), native::$name($($argument.0[1]),*)])
+            }
+        )*
+    };
+}
 
 /// Methods that do the same in each lane.
 macro_rules! lanewise {
@@ -29,12 +65,13 @@ macro_rules! lanewise {
         $(
             #[inline(always)]
             fn $name(self, $($argument: $type),*) -> $result {
+                $(let $argument = $argument.lanes();)*
                 let mut result = [Default::default(); LANES];
                 for (lane, value) in result.iter_mut().enumerate() {
-                    $(let $argument = $argument.0[lane];)*
+                    $(let $argument = $argument[lane];)*
                     *value = $lane;
                 }
-                $result(result)
+                $result::new(result)
             }
         )*
     };
@@ -86,16 +123,18 @@ impl Simd for Portable {
         enter(kernel)
     }
 
+    halves! {
+        add(a, b);
+        sub(a, b);
+        mul(a, b);
+        div(a, b);
+        fma(a, b, c);
+        max(a, b);
+        min(a, b);
+    }
+
     lanewise! {
-        add(a: Floats, b: Floats) -> Floats = a + b;
-        sub(a: Floats, b: Floats) -> Floats = a - b;
-        mul(a: Floats, b: Floats) -> Floats = a * b;
-        div(a: Floats, b: Floats) -> Floats = a / b;
-        fma(a: Floats, b: Floats, c: Floats) -> Floats =
-            if HAS_FMA { a.mul_add(b, c) } else { a * b + c };
         neg(a: Floats) -> Floats = -a;
-        max(a: Floats, b: Floats) -> Floats = if a > b { a } else { b };
-        min(a: Floats, b: Floats) -> Floats = if a < b { a } else { b };
         abs(a: Floats) -> Floats = a.abs();
         sqrt(a: Floats) -> Floats = a.sqrt();
         round(a: Floats) -> Floats = round(a);
@@ -120,7 +159,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn splat(self, value: f32) -> Floats {
-        Floats([value; LANES])
+        Floats([native::splat(value); 2])
     }
 
     #[inline(always)]
@@ -140,13 +179,13 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn reduce_sum(self, a: Floats) -> f32 {
-        let a = a.0;
+        let a = a.lanes();
         ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
     }
 
     #[inline(always)]
     fn reduce_max(self, a: Floats) -> f32 {
-        a.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
+        a.lanes().into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
 
     #[inline(always)]
@@ -157,13 +196,13 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_pointer(self, source: *const f32) -> Floats {
         // SAFETY: the caller vouches for 8 readable elements.
-        Floats(unsafe { source.cast::<[f32; LANES]>().read_unaligned() })
+        Floats(unsafe { source.cast::<[Quad; 2]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store_pointer(self, value: Floats, target: *mut f32) {
         // SAFETY: the caller vouches for 8 writable elements.
-        unsafe { target.cast::<[f32; LANES]>().write_unaligned(value.0) }
+        unsafe { target.cast::<[Quad; 2]>().write_unaligned(value.0) }
     }
 
     #[inline(always)]
@@ -180,13 +219,13 @@ impl Simd for Portable {
         let mut lanes = [0.0; LANES];
         // SAFETY: the caller vouches for `count` readable elements, which are outside of `lanes`.
         unsafe { source.copy_to_nonoverlapping(lanes.as_mut_ptr(), count.min(LANES)) };
-        Floats(lanes)
+        Floats::new(lanes)
     }
 
     #[inline(always)]
     unsafe fn store_partial_pointer(self, value: Floats, target: *mut f32, count: usize) {
         // SAFETY: the caller vouches for `count` writable elements, which are outside of `value`.
-        unsafe { target.copy_from_nonoverlapping(value.0.as_ptr(), count.min(LANES)) }
+        unsafe { target.copy_from_nonoverlapping(value.lanes().as_ptr(), count.min(LANES)) }
     }
 
     #[inline(always)]
@@ -215,13 +254,13 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn interleave(self, block: Interleave) {
+    unsafe fn interleave(self, block: Interleave<'_>) {
         for row in 0..block.panel_rows {
             for column in 0..LANES {
                 let mut value = 0.0;
-                if row < block.rows {
-                    let source = block.source.wrapping_add(row * block.row_stride + column);
-                    // SAFETY: the caller vouches for 8 readable elements in each of `rows` rows.
+                if let Some(start) = block.rows.get(row) {
+                    let source = start.wrapping_add(block.column + column);
+                    // SAFETY: the caller vouches for 8 readable elements from `column` on.
                     value = unsafe { source.read() };
                 }
                 let target = block.out.wrapping_add(column * block.panel_rows + row);

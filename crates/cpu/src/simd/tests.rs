@@ -215,16 +215,13 @@ impl Kernel for &Transposed {
     type Output = Vec<f32>;
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> Vec<f32> {
-        assert!(self.source.len() >= self.rows * self.stride && self.stride >= S::LANES);
+        assert!(self.source.len() >= self.rows * self.stride && self.stride >= S::LANES + 3);
         let mut out = vec![-7.0; S::LANES * self.panel_rows + 1];
-        let block = Interleave {
-            source: self.source.as_ptr(),
-            row_stride: self.stride,
-            rows: self.rows,
-            panel_rows: self.panel_rows,
-            out: out.as_mut_ptr(),
-        };
-        // SAFETY: `source` holds `rows` rows of at least `LANES` elements and `out` the whole panel.
+        let starts: Vec<*const f32> =
+            (0..self.rows).map(|row| self.source[row * self.stride..].as_ptr()).collect();
+        let (column, panel_rows) = (3, self.panel_rows);
+        let block = Interleave { rows: &starts, column, panel_rows, out: out.as_mut_ptr() };
+        // SAFETY: each row has at least `LANES + 3` elements and `out` holds the whole panel.
         unsafe { simd.interleave(block) };
         out
     }
@@ -235,7 +232,8 @@ impl Transposed {
         let mut expected = vec![0.0; lanes * self.panel_rows];
         for row in 0..self.rows {
             for column in 0..lanes {
-                expected[column * self.panel_rows + row] = self.source[row * self.stride + column];
+                expected[column * self.panel_rows + row] =
+                    self.source[row * self.stride + column + 3];
             }
         }
         expected.push(-7.0);

@@ -1,0 +1,89 @@
+//! Matrix products with fused epilogues.
+//!
+//! `C[M, N] = epilogue(A[M, K] · W[N, K]^T)`, where `W` was packed once ([`PackedWeights`]) and `A` is anything that can be
+//! copied into panels ([`LeftSource`]). All products share one driver:
+//!
+//! 1. The output is cut into tasks of some rows by some column panels, by shape alone (`split`).
+//! 2. A task packs its rows, one block of depths at a time, into its thread's scratch memory (`left`).
+//! 3. It multiplies each right panel with each left panel in registers (`kernel`) and finishes the sums there (`finish`).
+//!
+//! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
+
+mod driver;
+mod finish;
+mod kernel;
+mod left;
+mod pack;
+mod split;
+mod tile;
+
+pub use driver::gemm;
+pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
+pub use pack::{PackedWeights, WeightData, WeightView};
+pub use tile::Tile;
+
+/// A function of one variable at the end of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x`
+    None,
+    /// `max(0, x)`; NaN stays NaN.
+    Relu,
+    /// `x / 2 * (1 + erf(x / sqrt(2)))`
+    Gelu,
+    /// `1 / (1 + e^-x)`
+    Sigmoid,
+}
+
+/// What is added to the activated sums.
+#[derive(Clone, Copy, Debug)]
+pub enum Residual<'a> {
+    /// Nothing.
+    None,
+    /// A matrix of the output's shape.
+    Rows {
+        /// Its elements.
+        data: &'a [f32],
+        /// Elements from one row to the next.
+        row_stride: usize,
+    },
+    /// What the output holds before the product.
+    Output,
+}
+
+/// What becomes of the sums: `activation(scale * sum + bias) + residual`.
+#[derive(Clone, Copy, Debug)]
+pub struct Epilogue<'a> {
+    /// Factor of the sums.
+    pub scale: f32,
+    /// One element per column.
+    pub bias: Option<&'a [f32]>,
+    /// Applied to the scaled and biased sums.
+    pub activation: Activation,
+    /// Added last.
+    pub residual: Residual<'a>,
+}
+
+impl Epilogue<'_> {
+    /// Leaves the sums as they are.
+    pub const NONE: Epilogue<'static> =
+        Epilogue { scale: 1.0, bias: None, activation: Activation::None, residual: Residual::None };
+}
+
+/// Where a product goes: rows of a larger matrix, perhaps.
+#[derive(Debug)]
+pub struct Output<'a> {
+    data: &'a mut [f32],
+    row_stride: usize,
+}
+
+impl<'a> Output<'a> {
+    /// An output whose rows start `row_stride` elements apart. What lies between the end of one row and the start of the next
+    /// is not touched.
+    pub fn new(data: &'a mut [f32], row_stride: usize) -> Output<'a> {
+        Output { data, row_stride }
+    }
+}
+
+#[cfg(test)]
+mod tests;

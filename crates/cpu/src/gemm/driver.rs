@@ -1,0 +1,152 @@
+//! The driver: from a product to tasks, from a task to blocks.
+
+use std::ops::Range;
+
+use crate::gemm::finish::Finish;
+use crate::gemm::kernel::{Block, FloatProduct};
+use crate::gemm::left::{LeftSource, PanelBlock};
+use crate::gemm::pack::PackedWeights;
+use crate::gemm::split::{Shape, Split, Tasks};
+use crate::gemm::{Activation, Epilogue, Output, Residual};
+use crate::pool::Pool;
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
+const STREAMING_BYTES: usize = 48 << 20;
+
+/// `output = activation(scale * left · weights^T + bias) + residual`
+///
+/// With no depth the sums are zero; with no rows nothing happens. The result has the same bits for any number of threads.
+///
+/// Panics if the depths differ or the output, the bias or the residual is too short.
+pub fn gemm(
+    pool: &Pool,
+    left: &dyn LeftSource,
+    weights: &PackedWeights,
+    epilogue: &Epilogue<'_>,
+    output: Output<'_>,
+) {
+    assert_eq!(left.depth(), weights.depth(), "depth of the left side and of the weights");
+    let shape = Shape { rows: left.rows(), columns: weights.outputs(), depth: weights.depth() };
+    if shape.rows == 0 || shape.columns == 0 {
+        return;
+    }
+    let tile = weights.tile();
+    let finish = Finish::new(shape, epilogue, output);
+    let mut split = Split::new(shape, tile);
+    if finish.residual == finish.output && finish.activation != Activation::None {
+        // The output cannot hold both the residual and partial sums.
+        split = Split::with_depth_block(shape, tile, shape.depth);
+    }
+    let tasks = Tasks::new(shape, tile, split);
+    let scratch = split.row_block.next_multiple_of(tile.rows) * split.depth_block;
+    pool.run_with_scratch(tasks.count(), scratch, &|task, scratch| {
+        let (rows, panels) = tasks.get(task);
+        for depth in blocks(shape.depth, split.depth_block) {
+            let block = PanelBlock {
+                isa: tile.isa,
+                rows: rows.clone(),
+                depth: depth.clone(),
+                panel_rows: tile.rows,
+            };
+            let packed = &mut scratch[..block.len()];
+            left.pack(&block, packed);
+            let product = FloatProduct {
+                left: packed.as_ptr(),
+                right: weights.panels()[depth.start * tile.columns()..].as_ptr(),
+                right_stride: shape.depth * tile.columns(),
+                depth: depth.len(),
+            };
+            let block = Block {
+                tile,
+                product,
+                finish: &finish.for_depths(&depth, shape.depth),
+                first_row: rows.start,
+                rows: rows.len(),
+                panels: panels.clone(),
+                columns: shape.columns,
+            };
+            dispatch(tile.isa, block);
+        }
+    });
+    if finish.streaming {
+        dispatch(tile.isa, Fence);
+    }
+}
+
+/// `0..total` in blocks; one empty block if there is nothing.
+pub(super) fn blocks(total: usize, block: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..total.div_ceil(block).max(1)).map(move |i| i * block..total.min((i + 1) * block))
+}
+
+impl Finish {
+    /// Checks the epilogue and the output against the product's shape.
+    pub(super) fn new(shape: Shape, epilogue: &Epilogue<'_>, output: Output<'_>) -> Finish {
+        let extent = |stride: usize| (shape.rows - 1) * stride + shape.columns;
+        let stride = output.row_stride;
+        assert!(stride >= shape.columns || shape.rows == 1, "output rows overlap");
+        let (needed, given) = (extent(stride), output.data.len());
+        assert!(given >= needed, "output: {needed} elements needed, {given} given");
+        let pointer = output.data.as_mut_ptr();
+        let (residual, residual_stride) = match epilogue.residual {
+            Residual::None => (std::ptr::null(), 0),
+            Residual::Output => (pointer.cast_const(), stride),
+            Residual::Rows { data, row_stride } => {
+                let (needed, given) = (extent(row_stride), data.len());
+                assert!(given >= needed, "residual: {needed} elements needed, {given} given");
+                (data.as_ptr(), row_stride)
+            }
+        };
+        let bias = epilogue.bias.map_or(std::ptr::null(), |bias| {
+            assert_eq!(bias.len(), shape.columns, "one bias element per column");
+            bias.as_ptr()
+        });
+        let aligned = (pointer as usize).is_multiple_of(64) && stride.is_multiple_of(16);
+        Finish {
+            output: pointer,
+            output_stride: stride,
+            partial: false,
+            streaming: aligned && size_of::<f32>() * needed >= STREAMING_BYTES,
+            scale: epilogue.scale,
+            bias,
+            activation: epilogue.activation,
+            residual,
+            residual_stride,
+        }
+    }
+
+    /// What to do with the sums over `depth`, a part of `0..total`.
+    fn for_depths(&self, depth: &Range<usize>, total: usize) -> Finish {
+        let (first, last) = (depth.start == 0, depth.end == total);
+        let mut finish = *self;
+        if first && last {
+            return finish;
+        }
+        finish.streaming = false;
+        if !last {
+            finish.bias = std::ptr::null();
+        }
+        if self.residual == self.output.cast_const() {
+            // Each part is scaled and added to what is there.
+            return finish;
+        }
+        finish.partial = !first;
+        if !last {
+            finish.scale = 1.0;
+            finish.activation = Activation::None;
+            finish.residual = std::ptr::null();
+        }
+        finish
+    }
+}
+
+/// Waits for streaming stores.
+struct Fence;
+
+impl Kernel for Fence {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        simd.fence();
+    }
+}

@@ -1,0 +1,243 @@
+//! What happens to a tile of sums before it is stored.
+
+use crate::gemm::Activation;
+use crate::simd::{Kernel, Simd};
+use crate::vecmath;
+
+/// How sums become outputs: `activation(scale * (sum + partial) + bias) + residual`.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    /// The first element of the output.
+    pub(super) output: *mut f32,
+    /// Elements from one row of the output to the next.
+    pub(super) output_stride: usize,
+    /// Whether the output holds the sums over the depths before these.
+    pub(super) partial: bool,
+    /// Whether to store past the caches. Demands an aligned output and stride.
+    pub(super) streaming: bool,
+    /// Factor of the sums.
+    pub(super) scale: f32,
+    /// One element per column, or null.
+    pub(super) bias: *const f32,
+    /// Applied to the biased sums.
+    pub(super) activation: Activation,
+    /// A matrix of the output's shape, or null. May be the output itself.
+    pub(super) residual: *const f32,
+    /// Elements from one row of the residual to the next.
+    pub(super) residual_stride: usize,
+}
+
+// SAFETY: whoever shares a `Finish` between threads sees to it that they write disjoint parts of the output.
+unsafe impl Sync for Finish {}
+// SAFETY: as above.
+unsafe impl Send for Finish {}
+
+/// Where a tile lies in the output, and how much of it is inside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) row: usize,
+    pub(super) column: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+impl Finish {
+    /// Whether the tile's values can be finished in registers, without a loop over the tile.
+    fn is_light(&self) -> bool {
+        match self.activation {
+            Activation::None | Activation::Relu => true,
+            Activation::Gelu | Activation::Sigmoid => false,
+        }
+    }
+
+    /// Where a row of the output begins, at the tile's first column.
+    #[inline(always)]
+    fn output_row(&self, place: &Place, row: usize) -> *mut f32 {
+        self.output.wrapping_add((place.row + row) * self.output_stride + place.column)
+    }
+
+    /// Where a row of the residual begins, at the tile's first column.
+    #[inline(always)]
+    fn residual_row(&self, place: &Place, row: usize) -> *const f32 {
+        self.residual.wrapping_add((place.row + row) * self.residual_stride + place.column)
+    }
+
+    /// Finishes and stores a tile of sums.
+    ///
+    /// # Safety
+    /// The part of the output that `place` names is writable and belongs to this call alone; the bias and the residual, where
+    /// there are any, are readable for it.
+    #[inline(always)]
+    pub(super) unsafe fn store<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        sums: [[S::F; VECTORS]; ROWS],
+        place: &Place,
+    ) {
+        let whole = place.rows == ROWS && place.columns == VECTORS * S::LANES;
+        if whole && self.is_light() {
+            // SAFETY: the caller vouches for the memory; the tile is whole.
+            unsafe { self.store_whole(simd, sums, place) };
+            return;
+        }
+        let mut tile = TileBuffer([0.0; MAX_TILE]);
+        for (row, vectors) in sums.into_iter().enumerate() {
+            for (index, sum) in vectors.into_iter().enumerate() {
+                simd.store(sum, &mut tile.0[(row * VECTORS + index) * S::LANES..]);
+            }
+        }
+        let stride = VECTORS * S::LANES;
+        simd.vectorize(StoreRows { finish: self, tile: &tile, stride, place });
+    }
+
+    /// Finishes a whole tile in registers.
+    ///
+    /// # Safety
+    /// As for [`Finish::store`], with `place` a whole tile.
+    #[inline(always)]
+    unsafe fn store_whole<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        mut sums: [[S::F; VECTORS]; ROWS],
+        place: &Place,
+    ) {
+        if self.partial {
+            // SAFETY: inside the output, for which the caller vouches.
+            unsafe { add_matrix(simd, &mut sums, self.output_row(place, 0), self.output_stride) };
+        }
+        if self.scale != 1.0 {
+            let scale = simd.splat(self.scale);
+            for sum in sums.as_flattened_mut() {
+                *sum = simd.mul(*sum, scale);
+            }
+        }
+        if !self.bias.is_null() {
+            for index in 0..VECTORS {
+                let source = self.bias.wrapping_add(place.column + index * S::LANES);
+                // SAFETY: the bias has an element for each column of the output.
+                let bias = unsafe { simd.load_pointer(source) };
+                for row in &mut sums {
+                    row[index] = simd.add(row[index], bias);
+                }
+            }
+        }
+        if self.activation == Activation::Relu {
+            for sum in sums.as_flattened_mut() {
+                *sum = simd.max(simd.splat(0.0), *sum);
+            }
+        }
+        if !self.residual.is_null() {
+            let residual = self.residual_row(place, 0);
+            // SAFETY: inside the residual, for which the caller vouches.
+            unsafe { add_matrix(simd, &mut sums, residual, self.residual_stride) };
+        }
+        for (row, values) in sums.into_iter().enumerate() {
+            let mut target = self.output_row(place, row);
+            for value in values {
+                if self.streaming {
+                    // SAFETY: inside the output; tiles start at multiples of the lanes, and so do the output and its rows.
+                    unsafe { simd.store_streaming(value, target) };
+                } else {
+                    // SAFETY: inside the output, for which the caller vouches.
+                    unsafe { simd.store_pointer(value, target) };
+                }
+                target = target.wrapping_add(S::LANES);
+            }
+        }
+    }
+}
+
+/// Adds a matrix in memory to a tile.
+///
+/// # Safety
+/// The matrix is readable for as many rows and columns as the tile has.
+#[inline(always)]
+unsafe fn add_matrix<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &mut [[S::F; VECTORS]; ROWS],
+    matrix: *const f32,
+    row_stride: usize,
+) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        let mut source = matrix.wrapping_add(row * row_stride);
+        for sum in sums {
+            // SAFETY: the caller vouches for the matrix.
+            *sum = simd.add(*sum, unsafe { simd.load_pointer(source) });
+            source = source.wrapping_add(S::LANES);
+        }
+    }
+}
+
+/// Elements of the largest tile: 14 by 32.
+const MAX_TILE: usize = 448;
+
+/// A tile of sums in memory.
+#[repr(align(64))]
+struct TileBuffer([f32; MAX_TILE]);
+
+/// Finishes a tile from memory, row by row: the way for tiles at the edges and for long activations, whose code would be
+/// repeated for each register of the tile.
+struct StoreRows<'a> {
+    finish: &'a Finish,
+    tile: &'a TileBuffer,
+    stride: usize,
+    place: &'a Place,
+}
+
+impl Kernel for StoreRows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for row in 0..self.place.rows {
+            let mut column = 0;
+            while column < self.place.columns {
+                let count = S::LANES.min(self.place.columns - column);
+                let sum = simd.load(&self.tile.0[row * self.stride + column..]);
+                // SAFETY: the caller of `Finish::store` vouches for these elements.
+                unsafe { self.finish.store_vector(simd, sum, (self.place, row, column, count)) };
+                column += S::LANES;
+            }
+        }
+    }
+}
+
+impl Finish {
+    /// Finishes and stores `count` elements: `position` is the place, the row and column in it, and the count.
+    ///
+    /// # Safety
+    /// As for [`Finish::store`].
+    #[inline(always)]
+    unsafe fn store_vector<S: Simd>(
+        &self,
+        simd: S,
+        sum: S::F,
+        position: (&Place, usize, usize, usize),
+    ) {
+        let (place, row, column, count) = position;
+        let mut value = sum;
+        let target = self.output_row(place, row).wrapping_add(column);
+        if self.partial {
+            // SAFETY: inside the output, for which the caller vouches.
+            value = simd.add(value, unsafe { simd.load_partial_pointer(target, count) });
+        }
+        value = simd.mul(value, simd.splat(self.scale));
+        if !self.bias.is_null() {
+            let bias = self.bias.wrapping_add(place.column + column);
+            // SAFETY: the bias has an element for each column of the output.
+            value = simd.add(value, unsafe { simd.load_partial_pointer(bias, count) });
+        }
+        value = match self.activation {
+            Activation::None => value,
+            Activation::Relu => simd.max(simd.splat(0.0), value),
+            Activation::Gelu => vecmath::gelu(simd, value),
+            Activation::Sigmoid => vecmath::sigmoid(simd, value),
+        };
+        if !self.residual.is_null() {
+            let residual = self.residual_row(place, row).wrapping_add(column);
+            // SAFETY: inside the residual, for which the caller vouches.
+            value = simd.add(value, unsafe { simd.load_partial_pointer(residual, count) });
+        }
+        // SAFETY: inside the output, for which the caller vouches.
+        unsafe { simd.store_partial_pointer(value, target, count) };
+    }
+}

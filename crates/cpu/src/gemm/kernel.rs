@@ -1,0 +1,197 @@
+//! The microkernel, and the loop over the tiles of a block.
+
+use std::ops::Range;
+
+use crate::gemm::finish::{Finish, Place};
+use crate::gemm::tile::Tile;
+use crate::simd::{Kernel, Simd};
+
+/// The product of a left panel and a right panel. `f32` and `int8` differ in this and in nothing else.
+pub(super) trait Product: Copy + Send + Sync {
+    /// The sums of a tile: `ROWS` rows of the left panel, which is `PANEL` rows high, by `VECTORS` vectors.
+    ///
+    /// # Safety
+    /// The panels named by `panels` (left, right) exist and have the height and width of the tile.
+    unsafe fn sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
+        self,
+        simd: S,
+        panels: (usize, usize),
+    ) -> [[S::F; VECTORS]; ROWS];
+}
+
+/// Panels of `f32`.
+#[derive(Clone, Copy)]
+pub(super) struct FloatProduct {
+    /// Left panels, `[panel][depth][PANEL]`.
+    pub(super) left: *const f32,
+    /// Right panels, `[panel][depth][VECTORS * LANES]`.
+    pub(super) right: *const f32,
+    /// Elements from one right panel to the next; more than `depth` rows where the panels are deeper.
+    pub(super) right_stride: usize,
+    /// Length of the sums.
+    pub(super) depth: usize,
+}
+
+// SAFETY: the panels are only read.
+unsafe impl Send for FloatProduct {}
+// SAFETY: the panels are only read.
+unsafe impl Sync for FloatProduct {}
+
+/// Depths per turn of the inner loop.
+const UNROLL: usize = 4;
+
+impl Product for FloatProduct {
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
+        self,
+        simd: S,
+        panels: (usize, usize),
+    ) -> [[S::F; VECTORS]; ROWS] {
+        let mut left = self.left.wrapping_add(panels.0 * self.depth * PANEL);
+        let mut right = self.right.wrapping_add(panels.1 * self.right_stride);
+        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+        for _ in 0..self.depth / UNROLL {
+            for step in 0..UNROLL {
+                let left = left.wrapping_add(step * PANEL);
+                let right = right.wrapping_add(step * VECTORS * S::LANES);
+                // SAFETY: the turn covers `UNROLL` depths of the panels.
+                unsafe { multiply_add(simd, &mut sums, left, right) };
+            }
+            left = left.wrapping_add(UNROLL * PANEL);
+            right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
+        }
+        for _ in 0..self.depth % UNROLL {
+            // SAFETY: one of the remaining depths of the panels.
+            unsafe { multiply_add(simd, &mut sums, left, right) };
+            left = left.wrapping_add(PANEL);
+            right = right.wrapping_add(VECTORS * S::LANES);
+        }
+        sums
+    }
+}
+
+/// Adds the outer product of `ROWS` elements of `left` and `VECTORS` vectors of `right`.
+///
+/// # Safety
+/// That many elements are readable.
+#[inline(always)]
+unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &mut [[S::F; VECTORS]; ROWS],
+    left: *const f32,
+    right: *const f32,
+) {
+    let mut columns = [simd.splat(0.0); VECTORS];
+    for (index, column) in columns.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for `VECTORS` vectors.
+        *column = unsafe { simd.load_pointer(right.wrapping_add(index * S::LANES)) };
+    }
+    for (index, row) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for `ROWS` elements.
+        let element = simd.splat(unsafe { left.wrapping_add(index).read() });
+        for (sum, &column) in row.iter_mut().zip(&columns) {
+            *sum = simd.fma(element, column, *sum);
+        }
+    }
+}
+
+/// A block of the output: all tiles of some packed rows by some right panels.
+pub(super) struct Block<'a, P> {
+    pub(super) tile: Tile,
+    pub(super) product: P,
+    pub(super) finish: &'a Finish,
+    /// The block's first row in the output.
+    pub(super) first_row: usize,
+    /// Rows of the block, packed from panel 0 on.
+    pub(super) rows: usize,
+    /// The right panels to multiply with.
+    pub(super) panels: Range<usize>,
+    /// Columns of the whole output.
+    pub(super) columns: usize,
+}
+
+impl<P: Product> Kernel for Block<'_, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        // The instruction set is known at compile time, so only its own tiles are compiled.
+        match (S::LANES, self.tile.rows, self.tile.vectors) {
+            (16, 9, 3) => self.tiles::<S, 9, 3>(simd),
+            (16, 6, 4) => self.tiles::<S, 6, 4>(simd),
+            (16, 14, 2) => self.tiles::<S, 14, 2>(simd),
+            (16, 14, 1) => self.tiles::<S, 14, 1>(simd),
+            (8, 6, 2) => self.tiles::<S, 6, 2>(simd),
+            (8, 4, 3) => self.tiles::<S, 4, 3>(simd),
+            (8, 8, 1) => self.tiles::<S, 8, 1>(simd),
+            (8, 6, 1) => self.tiles::<S, 6, 1>(simd),
+            (lanes, rows, vectors) => unreachable!("no tile of {rows} by {vectors} x {lanes}"),
+        }
+    }
+}
+
+impl<P: Product> Block<'_, P> {
+    #[inline(always)]
+    fn tiles<S: Simd, const PANEL: usize, const VECTORS: usize>(&self, simd: S) {
+        let width = VECTORS * S::LANES;
+        for right in self.panels.clone() {
+            let column = right * width;
+            let columns = width.min(self.columns - column);
+            for left in 0..self.rows.div_ceil(PANEL) {
+                let first = left * PANEL;
+                let rows = PANEL.min(self.rows - first);
+                let place = Place { row: self.first_row + first, column, rows, columns };
+                self.tile::<S, PANEL, VECTORS>(simd, (left, right), &place);
+            }
+        }
+    }
+
+    /// One tile, with no more rows than needed.
+    #[inline(always)]
+    fn tile<S: Simd, const PANEL: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        panels: (usize, usize),
+        place: &Place,
+    ) {
+        let (product, finish) = (self.product, self.finish);
+        let call = TileCall::<P, PANEL, PANEL, VECTORS> { product, finish, panels, place };
+        match place.rows {
+            rows if rows == PANEL => simd.vectorize(call),
+            1 => simd.vectorize(call.with_rows::<1>()),
+            2 => simd.vectorize(call.with_rows::<2>()),
+            3..=4 => simd.vectorize(call.with_rows::<4>()),
+            _ => simd.vectorize(call),
+        }
+    }
+}
+
+/// A call of the microkernel.
+struct TileCall<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize> {
+    product: P,
+    finish: &'a Finish,
+    panels: (usize, usize),
+    place: &'a Place,
+}
+
+impl<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize>
+    TileCall<'a, P, ROWS, PANEL, VECTORS>
+{
+    #[inline(always)]
+    fn with_rows<const FEWER: usize>(self) -> TileCall<'a, P, FEWER, PANEL, VECTORS> {
+        let TileCall { product, finish, panels, place } = self;
+        TileCall { product, finish, panels, place }
+    }
+}
+
+impl<P: Product, const ROWS: usize, const PANEL: usize, const VECTORS: usize> Kernel
+    for TileCall<'_, P, ROWS, PANEL, VECTORS>
+{
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        // SAFETY: the driver made the panels for this tile and covers the block with them.
+        let sums = unsafe { self.product.sums::<S, ROWS, PANEL, VECTORS>(simd, self.panels) };
+        // SAFETY: the driver gives each block its own part of the output.
+        unsafe { self.finish.store(simd, sums, self.place) };
+    }
+}

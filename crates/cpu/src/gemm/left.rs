@@ -1,0 +1,156 @@
+//! The left side of a product: rows that are packed into panels on the way in.
+
+use std::ops::Range;
+
+use crate::simd::{Interleave, Isa, Kernel, Simd, dispatch};
+
+/// A matrix that can be copied into panels, block by block. Linear layers, convolutions and window partitions differ only in
+/// this.
+pub trait LeftSource: Sync {
+    /// Rows of the matrix.
+    fn rows(&self) -> usize;
+    /// Columns of the matrix: the depth of the product.
+    fn depth(&self) -> usize;
+    /// Fills `out` with a block of the matrix, as [`PanelBlock`] lays it out.
+    fn pack(&self, block: &PanelBlock, out: &mut [f32]);
+}
+
+/// A block of a left side, and how its panels lie in memory.
+///
+/// Panels hold `panel_rows` rows each; in a panel, the elements of one depth lie side by side. Row `r` and depth `d`, both
+/// counted from the block's start, are at `(r / panel_rows) * depth.len() * panel_rows + d * panel_rows + r % panel_rows`.
+/// What the last panel has beyond the last row is zero. With `panel_rows == 1` that is the plain rows, one after the other.
+#[derive(Clone, Debug)]
+pub struct PanelBlock {
+    /// The instruction set to pack with.
+    pub isa: Isa,
+    /// The block's rows.
+    pub rows: Range<usize>,
+    /// The block's columns.
+    pub depth: Range<usize>,
+    /// Rows per panel, at most `isa.lanes()`.
+    pub panel_rows: usize,
+}
+
+impl PanelBlock {
+    /// Elements of the packed block.
+    pub fn len(&self) -> usize {
+        self.rows.len().next_multiple_of(self.panel_rows) * self.depth.len()
+    }
+
+    /// Whether the block has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The block's panels: the rows of each, and where it lies in the packed block.
+    pub fn panels(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<> {
+        let (rows, panel_rows) = (self.rows.clone(), self.panel_rows);
+        let size = panel_rows * self.depth.len();
+        (0..rows.len().div_ceil(panel_rows)).map(move |panel| {
+            let first = rows.start + panel * panel_rows;
+            (first..rows.end.min(first + panel_rows), panel * size..(panel + 1) * size)
+        })
+    }
+}
+
+/// Packs rows of equal length, at most `panel_rows`, side by side into one panel: `out[d * panel_rows + r] = rows[r][d]`, and
+/// zero for the missing rows.
+///
+/// Panics unless the rows have the same length, `panel_rows <= isa.lanes()` and `out` holds exactly the panel.
+pub fn interleave_rows(isa: Isa, panel_rows: usize, rows: &[&[f32]], out: &mut [f32]) {
+    let isa = isa.or_available();
+    assert!(rows.len() <= panel_rows && panel_rows <= isa.lanes());
+    let depth = rows.first().map_or(out.len() / panel_rows, |row| row.len());
+    assert!(rows.iter().all(|row| row.len() == depth));
+    assert_eq!(out.len(), depth * panel_rows);
+    dispatch(isa, InterleaveRows { panel_rows, rows, out });
+}
+
+struct InterleaveRows<'a> {
+    panel_rows: usize,
+    rows: &'a [&'a [f32]],
+    out: &'a mut [f32],
+}
+
+/// No panel is higher than the widest vector.
+const MAX_ROWS: usize = 16;
+
+impl Kernel for InterleaveRows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let InterleaveRows { panel_rows, rows, out } = self;
+        let depth = out.len() / panel_rows;
+        let mut starts = [std::ptr::null(); MAX_ROWS];
+        for (start, row) in starts.iter_mut().zip(rows) {
+            *start = row.as_ptr();
+        }
+        let starts = &starts[..rows.len()];
+        let whole = depth - depth % S::LANES;
+        let mut column = 0;
+        while column < whole {
+            let out = out[column * panel_rows..][..S::LANES * panel_rows].as_mut_ptr();
+            let block = Interleave { rows: starts, column, panel_rows, out };
+            // SAFETY: `interleave_rows` checked that the rows have `depth` elements and fit the panel; `out` was sliced.
+            unsafe { simd.interleave(block) };
+            column += S::LANES;
+        }
+        for column in whole..depth {
+            let target = &mut out[column * panel_rows..][..panel_rows];
+            for (index, element) in target.iter_mut().enumerate() {
+                *element = rows.get(index).map_or(0.0, |row| row[column]);
+            }
+        }
+    }
+}
+
+/// A matrix in memory, one row after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct RowMajor<'a> {
+    data: &'a [f32],
+    rows: usize,
+    depth: usize,
+    row_stride: usize,
+}
+
+impl<'a> RowMajor<'a> {
+    /// A matrix of `rows` rows of `depth` elements, each row `row_stride` elements after the last.
+    ///
+    /// Panics if `data` is too short or the rows overlap.
+    pub fn new(data: &'a [f32], rows: usize, depth: usize, row_stride: usize) -> RowMajor<'a> {
+        assert!(row_stride >= depth || rows <= 1, "rows of {depth} overlap at stride {row_stride}");
+        let needed = if rows == 0 { 0 } else { (rows - 1) * row_stride + depth };
+        assert!(data.len() >= needed, "{needed} elements needed, {} given", data.len());
+        RowMajor { data, rows, depth, row_stride }
+    }
+}
+
+impl LeftSource for RowMajor<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
+        let row = |index: usize| {
+            &self.data[index * self.row_stride..][block.depth.start..block.depth.end]
+        };
+        if block.panel_rows == 1 {
+            for (index, target) in block.rows.clone().zip(out.chunks_exact_mut(block.depth.len())) {
+                target.copy_from_slice(row(index));
+            }
+            return;
+        }
+        for (rows, place) in block.panels() {
+            let mut slices: [&[f32]; MAX_ROWS] = [&[]; MAX_ROWS];
+            for (slice, index) in slices.iter_mut().zip(rows.clone()) {
+                *slice = row(index);
+            }
+            interleave_rows(block.isa, block.panel_rows, &slices[..rows.len()], &mut out[place]);
+        }
+    }
+}

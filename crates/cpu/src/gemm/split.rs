@@ -1,0 +1,89 @@
+//! How a product is cut into tasks and blocks: by shape alone, never by thread count.
+
+use std::ops::Range;
+
+use crate::gemm::tile::Tile;
+
+/// A product's shape.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) depth: usize,
+}
+
+/// How a product is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Split {
+    /// Rows of a task: whole panels, except at the end.
+    pub(super) row_block: usize,
+    /// Right panels of a task.
+    pub(super) panel_block: usize,
+    /// Depths whose sums stay in registers.
+    pub(super) depth_block: usize,
+}
+
+/// Bytes of packed left panels that a task works on: half of a second-level cache of 1 MiB, since a right panel and the output
+/// pass through the other half.
+const LEFT_BYTES: usize = 448 << 10;
+/// Most depths per block: a right panel of 48 columns then takes 192 KiB.
+const MAX_DEPTH: usize = 1024;
+/// Most rows of a task.
+const MAX_ROWS: usize = 288;
+/// Tasks that a large product should have at least, so that several threads end at about the same time.
+const ENOUGH_TASKS: usize = 32;
+/// Multiply-adds that a task should have at least, so that starting it costs little.
+const ENOUGH_WORK: usize = 400_000;
+
+/// `total` cut into blocks of at most `limit`, all of about the same size and each a multiple of `unit`.
+fn even_blocks(total: usize, limit: usize, unit: usize) -> usize {
+    let blocks = total.div_ceil(limit.max(unit)).max(1);
+    total.div_ceil(blocks).next_multiple_of(unit).max(unit)
+}
+
+impl Split {
+    /// The cut of a product with `f32` panels.
+    pub(super) fn new(shape: Shape, tile: Tile) -> Split {
+        let depth_block = even_blocks(shape.depth, MAX_DEPTH, 16);
+        Split::with_depth_block(shape, tile, depth_block)
+    }
+
+    /// The cut of a product whose depth blocks are given.
+    pub(super) fn with_depth_block(shape: Shape, tile: Tile, depth_block: usize) -> Split {
+        let limit = (LEFT_BYTES / 4 / depth_block.max(1)).min(MAX_ROWS);
+        let row_block = even_blocks(shape.rows, limit.max(tile.rows), tile.rows);
+        let panels = shape.columns.div_ceil(tile.columns());
+        let row_tasks = shape.rows.div_ceil(row_block).max(1);
+        let panel_work = row_block.min(shape.rows) * shape.depth * tile.columns();
+        let useful = (panels * panel_work / ENOUGH_WORK).clamp(1, ENOUGH_TASKS.div_ceil(row_tasks));
+        Split { row_block, panel_block: panels.div_ceil(useful).max(1), depth_block }
+    }
+}
+
+/// The tasks of a product: row blocks by groups of right panels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tasks {
+    rows: usize,
+    panels: usize,
+    split: Split,
+}
+
+impl Tasks {
+    pub(super) fn new(shape: Shape, tile: Tile, split: Split) -> Tasks {
+        Tasks { rows: shape.rows, panels: shape.columns.div_ceil(tile.columns()), split }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.rows.div_ceil(self.split.row_block) * self.panels.div_ceil(self.split.panel_block)
+    }
+
+    /// The rows and the right panels of a task.
+    pub(super) fn get(&self, task: usize) -> (Range<usize>, Range<usize>) {
+        let groups = self.panels.div_ceil(self.split.panel_block);
+        let row = task / groups * self.split.row_block;
+        let panel = task % groups * self.split.panel_block;
+        let rows = row..self.rows.min(row + self.split.row_block);
+        (rows, panel..self.panels.min(panel + self.split.panel_block))
+    }
+}

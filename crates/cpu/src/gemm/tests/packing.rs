@@ -1,0 +1,122 @@
+use half::{bf16, f16};
+
+use super::*;
+
+fn product_with(problem: &Problem, packed: &PackedWeights) -> Vec<f32> {
+    let mut output = problem.blank();
+    let target = Output::new(&mut output, problem.columns + problem.gap);
+    gemm(&Pool::new(1), &problem.source(), packed, &Epilogue::NONE, target);
+    output
+}
+
+#[test]
+fn weights_of_either_order_and_any_stride_pack_alike() {
+    for isa in Isa::available() {
+        let problem = Problem::new(10, 33, 77, 0);
+        let expected = product_with(&problem, &problem.packed(isa));
+        let (columns, depth) = (problem.columns, problem.depth);
+        let mut transposed = vec![0.0; columns * depth];
+        let mut sparse = vec![f32::NAN; columns * depth * 6];
+        for n in 0..columns {
+            for k in 0..depth {
+                transposed[k * columns + n] = problem.weight[n * depth + k];
+                sparse[n * depth * 6 + k * 3] = problem.weight[n * depth + k];
+            }
+        }
+        let view = WeightView::depth_major(WeightData::F32(&transposed), columns, depth);
+        assert_eq!(product_with(&problem, &PackedWeights::pack(isa, &view)), expected, "{isa:?}");
+        let view = WeightView {
+            data: WeightData::F32(&sparse),
+            outputs: columns,
+            depth,
+            output_stride: depth * 6,
+            depth_stride: 3,
+        };
+        assert_eq!(product_with(&problem, &PackedWeights::pack(isa, &view)), expected, "{isa:?}");
+    }
+}
+
+#[test]
+fn half_precision_weights_are_widened() {
+    for isa in Isa::available() {
+        let mut problem = Problem::new(10, 20, 50, 0);
+        let halves: Vec<f16> = problem.weight.iter().map(|&x| f16::from_f32(x)).collect();
+        let brains: Vec<bf16> = problem.weight.iter().map(|&x| bf16::from_f32(x)).collect();
+        for data in [WeightData::F16(&halves), WeightData::Bf16(&brains)] {
+            let view = WeightView::output_major(data, 50, 20);
+            let found = product_with(&problem, &PackedWeights::pack(isa, &view));
+            problem.weight = match data {
+                WeightData::F16(data) => data.iter().map(|x| x.to_f32()).collect(),
+                WeightData::Bf16(data) => data.iter().map(|x| x.to_f32()).collect(),
+                WeightData::F32(_) => unreachable!("not in the list"),
+            };
+            assert_eq!(found, product_with(&problem, &problem.packed(isa)), "{isa:?}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "elements needed")]
+fn a_view_beyond_its_data_is_refused() {
+    let data = [0.0; 11];
+    PackedWeights::pack(Isa::Portable, &WeightView::output_major(WeightData::F32(&data), 3, 4));
+}
+
+#[test]
+fn row_major_blocks_are_packed_as_documented() {
+    let (rows, depth, stride) = (23, 41, 45);
+    let data = Noise(3).floats(rows * stride);
+    let matrix = RowMajor::new(&data, rows, depth, stride);
+    for isa in Isa::available() {
+        for panel_rows in [1, 4, 6, isa.lanes()] {
+            let block = PanelBlock { isa, rows: 2..21, depth: 5..40, panel_rows };
+            let mut packed = vec![f32::NAN; block.len()];
+            matrix.pack(&block, &mut packed);
+            for (index, &found) in packed.iter().enumerate() {
+                let (panel, rest) = (index / (35 * panel_rows), index % (35 * panel_rows));
+                let row = 2 + panel * panel_rows + rest % panel_rows;
+                let column = 5 + rest / panel_rows;
+                let expected = if row < 21 { data[row * stride + column] } else { 0.0 };
+                assert_eq!(found, expected, "{isa:?} {panel_rows} at {index}");
+            }
+        }
+    }
+}
+
+/// A source of one's own: rows in reverse order.
+struct Reversed<'a>(&'a Problem);
+
+impl LeftSource for Reversed<'_> {
+    fn rows(&self) -> usize {
+        self.0.rows
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth
+    }
+
+    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
+        for (rows, place) in block.panels() {
+            let slices: Vec<&[f32]> = rows
+                .map(|row| {
+                    &self.0.left[(self.0.rows - 1 - row) * self.0.depth..][block.depth.clone()]
+                })
+                .collect();
+            interleave_rows(block.isa, block.panel_rows, &slices, &mut out[place]);
+        }
+    }
+}
+
+#[test]
+fn any_source_can_be_the_left_side() {
+    for isa in Isa::available() {
+        let problem = Problem::new(50, 30, 40, 0);
+        let forward = problem.run(isa, 1, &Epilogue::NONE);
+        let mut backward = problem.blank();
+        let target = Output::new(&mut backward, 40);
+        gemm(&Pool::new(2), &Reversed(&problem), &problem.packed(isa), &Epilogue::NONE, target);
+        for row in 0..50 {
+            assert_eq!(backward[row * 40..][..40], forward[(49 - row) * 40..][..40], "{isa:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The register tile: how much of the output one microkernel call computes.
+
+use crate::simd::Isa;
+
+/// Rows of the left side by columns of the right side whose sums stay in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// The instruction set whose vectors these are.
+    pub isa: Isa,
+    /// Rows of the left side: the height of its panels.
+    pub rows: usize,
+    /// Vectors of the right side.
+    pub vectors: usize,
+}
+
+/// A tile's rows, vectors, and cost of a multiply-add relative to the best tile of its set, in percent.
+type Candidate = (usize, usize, usize);
+
+/// Sums, one vector row of the right side and a broadcast element fill the 32 registers.
+const AVX512: &[Candidate] = &[(9, 3, 100), (6, 4, 101), (14, 2, 103), (14, 1, 120)];
+/// The same for 16 registers.
+const AVX2: &[Candidate] = &[(6, 2, 100), (4, 3, 101), (8, 1, 115)];
+/// Vectors of 8 lanes take two registers each: 32 of them on AArch64, 16 on x86-64.
+#[cfg(target_arch = "aarch64")]
+const PORTABLE: &[Candidate] = &[(6, 2, 100), (8, 1, 105)];
+#[cfg(not(target_arch = "aarch64"))]
+const PORTABLE: &[Candidate] = &[(6, 1, 100)];
+
+impl Tile {
+    /// The tile that wastes least on a right side of `columns` columns.
+    pub fn choose(isa: Isa, columns: usize) -> Tile {
+        let isa = isa.or_available();
+        let candidates = match isa {
+            Isa::Avx512 => AVX512,
+            Isa::Avx2 => AVX2,
+            Isa::Portable => PORTABLE,
+        };
+        let cost = |&&(_, vectors, percent): &&Candidate| {
+            columns.next_multiple_of(vectors * isa.lanes()) * percent
+        };
+        let best = candidates.iter().min_by_key(cost);
+        let &(rows, vectors, _) = best.expect("every instruction set has a tile");
+        Tile { isa, rows, vectors }
+    }
+
+    /// Columns of the right side: the width of its panels.
+    pub fn columns(self) -> usize {
+        self.vectors * self.isa.lanes()
+    }
+}
