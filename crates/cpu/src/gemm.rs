@@ -14,6 +14,7 @@ mod finish;
 mod kernel;
 mod left;
 mod pack;
+mod right;
 mod split;
 mod tile;
 

@@ -110,11 +110,11 @@ pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 /// Rows that [`Simd::interleave`] transposes into a panel.
 #[derive(Clone, Copy, Debug)]
 pub struct Interleave<'a> {
-    /// Where each row starts, at most `panel_rows` of them.
+    /// Where each row starts, at most `Simd::LANES` of them.
     pub rows: &'a [*const f32],
     /// The first element to read of each row.
     pub column: usize,
-    /// Elements from one column to the next in `out`, at most `Simd::LANES`.
+    /// Elements from one column to the next in `out`.
     pub panel_rows: usize,
     /// Where the panel starts.
     pub out: *mut f32,
@@ -299,12 +299,12 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// added, wrapping at 8 bits; the caller corrects for that offset.
     fn dot4(self, sum: Self::I, left: Self::I, right: Self::I) -> Self::I;
 
-    /// Transposes a block of `LANES` columns: `out[i * panel_rows + row] = rows[row][column + i]`, and zero for the rows of
-    /// the panel that are not given.
+    /// Transposes a block of `LANES` columns: `out[i * panel_rows + row] = rows[row][column + i]` for `row` below `LANES` and
+    /// `panel_rows`, and zero for the rows that are not given.
     ///
     /// # Safety
-    /// `rows.len() <= panel_rows <= LANES`, `column + LANES` elements of each row are readable, and `LANES * panel_rows`
-    /// elements of `out` are writable and do not overlap the rows.
+    /// `rows.len() <= panel_rows`, `column + LANES` elements of each row are readable, and the elements of `out` up to the
+    /// last one named above are writable and do not overlap the rows.
     unsafe fn interleave(self, block: Interleave<'_>);
 }
 

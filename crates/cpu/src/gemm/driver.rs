@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
-const STREAMING_BYTES: usize = 48 << 20;
+const STREAMING_BYTES: usize = 32 << 20;
 
 /// `output = activation(scale * left · weights^T + bias) + residual`
 ///

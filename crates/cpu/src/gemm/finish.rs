@@ -191,40 +191,54 @@ impl Kernel for StoreRows<'_> {
         for row in 0..self.place.rows {
             let mut column = 0;
             while column < self.place.columns {
-                let count = S::LANES.min(self.place.columns - column);
+                let rest = self.place.columns - column;
                 let sum = simd.load(&self.tile.0[row * self.stride + column..]);
-                // SAFETY: the caller of `Finish::store` vouches for these elements.
-                unsafe { self.finish.store_vector(simd, sum, (self.place, row, column, count)) };
+                let at = Offset { row, column, count: rest.min(S::LANES) };
+                if rest >= S::LANES {
+                    // SAFETY: the caller of `Finish::store` vouches for these elements.
+                    unsafe { self.finish.store_vector::<S, true>(simd, sum, self.place, at) };
+                } else {
+                    // SAFETY: the caller of `Finish::store` vouches for these elements.
+                    unsafe { self.finish.store_vector::<S, false>(simd, sum, self.place, at) };
+                }
                 column += S::LANES;
             }
         }
     }
 }
 
+/// Elements of a row of a tile.
+#[derive(Clone, Copy)]
+struct Offset {
+    row: usize,
+    column: usize,
+    count: usize,
+}
+
 impl Finish {
-    /// Finishes and stores `count` elements: `position` is the place, the row and column in it, and the count.
+    /// Finishes and stores the elements `at` of the tile at `place`; a `WHOLE` vector of them or fewer.
     ///
     /// # Safety
     /// As for [`Finish::store`].
     #[inline(always)]
-    unsafe fn store_vector<S: Simd>(
+    unsafe fn store_vector<S: Simd, const WHOLE: bool>(
         &self,
         simd: S,
         sum: S::F,
-        position: (&Place, usize, usize, usize),
+        place: &Place,
+        at: Offset,
     ) {
-        let (place, row, column, count) = position;
         let mut value = sum;
-        let target = self.output_row(place, row).wrapping_add(column);
+        let target = self.output_row(place, at.row).wrapping_add(at.column);
         if self.partial {
             // SAFETY: inside the output, for which the caller vouches.
-            value = simd.add(value, unsafe { simd.load_partial_pointer(target, count) });
+            value = simd.add(value, unsafe { load::<S, WHOLE>(simd, target, at.count) });
         }
         value = simd.mul(value, simd.splat(self.scale));
         if !self.bias.is_null() {
-            let bias = self.bias.wrapping_add(place.column + column);
+            let bias = self.bias.wrapping_add(place.column + at.column);
             // SAFETY: the bias has an element for each column of the output.
-            value = simd.add(value, unsafe { simd.load_partial_pointer(bias, count) });
+            value = simd.add(value, unsafe { load::<S, WHOLE>(simd, bias, at.count) });
         }
         value = match self.activation {
             Activation::None => value,
@@ -233,11 +247,34 @@ impl Finish {
             Activation::Sigmoid => vecmath::sigmoid(simd, value),
         };
         if !self.residual.is_null() {
-            let residual = self.residual_row(place, row).wrapping_add(column);
+            let residual = self.residual_row(place, at.row).wrapping_add(at.column);
             // SAFETY: inside the residual, for which the caller vouches.
-            value = simd.add(value, unsafe { simd.load_partial_pointer(residual, count) });
+            value = simd.add(value, unsafe { load::<S, WHOLE>(simd, residual, at.count) });
         }
-        // SAFETY: inside the output, for which the caller vouches.
-        unsafe { simd.store_partial_pointer(value, target, count) };
+        if !WHOLE {
+            // SAFETY: inside the output, for which the caller vouches.
+            unsafe { simd.store_partial_pointer(value, target, at.count) };
+        } else if self.streaming {
+            // SAFETY: inside the output; tiles start at multiples of the lanes, and so do the output and its rows.
+            unsafe { simd.store_streaming(value, target) };
+        } else {
+            // SAFETY: inside the output, for which the caller vouches.
+            unsafe { simd.store_pointer(value, target) };
+        }
+    }
+}
+
+/// Loads a `WHOLE` vector or `count` elements of one.
+///
+/// # Safety
+/// That many elements are readable.
+#[inline(always)]
+unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, source: *const f32, count: usize) -> S::F {
+    if WHOLE {
+        // SAFETY: the caller vouches for a whole vector.
+        unsafe { simd.load_pointer(source) }
+    } else {
+        // SAFETY: the caller vouches for `count` elements.
+        unsafe { simd.load_partial_pointer(source, count) }
     }
 }

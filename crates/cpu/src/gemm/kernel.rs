@@ -160,6 +160,10 @@ impl<P: Product> Block<'_, P> {
             1 => simd.vectorize(call.with_rows::<1>()),
             2 => simd.vectorize(call.with_rows::<2>()),
             3..=4 => simd.vectorize(call.with_rows::<4>()),
+            5..=6 => simd.vectorize(call.with_rows::<6>()),
+            // The few tokens of a mask decoder, worth their own kernels.
+            7 => simd.vectorize(call.with_rows::<7>()),
+            8 => simd.vectorize(call.with_rows::<8>()),
             _ => simd.vectorize(call),
         }
     }

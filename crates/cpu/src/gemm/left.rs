@@ -61,16 +61,34 @@ impl PanelBlock {
 pub fn interleave_rows(isa: Isa, panel_rows: usize, rows: &[&[f32]], out: &mut [f32]) {
     let isa = isa.or_available();
     assert!(rows.len() <= panel_rows && panel_rows <= isa.lanes());
-    let depth = rows.first().map_or(out.len() / panel_rows, |row| row.len());
-    assert!(rows.iter().all(|row| row.len() == depth));
+    let depth = out.len() / panel_rows;
     assert_eq!(out.len(), depth * panel_rows);
-    dispatch(isa, InterleaveRows { panel_rows, rows, out });
+    dispatch(isa, InterleaveRows::new(panel_rows, depth, rows, out));
 }
 
-struct InterleaveRows<'a> {
-    panel_rows: usize,
+/// Transposes rows into columns that lie `stride` elements apart.
+pub(super) struct InterleaveRows<'a> {
+    stride: usize,
+    depth: usize,
     rows: &'a [&'a [f32]],
     out: &'a mut [f32],
+}
+
+impl<'a> InterleaveRows<'a> {
+    /// Fills the first elements of each column, as many as a vector has lanes but no more than `stride`; zero for those
+    /// without a row.
+    ///
+    /// Panics unless there are no more rows than that and all have `depth` elements, or if `out` is too short for the columns.
+    pub(super) fn new(
+        stride: usize,
+        depth: usize,
+        rows: &'a [&'a [f32]],
+        out: &'a mut [f32],
+    ) -> InterleaveRows<'a> {
+        assert!(rows.iter().all(|row| row.len() == depth));
+        assert!(rows.len() <= stride.min(MAX_ROWS));
+        InterleaveRows { stride, depth, rows, out }
+    }
 }
 
 /// No panel is higher than the widest vector.
@@ -80,8 +98,9 @@ impl Kernel for InterleaveRows<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let InterleaveRows { panel_rows, rows, out } = self;
-        let depth = out.len() / panel_rows;
+        let InterleaveRows { stride, depth, rows, out } = self;
+        let width = stride.min(S::LANES);
+        assert!(rows.len() <= width);
         let mut starts = [std::ptr::null(); MAX_ROWS];
         for (start, row) in starts.iter_mut().zip(rows) {
             *start = row.as_ptr();
@@ -90,14 +109,14 @@ impl Kernel for InterleaveRows<'_> {
         let whole = depth - depth % S::LANES;
         let mut column = 0;
         while column < whole {
-            let out = out[column * panel_rows..][..S::LANES * panel_rows].as_mut_ptr();
-            let block = Interleave { rows: starts, column, panel_rows, out };
-            // SAFETY: `interleave_rows` checked that the rows have `depth` elements and fit the panel; `out` was sliced.
+            let out = out[column * stride..][..(S::LANES - 1) * stride + width].as_mut_ptr();
+            let block = Interleave { rows: starts, column, panel_rows: stride, out };
+            // SAFETY: `new` checked the rows' number and length; `out` was sliced to the extent of the block.
             unsafe { simd.interleave(block) };
             column += S::LANES;
         }
         for column in whole..depth {
-            let target = &mut out[column * panel_rows..][..panel_rows];
+            let target = &mut out[column * stride..][..width];
             for (index, element) in target.iter_mut().enumerate() {
                 *element = rows.get(index).map_or(0.0, |row| row[column]);
             }

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 
+use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
 use crate::memory::AlignedBuffer;
 use crate::simd::Isa;
@@ -86,16 +87,25 @@ impl PackedWeights {
     pub fn pack(isa: Isa, view: &WeightView<'_>) -> PackedWeights {
         view.check();
         let tile = Tile::choose(isa, view.outputs);
-        let panels = view.outputs.div_ceil(tile.columns());
-        let mut data = AlignedBuffer::zeroed(panels * tile.columns() * view.depth);
+        let (outputs, depth) = (view.outputs, view.depth);
+        let mut data = AlignedBuffer::zeroed(outputs.next_multiple_of(tile.columns()) * depth);
         match view.data {
-            WeightData::F32(source) => pack_panels(view, source, |&x| x, (tile, &mut data)),
-            WeightData::F16(source) => pack_panels(view, source, |x| x.to_f32(), (tile, &mut data)),
+            WeightData::F32(source) => {
+                let right = RightView {
+                    data: source,
+                    column_stride: view.output_stride,
+                    depth_stride: view.depth_stride,
+                };
+                right.pack(&RightBlock { tile, columns: 0..outputs, depth: 0..depth }, &mut data);
+            }
+            WeightData::F16(source) => {
+                pack_converted(view, tile, &mut data, |index| source[index].to_f32());
+            }
             WeightData::Bf16(source) => {
-                pack_panels(view, source, |x| x.to_f32(), (tile, &mut data))
+                pack_converted(view, tile, &mut data, |index| source[index].to_f32());
             }
         }
-        PackedWeights { tile, outputs: view.outputs, depth: view.depth, data }
+        PackedWeights { tile, outputs, depth, data }
     }
 
     /// Columns of the product.
@@ -124,25 +134,28 @@ impl PackedWeights {
     }
 }
 
-/// Fills the panels of `target` from `source`, converting each element.
-fn pack_panels<T>(
+/// Packs elements that must be converted: a panel's columns become `f32` first, then they are packed like any others.
+fn pack_converted(
     view: &WeightView<'_>,
-    source: &[T],
-    convert: impl Fn(&T) -> f32,
-    target: (Tile, &mut [f32]),
+    tile: Tile,
+    out: &mut [f32],
+    element: impl Fn(usize) -> f32,
 ) {
-    let (tile, data) = target;
-    let width = tile.columns();
-    if view.depth == 0 {
+    let (width, depth) = (tile.columns(), view.depth);
+    if depth == 0 {
         return;
     }
-    for (index, panel) in data.chunks_exact_mut(width * view.depth).enumerate() {
+    let mut columns = vec![0.0; width * depth];
+    for (index, panel) in out.chunks_exact_mut(width * depth).enumerate() {
         let first = index * width;
-        for column in 0..width.min(view.outputs - first) {
-            let start = (first + column) * view.output_stride;
-            for k in 0..view.depth {
-                panel[k * width + column] = convert(&source[start + k * view.depth_stride]);
+        let count = width.min(view.outputs - first);
+        for (n, column) in columns.chunks_exact_mut(depth).take(count).enumerate() {
+            let start = (first + n) * view.output_stride;
+            for (k, value) in column.iter_mut().enumerate() {
+                *value = element(start + k * view.depth_stride);
             }
         }
+        let right = RightView { data: &columns, column_stride: depth, depth_stride: 1 };
+        right.pack(&RightBlock { tile, columns: 0..count, depth: 0..depth }, panel);
     }
 }

@@ -204,15 +204,16 @@ impl Simd for Avx512 {
         // SAFETY: `self` is proof that the machine has the instructions.
         let columns = unsafe { transpose(rows) };
         // A whole vector may reach into the next column's place, which is written afterwards, but not past the block.
-        let whole = 16 - 16usize.div_ceil(block.panel_rows).min(16);
+        let width = block.panel_rows.min(16);
+        let end = 15 * block.panel_rows + width;
         for (index, column) in columns.into_iter().enumerate() {
             let target = block.out.wrapping_add(index * block.panel_rows);
-            if index <= whole {
-                // SAFETY: `index * panel_rows + 16 <= 16 * panel_rows`, the extent that the caller vouches for.
+            if index * block.panel_rows + 16 <= end {
+                // SAFETY: this ends inside the block that the caller vouches for.
                 unsafe { self.store_pointer(column, target) };
             } else {
-                // SAFETY: these are the elements `index * panel_rows ..` of the block, `panel_rows` of them.
-                unsafe { self.store_partial_pointer(column, target, block.panel_rows) };
+                // SAFETY: these are the `width` elements of one column of the block.
+                unsafe { self.store_partial_pointer(column, target, width) };
             }
         }
     }

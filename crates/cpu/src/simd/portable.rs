@@ -255,7 +255,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn interleave(self, block: Interleave<'_>) {
-        for row in 0..block.panel_rows {
+        for row in 0..block.panel_rows.min(LANES) {
             for column in 0..LANES {
                 let mut value = 0.0;
                 if let Some(start) = block.rows.get(row) {
@@ -264,7 +264,7 @@ impl Simd for Portable {
                     value = unsafe { source.read() };
                 }
                 let target = block.out.wrapping_add(column * block.panel_rows + row);
-                // SAFETY: the caller vouches for `8 * panel_rows` writable elements.
+                // SAFETY: inside the block that the caller vouches for.
                 unsafe { target.write(value) };
             }
         }

@@ -229,14 +229,14 @@ impl Kernel for &Transposed {
 
 impl Transposed {
     fn expected(&self, lanes: usize) -> Vec<f32> {
-        let mut expected = vec![0.0; lanes * self.panel_rows];
-        for row in 0..self.rows {
-            for column in 0..lanes {
-                expected[column * self.panel_rows + row] =
-                    self.source[row * self.stride + column + 3];
+        let mut expected = vec![-7.0; lanes * self.panel_rows + 1];
+        for column in 0..lanes {
+            for row in 0..lanes.min(self.panel_rows) {
+                let source = row * self.stride + column + 3;
+                let value = if row < self.rows { self.source[source] } else { 0.0 };
+                expected[column * self.panel_rows + row] = value;
             }
         }
-        expected.push(-7.0);
         expected
     }
 }
@@ -244,8 +244,8 @@ impl Transposed {
 #[test]
 fn interleave_transposes_and_pads_with_zeros() {
     for isa in Isa::available() {
-        for panel_rows in 1..=isa.lanes() {
-            for rows in 0..=panel_rows {
+        for panel_rows in (1..=isa.lanes()).chain([24, 48]) {
+            for rows in 0..=panel_rows.min(isa.lanes()) {
                 let stride = 21;
                 let source = (0..rows * stride).map(|i| i as f32 + 1.0).collect();
                 let input = Transposed { source, stride, rows, panel_rows };
