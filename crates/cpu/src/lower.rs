@@ -9,8 +9,12 @@ use crate::execute::Execute;
 use crate::kernels::attention::StreamingAttention;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
+use crate::kernels::grid_sample::GridSample;
 use crate::kernels::linear;
+use crate::kernels::max_pool2d::MaxPool;
 use crate::kernels::reference::Reference;
+use crate::kernels::resize::Resize;
+use crate::kernels::roi_align::Roi;
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.
@@ -63,6 +67,10 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         }
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
         Op::Linear(op) => linear::lower(op, site),
+        Op::GridSample(_) => Ok(GridSample::new(site).into()),
+        Op::MaxPool2d(op) => Ok(MaxPool::new(op, site).into()),
+        Op::Resize(op) => Ok(Resize::new(op, site).into()),
+        Op::RoiAlign(op) => Ok(Roi::new(op, site).into()),
         Op::ArgMax(_)
         | Op::Binary(_)
         | Op::Cast(_)
@@ -71,16 +79,12 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::ConvTranspose2d(_)
         | Op::CumulativeSum(_)
         | Op::Gather(_)
-        | Op::GridSample(_)
         | Op::GroupNorm(_)
         | Op::LayerNorm(_)
         | Op::MatMul(_)
-        | Op::MaxPool2d(_)
         | Op::Pad(_)
         | Op::QuantizedLinear(_)
         | Op::Reduce(_)
-        | Op::Resize(_)
-        | Op::RoiAlign(_)
         | Op::Rope(_)
         | Op::Select(_)
         | Op::Softmax(_)
