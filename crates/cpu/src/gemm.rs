@@ -9,8 +9,10 @@
 //!
 //! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
 
+mod batched;
 mod driver;
 mod finish;
+pub mod int8;
 mod kernel;
 mod left;
 mod pack;
@@ -18,6 +20,7 @@ mod right;
 mod split;
 mod tile;
 
+pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
 pub use driver::gemm;
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub use pack::{PackedWeights, WeightData, WeightView};

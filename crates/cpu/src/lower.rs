@@ -11,7 +11,9 @@ use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
 use crate::kernels::grid_sample::GridSample;
 use crate::kernels::linear;
+use crate::kernels::matmul::MatMul;
 use crate::kernels::max_pool2d::MaxPool;
+use crate::kernels::quantized_linear;
 use crate::kernels::reference::Reference;
 use crate::kernels::resize::Resize;
 use crate::kernels::roi_align::Roi;
@@ -67,6 +69,8 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         }
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
         Op::Linear(op) => linear::lower(op, site),
+        Op::MatMul(op) => Ok(MatMul::new(op, site).into()),
+        Op::QuantizedLinear(op) => quantized_linear::lower(op, site),
         Op::GridSample(_) => Ok(GridSample::new(site).into()),
         Op::MaxPool2d(op) => Ok(MaxPool::new(op, site).into()),
         Op::Resize(op) => Ok(Resize::new(op, site).into()),
@@ -81,9 +85,7 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::Gather(_)
         | Op::GroupNorm(_)
         | Op::LayerNorm(_)
-        | Op::MatMul(_)
         | Op::Pad(_)
-        | Op::QuantizedLinear(_)
         | Op::Reduce(_)
         | Op::Rope(_)
         | Op::Select(_)
