@@ -51,7 +51,7 @@ pub(crate) fn points<'g>(
     let table = Value::concat(&rows, 0);
     let padding = builder.constant(Tensor::scalar(PointKind::Padding as i64));
     let real = kinds.not_equal(padding).reshape([prompts, count, 1]);
-    real.select(features, builder.scalar(0.0)) + table.gather(kinds)
+    w.stage("points", real.select(features, builder.scalar(0.0)) + table.gather(kinds))
 }
 
 /// Position features of the embedding's grid: `[1, side * side, width]`. Depends on weights alone, so it is computed
@@ -61,7 +61,7 @@ pub(crate) fn dense_positions<'g>(w: &Scope<'g>, side: usize, width: usize) -> V
     let cells = (0..side * side).flat_map(|cell| [centre(cell % side), centre(cell / side)]);
     let grid =
         w.builder().computed(Tensor::from_vec([1, side * side, 2], cells.collect::<Vec<_>>()));
-    position_features(grid, w, width)
+    w.stage("positions", position_features(grid, w, width))
 }
 
 /// Embedding of "no mask": `[1, 1, width]`, the same everywhere.
@@ -71,6 +71,7 @@ pub(crate) fn no_mask<'g>(w: &Scope<'g>, width: usize) -> Value<'g> {
 
 /// Embedding of mask logits `[prompts, 4 side, 4 side, 1]`: `[prompts, side * side, width]`.
 pub(crate) fn mask<'g>(logits: Value<'g>, w: &Scope<'g>, config: &DecoderConfig) -> Value<'g> {
+    let outer = w;
     let w = &w.at("mask_downscaling");
     let halve =
         |outputs| Convolution { outputs, kernel: 2, stride: 2, padding: 0, bias: Bias::With };
@@ -82,5 +83,5 @@ pub(crate) fn mask<'g>(logits: Value<'g>, w: &Scope<'g>, config: &DecoderConfig)
         Convolution { outputs: config.width, kernel: 1, stride: 1, padding: 0, bias: Bias::With };
     let x = widen.apply(x, &w.at(6));
     let [prompts, height, width, channels] = x.dims();
-    x.reshape([prompts, height * width, channels])
+    outer.stage("mask", x.reshape([prompts, height * width, channels]))
 }

@@ -69,12 +69,21 @@ pub struct PromptShape {
 
 /// Graph of the image encoder: `pixels: f32[1, size, size, 3]` to `embedding: f32[1, grid, grid, width]`.
 pub fn encoder_graph(config: &Sam1Config) -> Result<Graph, BuildError> {
+    build_encoder(config).finish()
+}
+
+/// The same graph with every stage among its outputs, for comparison with Meta's code.
+pub fn encoder_stages(config: &Sam1Config) -> Result<Graph, BuildError> {
+    build_encoder(config).finish_with_stages()
+}
+
+fn build_encoder(config: &Sam1Config) -> Builder {
     let builder = Builder::new();
     let size = config.encoder.image_size;
     let pixels = builder.input("pixels", DType::F32, [1, size, size, 3]);
     let embedding = vit(pixels, &builder.weights().at("image_encoder"), &config.encoder);
     builder.output("embedding", embedding);
-    builder.finish()
+    builder
 }
 
 /// Graph of prompt encoder and mask decoder.
@@ -84,6 +93,15 @@ pub fn encoder_graph(config: &Sam1Config) -> Result<Graph, BuildError> {
 /// `masks: f32[prompts, 4 grid, 4 grid, 1]`; outputs `logits: f32[prompts, mask tokens, 4 grid, 4 grid]` and
 /// `iou: f32[prompts, mask tokens]`.
 pub fn decoder_graph(config: &Sam1Config, shape: PromptShape) -> Result<Graph, BuildError> {
+    build_decoder(config, shape).finish()
+}
+
+/// The same graph with every stage among its outputs, for comparison with Meta's code.
+pub fn decoder_stages(config: &Sam1Config, shape: PromptShape) -> Result<Graph, BuildError> {
+    build_decoder(config, shape).finish_with_stages()
+}
+
+fn build_decoder(config: &Sam1Config, shape: PromptShape) -> Builder {
     let builder = Builder::new();
     let decoder = &config.decoder;
     let (side, width) = (config.encoder.grid(), decoder.width);
@@ -107,5 +125,5 @@ pub fn decoder_graph(config: &Sam1Config, shape: PromptShape) -> Result<Graph, B
     let decoded = mask_decoder(inputs, &builder.weights().at("mask_decoder"), decoder);
     builder.output("logits", decoded.logits);
     builder.output("iou", decoded.iou);
-    builder.finish()
+    builder
 }

@@ -48,7 +48,7 @@ pub(crate) fn two_way_transformer<'g>(
         config.heads,
     );
     let tokens = layer_norm(state.tokens + mixed, &w.at("norm_final_attn"), NORM_EPSILON);
-    TwoWay { tokens, image: state.image }
+    TwoWay { tokens: w.stage("tokens", tokens), image: state.image }
 }
 
 /// One layer: tokens attend to themselves, then to the image, pass an MLP; then the image attends to the tokens.
@@ -82,5 +82,6 @@ fn layer<'g>(
 
     let to_tokens = Attended { query: placed_image, key: tokens + positions.tokens, value: tokens };
     let image = image + to_tokens.attend(&w.at("cross_attn_image_to_token"), narrow, config.heads);
-    TwoWay { tokens, image: layer_norm(image, &w.at("norm4"), NORM_EPSILON) }
+    let image = layer_norm(image, &w.at("norm4"), NORM_EPSILON);
+    TwoWay { tokens: w.stage("tokens", tokens), image: w.stage("image", image) }
 }

@@ -12,7 +12,9 @@ pub(crate) const CHANNEL_NORM_EPSILON: f32 = 1e-6;
 pub(crate) fn neck<'g>(x: Value<'g>, w: &Scope<'g>, embedding: usize) -> Value<'g> {
     let narrow =
         Convolution { outputs: embedding, kernel: 1, stride: 1, padding: 0, bias: Bias::Without };
-    let x = layer_norm(narrow.apply(x, &w.at(0)), &w.at(1), CHANNEL_NORM_EPSILON);
+    let x = w.stage("0", narrow.apply(x, &w.at(0)));
+    let x = layer_norm(x, &w.at(1), CHANNEL_NORM_EPSILON);
     let mix = Convolution { kernel: 3, padding: 1, ..narrow };
-    layer_norm(mix.apply(x, &w.at(2)), &w.at(3), CHANNEL_NORM_EPSILON)
+    let x = w.stage("2", mix.apply(x, &w.at(2)));
+    layer_norm(x, &w.at(3), CHANNEL_NORM_EPSILON)
 }

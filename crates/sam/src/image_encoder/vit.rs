@@ -22,7 +22,8 @@ pub(crate) fn vit<'g>(pixels: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> V
     x = x + w.parameter("pos_embed", [1, grid, grid, config.width]);
     x = x.reshape([1, grid * grid, config.width]);
     for index in 0..config.depth {
-        x = block(x, &w.at("blocks").at(index), config, index);
+        let w = &w.at("blocks").at(index);
+        x = w.stage("", block(x, w, config, index));
     }
     neck(x.reshape([1, grid, grid, config.width]), &w.at("neck"), config.embedding)
 }
