@@ -1,8 +1,11 @@
 //! The kernels, one file per family of ops.
 
 pub(crate) mod bilinear;
+pub(crate) mod conv2d;
+pub(crate) mod conv_transpose2d;
 pub(crate) mod copy;
 pub(crate) mod elementwise;
+pub(crate) mod epilogue;
 pub(crate) mod grid_sample;
 pub(crate) mod image;
 pub(crate) mod max_pool2d;
