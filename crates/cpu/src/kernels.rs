@@ -2,8 +2,11 @@
 
 pub(crate) mod attention;
 pub(crate) mod bilinear;
+pub(crate) mod conv2d;
+pub(crate) mod conv_transpose2d;
 pub(crate) mod copy;
 pub(crate) mod elementwise;
+pub(crate) mod epilogue;
 pub(crate) mod grid_sample;
 pub(crate) mod image;
 pub(crate) mod linear;

@@ -17,6 +17,7 @@ use crate::kernels::quantized_linear;
 use crate::kernels::reference::Reference;
 use crate::kernels::resize::Resize;
 use crate::kernels::roi_align::Roi;
+use crate::kernels::{conv_transpose2d, conv2d};
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.
@@ -71,6 +72,8 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         Op::Linear(op) => linear::lower(op, site),
         Op::MatMul(op) => Ok(MatMul::new(op, site).into()),
         Op::QuantizedLinear(op) => quantized_linear::lower(op, site),
+        Op::Conv2d(op) => conv2d::lower(op, site),
+        Op::ConvTranspose2d(op) => conv_transpose2d::lower(op, site),
         Op::GridSample(_) => Ok(GridSample::new(site).into()),
         Op::MaxPool2d(op) => Ok(MaxPool::new(op, site).into()),
         Op::Resize(op) => Ok(Resize::new(op, site).into()),
@@ -79,8 +82,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::Binary(_)
         | Op::Cast(_)
         | Op::Compare(_)
-        | Op::Conv2d(_)
-        | Op::ConvTranspose2d(_)
         | Op::CumulativeSum(_)
         | Op::Gather(_)
         | Op::GroupNorm(_)

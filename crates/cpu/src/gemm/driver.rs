@@ -80,7 +80,8 @@ pub(super) fn blocks(total: usize, block: usize) -> impl Iterator<Item = Range<u
 impl Finish {
     /// Checks the epilogue and the output against the product's shape.
     pub(super) fn new(shape: Shape, epilogue: &Epilogue<'_>, output: Output<'_>) -> Finish {
-        let extent = |stride: usize| (shape.rows - 1) * stride + shape.columns;
+        let groups = output.groups;
+        let extent = |stride: usize| groups.start(shape.rows - 1, stride) + shape.columns;
         let stride = output.row_stride;
         assert!(stride >= shape.columns || shape.rows == 1, "output rows overlap");
         let (needed, given) = (extent(stride), output.data.len());
@@ -99,10 +100,13 @@ impl Finish {
             assert_eq!(bias.len(), shape.columns, "one bias element per column");
             bias.as_ptr()
         });
-        let aligned = (pointer as usize).is_multiple_of(64) && stride.is_multiple_of(16);
+        let strides = [stride, groups.gap];
+        let aligned = (pointer as usize).is_multiple_of(64)
+            && strides.iter().all(|stride| stride.is_multiple_of(16));
         Finish {
             output: pointer,
             output_stride: stride,
+            groups,
             partial: false,
             streaming: aligned && size_of::<f32>() * needed >= STREAMING_BYTES,
             scale: epilogue.scale,
