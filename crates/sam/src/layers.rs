@@ -94,28 +94,55 @@ pub(crate) fn head<'g>(x: Value<'g>, w: &Scope<'g>, widths: &[usize]) -> Value<'
 /// Queries, keys and values of an attention, each `[batch, tokens, channels]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Attended<'g> {
-    pub(crate) query: Value<'g>,
-    pub(crate) key: Value<'g>,
-    pub(crate) value: Value<'g>,
+    pub(crate) query: Side<'g>,
+    pub(crate) key: Side<'g>,
+    pub(crate) value: Side<'g>,
+}
+
+/// One operand of an attention, before or after its projection.
+#[derive(Clone, Copy)]
+pub(crate) enum Side<'g> {
+    /// Still to be projected.
+    Raw(Value<'g>),
+    /// Already projected, once for many runs.
+    Projected(Value<'g>),
+}
+
+impl<'g> Side<'g> {
+    /// The operand behind its projection.
+    pub(crate) fn projected(self, w: &Scope<'g>, width: usize) -> Value<'g> {
+        match self {
+            Side::Raw(x) => linear(x, w, width),
+            Side::Projected(x) => x,
+        }
+    }
+}
+
+/// Sizes of an attention: channels it runs at, its heads, and the channels it gives.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionSize {
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    pub(crate) outputs: usize,
 }
 
 impl<'g> Attended<'g> {
-    /// Self-attention: everything comes from `x`.
-    pub(crate) fn all(x: Value<'g>) -> Self {
-        Attended { query: x, key: x, value: x }
+    /// All operands raw.
+    pub(crate) fn raw(query: Value<'g>, key: Value<'g>, value: Value<'g>) -> Self {
+        Attended { query: Side::Raw(query), key: Side::Raw(key), value: Side::Raw(value) }
     }
 
-    /// Attention with projections `q_proj`, `k_proj`, `v_proj` of `width` channels and `out_proj` back to the queries'.
-    /// Keys and values may have one batch for many queries: they are projected once and shared.
-    pub(crate) fn attend(self, w: &Scope<'g>, width: usize, heads: usize) -> Value<'g> {
-        let channels = self.query.shape().last_axis();
-        let query = linear(self.query, &w.at("q_proj"), width);
-        let key = linear(self.key, &w.at("k_proj"), width);
-        let value = linear(self.value, &w.at("v_proj"), width);
-        let scale = 1.0 / ((width / heads.max(1)) as f32).sqrt();
+    /// Attention with projections `q_proj`, `k_proj`, `v_proj` and `out_proj`. Operands of batch one are projected once
+    /// and shared by the whole batch.
+    pub(crate) fn attend(self, w: &Scope<'g>, size: AttentionSize) -> Value<'g> {
+        let query = self.query.projected(&w.at("q_proj"), size.width);
+        let key = self.key.projected(&w.at("k_proj"), size.width);
+        let value = self.value.projected(&w.at("v_proj"), size.width);
+        let scale = 1.0 / ((size.width / size.heads.max(1)) as f32).sqrt();
         let [query, key, value] = same_batch([query, key, value]);
-        let mixed = AttentionInputs::new(query, key, value).attend(Attention::new(heads, scale));
-        linear(mixed, &w.at("out_proj"), channels)
+        let op = Attention::new(size.heads, scale);
+        let mixed = AttentionInputs::new(query, key, value).attend(op);
+        linear(mixed, &w.at("out_proj"), size.outputs)
     }
 }
 

@@ -5,7 +5,7 @@ use cutout_graph::{Scope, Value};
 use crate::config::DecoderConfig;
 use crate::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::layers::{head, layer_norm, upscale};
-use crate::two_way_transformer::{TwoWay, two_way_transformer};
+use crate::two_way_transformer::{ImageSide, TwoWay, two_way_transformer};
 
 /// What the decoder reads.
 #[derive(Clone, Copy)]
@@ -14,6 +14,8 @@ pub(crate) struct DecoderInputs<'g> {
     pub(crate) image: Value<'g>,
     /// Positions of the embedding's cells, `[1, side * side, width]`.
     pub(crate) positions: Value<'g>,
+    /// The image's part of the first layer.
+    pub(crate) first: ImageSide<'g>,
     /// Prompt tokens, `[prompts, count, width]`.
     pub(crate) prompts: Value<'g>,
 }
@@ -44,7 +46,8 @@ pub(crate) fn mask_decoder<'g>(
     let own_count = 1 + config.mask_tokens;
     let own = own.reshape([1, own_count, width]).broadcast([prompts, own_count, width]);
     let start = TwoWay { tokens: Value::concat(&[own, inputs.prompts], 1), image: inputs.image };
-    let end = two_way_transformer(start, inputs.positions, &w.at("transformer"), config);
+    let end =
+        two_way_transformer(start, inputs.positions, inputs.first, &w.at("transformer"), config);
 
     let iou_token = end.tokens.slice(1, 0..1).reshape([prompts, width]);
     let mut iou_widths = vec![config.iou_width; config.iou_depth - 1];

@@ -1,12 +1,13 @@
 //! SAM 1, assembled: which component, which configuration.
 
-use cutout_graph::{BuildError, Builder, Graph};
+use cutout_graph::{BuildError, Builder, Graph, Value};
 use cutout_tensor::DType;
 
 use crate::config::{DecoderConfig, Sam1Config, VitConfig};
 use crate::image_encoder::vit;
 use crate::mask_decoder::{DecoderInputs, mask_decoder};
 use crate::prompt_encoder;
+use crate::two_way_transformer::{ImageSide, image_side};
 
 /// The decoder that all sizes share.
 fn decoder() -> DecoderConfig {
@@ -86,12 +87,32 @@ fn build_encoder(config: &Sam1Config) -> Builder {
     builder
 }
 
+/// Graph of everything the decoder needs of an image and no prompt changes: `embedding: f32[1, grid, grid, width]` to
+/// `image`, `positions: f32[1, grid * grid, width]` and the image's part of the first two-way layer, `first.key`,
+/// `first.value`, `first.query: f32[1, grid * grid, width / downsample]`.
+pub fn image_side_graph(config: &Sam1Config) -> Result<Graph, BuildError> {
+    let builder = Builder::new();
+    let (side, width) = (config.encoder.grid(), config.decoder.width);
+    let w = &builder.weights();
+    let embedding = builder.input("embedding", DType::F32, [1, side, side, width]);
+    let dense = prompt_encoder::no_mask(&w.at("prompt_encoder"), width);
+    let image = embedding.reshape([1, side * side, width]) + dense;
+    let positions = prompt_encoder::dense_positions(&w.at("prompt_encoder"), side, width);
+    let first = image_side(image, positions, &w.at("mask_decoder.transformer"), &config.decoder);
+    builder.output("image", image);
+    builder.output("positions", positions);
+    builder.output("first.key", first.key);
+    builder.output("first.value", first.value);
+    builder.output("first.query", first.query);
+    builder.finish()
+}
+
 /// Graph of prompt encoder and mask decoder.
 ///
-/// Inputs `embedding: f32[1, grid, grid, width]`, `positions: f32[prompts, points, 2]` in pixels of the model's input,
-/// `kinds: i64[prompts, points]` (see [`prompt_encoder::PointKind`]) and, if asked for,
-/// `masks: f32[prompts, 4 grid, 4 grid, 1]`; outputs `logits: f32[prompts, mask tokens, 4 grid, 4 grid]` and
-/// `iou: f32[prompts, mask tokens]`.
+/// Inputs `points: f32[prompts, points, 2]` in pixels of the model's input, `kinds: i64[prompts, points]` (see
+/// [`prompt_encoder::PointKind`]); without masks, the outputs of [`image_side_graph`]; with masks,
+/// `embedding: f32[1, grid, grid, width]` and `masks: f32[prompts, 4 grid, 4 grid, 1]`. Outputs
+/// `logits: f32[prompts, mask tokens, 4 grid, 4 grid]` and `iou: f32[prompts, mask tokens]`.
 pub fn decoder_graph(config: &Sam1Config, shape: PromptShape) -> Result<Graph, BuildError> {
     build_decoder(config, shape).finish()
 }
@@ -103,27 +124,59 @@ pub fn decoder_stages(config: &Sam1Config, shape: PromptShape) -> Result<Graph, 
 
 fn build_decoder(config: &Sam1Config, shape: PromptShape) -> Builder {
     let builder = Builder::new();
-    let decoder = &config.decoder;
-    let (side, width) = (config.encoder.grid(), decoder.width);
     let PromptShape { prompts, points, masks } = shape;
     let w = &builder.weights().at("prompt_encoder");
-    let embedding = builder.input("embedding", DType::F32, [1, side, side, width]);
-    let positions = builder.input("positions", DType::F32, [prompts, points, 2]);
+    let places = builder.input("points", DType::F32, [prompts, points, 2]);
     let kinds = builder.input("kinds", DType::I64, [prompts, points]);
-    let tokens = prompt_encoder::points(positions, kinds, w, config.encoder.image_size, width);
-    let dense = if masks {
-        let logits = builder.input("masks", DType::F32, [prompts, 4 * side, 4 * side, 1]);
-        prompt_encoder::mask(logits, w, decoder)
+    let (image_size, width) = (config.encoder.image_size, config.decoder.width);
+    let tokens = prompt_encoder::points(places, kinds, w, image_size, width);
+    let inputs = if masks {
+        masked_inputs(&builder, config, tokens)
     } else {
-        prompt_encoder::no_mask(w, width)
+        plain_inputs(&builder, config, tokens)
     };
-    let inputs = DecoderInputs {
-        image: embedding.reshape([1, side * side, width]) + dense,
-        positions: prompt_encoder::dense_positions(w, side, width),
-        prompts: tokens,
-    };
-    let decoded = mask_decoder(inputs, &builder.weights().at("mask_decoder"), decoder);
+    let decoded = mask_decoder(inputs, &builder.weights().at("mask_decoder"), &config.decoder);
     builder.output("logits", decoded.logits);
     builder.output("iou", decoded.iou);
     builder
+}
+
+/// The image is the same for all prompts: its side was computed once.
+fn plain_inputs<'g>(
+    builder: &'g Builder,
+    config: &Sam1Config,
+    prompts: Value<'g>,
+) -> DecoderInputs<'g> {
+    let (side, width) = (config.encoder.grid(), config.decoder.width);
+    let cells = |name, width| builder.input(name, DType::F32, [1, side * side, width]);
+    let narrow = width / config.decoder.downsample;
+    DecoderInputs {
+        image: cells("image", width),
+        positions: cells("positions", width),
+        first: ImageSide {
+            key: cells("first.key", narrow),
+            value: cells("first.value", narrow),
+            query: cells("first.query", narrow),
+        },
+        prompts,
+    }
+}
+
+/// Each prompt adds its own mask to the image.
+fn masked_inputs<'g>(
+    builder: &'g Builder,
+    config: &Sam1Config,
+    prompts: Value<'g>,
+) -> DecoderInputs<'g> {
+    let (side, width) = (config.encoder.grid(), config.decoder.width);
+    let [count, ..] = prompts.dims::<3>();
+    let w = &builder.weights().at("prompt_encoder");
+    let embedding = builder.input("embedding", DType::F32, [1, side, side, width]);
+    let logits = builder.input("masks", DType::F32, [count, 4 * side, 4 * side, 1]);
+    let dense = prompt_encoder::mask(logits, w, &config.decoder);
+    let image = embedding.reshape([1, side * side, width]) + dense;
+    let positions = prompt_encoder::dense_positions(w, side, width);
+    let transformer = &builder.weights().at("mask_decoder.transformer");
+    let first = image_side(image, positions, transformer, &config.decoder);
+    DecoderInputs { image, positions, first, prompts }
 }
