@@ -8,7 +8,9 @@ use cutout_tensor::{Tensor, TensorType};
 use crate::execute::Execute;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
+use crate::kernels::layer_norm::{LayerNorm, LayerNormAxis};
 use crate::kernels::reference::Reference;
+use crate::kernels::softmax::Softmax;
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.
@@ -59,6 +61,11 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
             Ok(Chain::binary(op.kind, &layouts(site), &site.output.shape).into())
         }
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
+        Op::LayerNorm(op) if op.axis + 1 == site.output.rank() => {
+            Ok(LayerNorm::new(&site.inputs[0].layout, op.epsilon).into())
+        }
+        Op::LayerNorm(op) => Ok(LayerNormAxis::new(&site.output.shape, op.axis, op.epsilon).into()),
+        Op::Softmax(_) => Ok(Softmax::new(&site.inputs[0].layout).into()),
         Op::ArgMax(_)
         | Op::Attention(_)
         | Op::Binary(_)
@@ -70,7 +77,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::Gather(_)
         | Op::GridSample(_)
         | Op::GroupNorm(_)
-        | Op::LayerNorm(_)
         | Op::Linear(_)
         | Op::MatMul(_)
         | Op::MaxPool2d(_)
@@ -81,7 +87,6 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::RoiAlign(_)
         | Op::Rope(_)
         | Op::Select(_)
-        | Op::Softmax(_)
         | Op::Unary(_) => reference(),
     }
 }
