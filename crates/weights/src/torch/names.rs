@@ -113,8 +113,21 @@ const NAMES: &[(&str, &str, Name)] = &[
 ];
 
 /// Classes of Python itself, which version 2 of it kept in another module.
-const PLAIN_CLASSES: &[&str] =
-    &["dict", "list", "tuple", "set", "frozenset", "int", "float", "str", "bytes", "bool"];
+const PLAIN_CLASSES: &[&str] = &[
+    "bool",
+    "bytes",
+    "complex",
+    "dict",
+    "float",
+    "frozenset",
+    "int",
+    "list",
+    "long",
+    "set",
+    "str",
+    "tuple",
+    "unicode",
+];
 
 /// The meaning of `module.name`, or `None` when a checkpoint may not name it.
 pub(crate) fn find(module: &str, name: &str) -> Option<Name> {
