@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cutout_tensor::{DType, Tensor, TensorError, TensorType};
+use cutout_tensor::{DType, Element, Tensor, TensorError, TensorType};
 use half::{bf16, f16};
 
 use crate::checkpoint::Checkpoint;
@@ -82,16 +82,23 @@ pub(crate) fn refuse_duplicates(
 
 /// The elements of a tensor as little-endian bytes, in row-major order.
 pub(crate) fn element_bytes(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
-    Ok(match tensor.dtype() {
-        DType::F32 => tensor.to_vec::<f32>()?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        DType::F16 => tensor.to_vec::<f16>()?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        DType::BF16 => tensor.to_vec::<bf16>()?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        DType::I8 => tensor.to_vec::<i8>()?.iter().map(|&x| x as u8).collect(),
-        DType::U8 => tensor.to_vec::<u8>()?,
-        DType::I32 => tensor.to_vec::<i32>()?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        DType::I64 => tensor.to_vec::<i64>()?.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        DType::Bool => tensor.to_vec::<bool>()?.iter().map(|&x| u8::from(x)).collect(),
-    })
+    // The crate compiles on little-endian machines only, so the bytes are those of memory.
+    fn copy<T: Element>(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
+        match tensor.as_slice::<T>() {
+            Ok(values) => Ok(bytemuck::cast_slice(values).to_vec()),
+            Err(_) => Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec()),
+        }
+    }
+    match tensor.dtype() {
+        DType::F32 => copy::<f32>(tensor),
+        DType::F16 => copy::<f16>(tensor),
+        DType::BF16 => copy::<bf16>(tensor),
+        DType::I8 => copy::<i8>(tensor),
+        DType::U8 => copy::<u8>(tensor),
+        DType::I32 => copy::<i32>(tensor),
+        DType::I64 => copy::<i64>(tensor),
+        DType::Bool => copy::<bool>(tensor),
+    }
 }
 
 /// Where a body writes to, with the errors of this crate.
