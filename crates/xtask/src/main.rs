@@ -1,13 +1,10 @@
 //! Developer tasks: ci, bench, explain, fixtures, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
-<<<<<<< HEAD
+mod bench;
 mod ci;
 mod deps;
 mod explain;
-=======
-mod bench;
->>>>>>> bench
 mod fixtures;
 mod licences;
 mod metadata;
