@@ -1,6 +1,7 @@
 //! The kernels, one file per family of ops.
 
 pub(crate) mod attention;
+mod axes;
 pub(crate) mod bilinear;
 pub(crate) mod conv2d;
 pub(crate) mod conv_transpose2d;
@@ -9,6 +10,7 @@ pub(crate) mod elementwise;
 pub(crate) mod epilogue;
 pub(crate) mod grid_sample;
 pub(crate) mod image;
+pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod max_pool2d;
@@ -16,3 +18,5 @@ pub(crate) mod quantized_linear;
 pub(crate) mod reference;
 pub(crate) mod resize;
 pub(crate) mod roi_align;
+mod rows;
+pub(crate) mod softmax;

@@ -10,6 +10,7 @@ use crate::kernels::attention::StreamingAttention;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
 use crate::kernels::grid_sample::GridSample;
+use crate::kernels::layer_norm::{LayerNorm, LayerNormAxis};
 use crate::kernels::linear;
 use crate::kernels::matmul::MatMul;
 use crate::kernels::max_pool2d::MaxPool;
@@ -17,6 +18,7 @@ use crate::kernels::quantized_linear;
 use crate::kernels::reference::Reference;
 use crate::kernels::resize::Resize;
 use crate::kernels::roi_align::Roi;
+use crate::kernels::softmax::Softmax;
 use crate::kernels::{conv_transpose2d, conv2d};
 use crate::simd::Isa;
 
@@ -78,6 +80,11 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         Op::MaxPool2d(op) => Ok(MaxPool::new(op, site).into()),
         Op::Resize(op) => Ok(Resize::new(op, site).into()),
         Op::RoiAlign(op) => Ok(Roi::new(op, site).into()),
+        Op::LayerNorm(op) if op.axis + 1 == site.output.rank() => {
+            Ok(LayerNorm::new(&site.inputs[0].layout, op.epsilon).into())
+        }
+        Op::LayerNorm(op) => Ok(LayerNormAxis::new(&site.output.shape, op.axis, op.epsilon).into()),
+        Op::Softmax(_) => Ok(Softmax::new(&site.inputs[0].layout).into()),
         Op::ArgMax(_)
         | Op::Binary(_)
         | Op::Cast(_)
@@ -85,12 +92,10 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         | Op::CumulativeSum(_)
         | Op::Gather(_)
         | Op::GroupNorm(_)
-        | Op::LayerNorm(_)
         | Op::Pad(_)
         | Op::Reduce(_)
         | Op::Rope(_)
         | Op::Select(_)
-        | Op::Softmax(_)
         | Op::Unary(_) => reference(),
     }
 }

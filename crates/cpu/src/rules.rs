@@ -13,9 +13,12 @@ impl Rules for CpuRules {
         let Some(op) = graph.op(node) else { return false };
         match op {
             // Rows with one stride between them.
-            Op::Linear(_) | Op::QuantizedLinear(_) | Op::LayerNorm(_) | Op::Softmax(_) => {
-                index == 0 && layout.as_rows().is_some()
+            Op::Linear(_) | Op::QuantizedLinear(_) => index == 0 && layout.as_rows().is_some(),
+            // Rows anywhere.
+            Op::LayerNorm(op) => {
+                index == 0 && op.axis + 1 == layout.shape.rank() && is_dense(layout)
             }
+            Op::Softmax(_) => index == 0 && is_dense(layout),
             // Queries, keys, values and biases: any strides as long as channels are dense.
             Op::Attention(op) => {
                 let biases = if op.bias.is_some() { 3 + usize::from(op.key_mask) } else { 3 };
@@ -44,8 +47,8 @@ impl Rules for CpuRules {
             // The residual, which is the last input.
             Op::Linear(op) => is_residual(op.epilogue, graph, node, index),
             Op::QuantizedLinear(op) => is_residual(op.epilogue, graph, node, index),
-            Op::Softmax(_) => false,
-            Op::LayerNorm(_) => false,
+            Op::Softmax(_) => true,
+            Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
             _ => false,
         }
     }

@@ -1,6 +1,7 @@
 //! Developer tasks: ci, bench, explain, fixtures, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
+mod bench;
 mod ci;
 mod deps;
 mod explain;
@@ -9,6 +10,7 @@ mod licences;
 mod metadata;
 mod size;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +47,20 @@ enum Task {
     /// What the scripts that make fixtures need from the workspace.
     #[command(subcommand)]
     Fixtures(Fixtures),
+    /// Measurements, beside the machine's ceilings and other crates.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Every kernel on the models' shapes; `--help` behind it tells more.
+    #[command(disable_help_flag = true)]
+    Kernels {
+        /// Options of the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -66,5 +82,6 @@ fn main() -> anyhow::Result<()> {
             explain::run(example, after.as_deref(), profile.as_deref())
         }
         Task::Fixtures(Fixtures::Cases { directory }) => fixtures::write_cases(&directory),
+        Task::Bench(Bench::Kernels { options }) => bench::kernels(&options),
     }
 }
