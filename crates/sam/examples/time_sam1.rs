@@ -9,7 +9,7 @@ use cutout_cpu::Cpu;
 use cutout_graph::cases::Random;
 use cutout_graph::{Graph, Profile, Weights};
 use cutout_sam::config::Sam1Config;
-use cutout_sam::sam1::{PromptShape, decoder_graph, encoder_graph};
+use cutout_sam::sam1::{PromptShape, decoder_graph, encoder_graph, image_side_graph};
 use cutout_tensor::{DType, Tensor};
 
 fn random(shape: &cutout_tensor::Shape, scale: f64, random: &mut Random) -> Tensor {
@@ -74,9 +74,10 @@ fn main() {
     let one = decoder_graph(&config, PromptShape { prompts: 1, points: 2, masks: false }).unwrap();
     let many =
         decoder_graph(&config, PromptShape { prompts: 16, points: 2, masks: false }).unwrap();
+    let side = image_side_graph(&config).unwrap();
     let mut numbers = Random::new(1);
     let mut tensors = HashMap::new();
-    for graph in [&encoder, &one] {
+    for graph in [&encoder, &side, &one] {
         for (path, id) in graph.parameters() {
             tensors
                 .entry(path.to_owned())
@@ -86,6 +87,7 @@ fn main() {
     let weights = Weights::new(tensors);
     let cpu = Cpu::new(2);
     time("encoder", &cpu, &encoder, &weights, 3);
+    time("image side", &cpu, &side, &weights, 5);
     time("decoder, 1 prompt", &cpu, &one, &weights, 20);
     time("decoder, 16 prompts", &cpu, &many, &weights, 5);
 }

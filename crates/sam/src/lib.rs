@@ -7,6 +7,9 @@ pub mod config;
 mod image_encoder;
 mod layers;
 mod mask_decoder;
+mod prompt;
 pub mod prompt_encoder;
 pub mod sam1;
 mod two_way_transformer;
+
+pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect};
