@@ -2,6 +2,7 @@
 
 use cutout_graph::plan::Rules;
 use cutout_graph::{Graph, Layout, NodeId, Op};
+use cutout_tensor::DType;
 
 /// The CPU's answers for the memory plan.
 pub(crate) struct CpuRules;
@@ -17,7 +18,7 @@ impl Rules for CpuRules {
             Op::LayerNorm(op) => {
                 index == 0 && op.axis + 1 == layout.shape.rank() && is_dense(layout)
             }
-            Op::Softmax(_) => index == 0 && is_dense(layout),
+            Op::Rope(_) | Op::Softmax(_) => index == 0 && is_dense(layout),
             // Queries, keys, values and biases: any strides as long as channels are dense.
             Op::Attention(op) => {
                 let biases = if op.bias.is_some() { 3 + usize::from(op.key_mask) } else { 3 };
@@ -27,7 +28,7 @@ impl Rules for CpuRules {
             Op::Conv2d(_) => index == 0 && is_dense(layout),
             Op::Concat(_) => true,
             // The innermost axis is walked, or repeats one element.
-            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
+            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) | Op::Compare(_) | Op::Select(_) => {
                 is_dense(layout) || layout.strides.last() == Some(&0)
             }
             _ => false,
@@ -42,9 +43,10 @@ impl Rules for CpuRules {
         let Some(op) = graph.op(node) else { return false };
         match op {
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
-                graph.input_types(node)[index] == graph.ty(node)
+                let ty = graph.ty(node);
+                ty.dtype == DType::F32 && graph.input_types(node)[index] == ty
             }
-            Op::Softmax(_) => true,
+            Op::Rope(_) | Op::Softmax(_) => index == 0,
             Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
             _ => false,
         }
