@@ -2,7 +2,7 @@
 
 use cutout_graph::{Layout, RunError};
 
-use super::rows::{RowKernel, RowOut, Rows};
+use super::rows::{RowIn, RowKernel, RowOut, Rows};
 use crate::execute::{Execute, Io, for_chunks};
 use crate::pool::with_scratch;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -168,8 +168,8 @@ impl RowKernel for NormPixel<'_> {
     }
 
     #[inline(always)]
-    fn read<S: Simd>(&self, _: S, source: &[f32], scratch: &mut [f32]) {
-        scratch.copy_from_slice(source);
+    fn read<S: Simd>(&self, _: S, source: RowIn<'_>, scratch: &mut [f32]) {
+        scratch.copy_from_slice(source.values);
     }
 
     #[inline(always)]
