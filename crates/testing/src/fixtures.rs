@@ -72,10 +72,11 @@ impl Expected {
     }
 }
 
+/// Metadata of a safetensors file.
+pub type Metadata = HashMap<String, String>;
+
 /// All tensors of a safetensors file, and its metadata.
-pub fn read_tensors(
-    path: &Path,
-) -> Result<(HashMap<String, Tensor>, HashMap<String, String>), FixtureError> {
+pub fn read_tensors(path: &Path) -> Result<(HashMap<String, Tensor>, Metadata), FixtureError> {
     let bytes =
         std::fs::read(path).map_err(|error| FixtureError::File { path: path.to_owned(), error })?;
     let (_, header) = SafeTensors::read_metadata(&bytes)?;
