@@ -286,12 +286,12 @@ fn add_row<S: Simd, const WIDTH: usize>(
     let mut factors = [simd.splat(0.0); WIDTH];
     for (index, factor) in factors.iter_mut().enumerate() {
         // SAFETY: the weight's length was just checked.
-        *factor = unsafe { simd.load_pointer(weight.as_ptr().add(index * S::LANES)) };
+        *factor = unsafe { simd.load_pointer(weight.as_ptr().wrapping_add(index * S::LANES)) };
     }
     let mut window = [simd.splat(0.0); SUMS - 1 + MOST_WIDTH];
     for (index, pixel) in window.iter_mut().enumerate().take(SUMS - 1 + WIDTH) {
         // SAFETY: the length of the pixels was just checked.
-        *pixel = unsafe { simd.load_pointer(pixels.as_ptr().add(index * S::LANES)) };
+        *pixel = unsafe { simd.load_pointer(pixels.as_ptr().wrapping_add(index * S::LANES)) };
     }
     for (index, factor) in factors.iter().enumerate() {
         for (output, sum) in sums.iter_mut().enumerate() {
