@@ -59,6 +59,11 @@ impl<'a> Inputs<'a> {
         self.operands.len()
     }
 
+    /// Whether the result overwrites input `index`.
+    pub(crate) fn is_in_place(&self, index: usize) -> bool {
+        self.in_place == Some(index)
+    }
+
     /// Where the elements of input `index` lie, counted from [`Inputs::slice`]'s first.
     pub(crate) fn layout(&self, index: usize) -> &'a Layout {
         &self.operands[index].layout

@@ -1,7 +1,9 @@
 //! What the CPU's kernels can do, as far as memory is concerned.
 
+use cutout_graph::ops::Epilogue;
 use cutout_graph::plan::Rules;
 use cutout_graph::{Graph, Layout, NodeId, Op};
+use cutout_tensor::DType;
 
 /// The CPU's answers for the memory plan.
 pub(crate) struct CpuRules;
@@ -12,9 +14,12 @@ impl Rules for CpuRules {
         let Some(op) = graph.op(node) else { return false };
         match op {
             // Rows with one stride between them.
-            Op::Linear(_) | Op::QuantizedLinear(_) | Op::LayerNorm(_) | Op::Softmax(_) => {
-                index == 0 && layout.as_rows().is_some()
+            Op::Linear(_) | Op::QuantizedLinear(_) => index == 0 && layout.as_rows().is_some(),
+            // Rows anywhere.
+            Op::LayerNorm(op) => {
+                index == 0 && op.axis + 1 == layout.shape.rank() && is_dense(layout)
             }
+            Op::Rope(_) | Op::Softmax(_) => index == 0 && is_dense(layout),
             // Queries, keys, values and biases: any strides as long as channels are dense.
             Op::Attention(op) => {
                 let biases = if op.bias.is_some() { 3 + usize::from(op.key_mask) } else { 3 };
@@ -22,10 +27,11 @@ impl Rules for CpuRules {
                 (index < 3 || is_bias) && is_dense(layout)
             }
             Op::Conv2d(_) => index == 0 && is_dense(layout),
+            // Only the left side is read along its rows.
+            Op::MatMul(_) => index == 1 || is_dense(layout),
             Op::Concat(_) => true,
-            // The innermost axis is walked, or repeats one element.
-            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
-                is_dense(layout) || layout.strides.last() == Some(&0)
+            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) | Op::Compare(_) | Op::Select(_) => {
+                is_walkable(layout)
             }
             _ => false,
         }
@@ -39,16 +45,31 @@ impl Rules for CpuRules {
         let Some(op) = graph.op(node) else { return false };
         match op {
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
-                graph.input_types(node)[index] == graph.ty(node)
+                let ty = graph.ty(node);
+                ty.dtype == DType::F32 && graph.input_types(node)[index] == ty
             }
-            Op::Softmax(_) => true,
+            // The residual, which is the last input.
+            Op::Linear(op) => is_residual(op.epilogue, graph, node, index),
+            Op::QuantizedLinear(op) => is_residual(op.epilogue, graph, node, index),
+            Op::Rope(_) | Op::Softmax(_) => index == 0,
             Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
             _ => false,
         }
     }
 }
 
+/// Whether an input is the residual of an epilogue, which is always the last.
+fn is_residual(epilogue: Epilogue, graph: &Graph, node: NodeId, index: usize) -> bool {
+    epilogue.residual && index + 1 == graph.node(node).inputs.len()
+}
+
 /// Whether neighbours along the last axis are neighbours in memory.
 fn is_dense(layout: &Layout) -> bool {
     layout.shape.last_axis() == 1 || layout.strides.last() == Some(&1)
+}
+
+/// Whether the innermost axis that has a length is dense, or repeats one element.
+fn is_walkable(layout: &Layout) -> bool {
+    let mut axes = layout.shape.iter().zip(&layout.strides).rev();
+    axes.find(|(length, _)| **length != 1).is_none_or(|(_, stride)| *stride <= 1)
 }

@@ -51,7 +51,7 @@ impl Layout {
         }
         let rows = self.shape.rows();
         let merged = self.reshape(&[rows, width])?;
-        Some((rows, if rows > 1 { merged.strides[0] } else { width }))
+        Some((rows, if rows > 1 && width > 0 { merged.strides[0] } else { width }))
     }
 
     fn permute(&self, axes: &[usize]) -> Layout {

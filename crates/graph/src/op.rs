@@ -101,15 +101,6 @@ pub(crate) fn expect_axis(axis: usize, ty: &TensorType) -> Result<(), OpError> {
     Err(OpError::Attribute(format!("axis {axis} is outside {ty}")))
 }
 
-/// The type itself, unless a tensor of it could not be addressed.
-pub(crate) fn sized(ty: TensorType) -> Result<TensorType, OpError> {
-    let limit = isize::MAX as usize / size_of::<f64>(); // the widest element of a reference
-    if ty.shape.elements() <= limit {
-        return Ok(ty);
-    }
-    Err(OpError::Shape(format!("{ty} has more elements than memory can hold")))
-}
-
 /// The shape that all inputs broadcast to.
 pub(crate) fn broadcast_all(inputs: &[&TensorType]) -> Result<Shape, OpError> {
     let together =

@@ -52,7 +52,7 @@ pub use matmul::MatMul;
 pub use max_pool2d::MaxPool2d;
 pub use pad::Pad;
 pub use permute::Permute;
-pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear};
+pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear, SMALLEST_ROW};
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Resize, ResizeMode, Tap};
@@ -311,7 +311,7 @@ mod tests {
 
     /// `types` with one input changed: to a scalar of another type, or in the length of one axis, there alone and
     /// wherever the old length occurs.
-    fn with_extremes(types: &[TensorType], input: usize) -> Vec<Vec<TensorType>> {
+    fn variants(types: &[TensorType], input: usize) -> Vec<Vec<TensorType>> {
         let with = |ty: TensorType| {
             let mut types = types.to_vec();
             types[input] = ty;
@@ -338,7 +338,7 @@ mod tests {
     fn inference_of_any_types_gives_a_type_or_an_error() {
         for case in Op::all_cases() {
             let types: Vec<TensorType> = case.inputs.into_iter().map(|input| input.ty).collect();
-            for types in (0..types.len()).flat_map(|input| with_extremes(&types, input)) {
+            for types in (0..types.len()).flat_map(|input| variants(&types, input)) {
                 let _type_or_error = case.op.infer(&types.iter().collect::<Vec<_>>());
             }
             let _no_inputs = case.op.infer(&[]);

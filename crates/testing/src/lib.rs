@@ -1,1 +1,10 @@
-//! For tests only: seeded noise, fixtures, the op harness.
+//! For tests only: fixtures made by PyTorch, and the op harness that runs every case on every backend.
+
+pub mod fixtures;
+pub mod harness;
+mod interpreted;
+mod random_graph;
+
+pub use harness::{Report, check_backend, check_reference_against_fixtures};
+pub use interpreted::Interpreted;
+pub use random_graph::RandomGraph;

@@ -9,7 +9,7 @@ use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::{Activation, Epilogue, Output, Residual};
 use crate::pool::Pool;
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::dispatch;
 
 /// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
 const STREAMING_BYTES: usize = 32 << 20;
@@ -34,9 +34,9 @@ pub fn gemm(
     let tile = weights.tile();
     let finish = Finish::new(shape, epilogue, output);
     let mut split = Split::new(shape, tile);
-    if finish.residual == finish.output && finish.activation != Activation::None {
+    if finish.residual == finish.output && finish.activation != Activation::Identity {
         // The output cannot hold both the residual and partial sums.
-        split = Split::with_depth_block(shape, tile, shape.depth);
+        split = Split::with_depth_block(shape, tile, shape.depth.max(1));
     }
     let tasks = Tasks::new(shape, tile, split);
     let scratch = split.row_block.next_multiple_of(tile.rows) * split.depth_block;
@@ -63,15 +63,13 @@ pub fn gemm(
                 finish: &finish.for_depths(&depth, shape.depth),
                 first_row: rows.start,
                 rows: rows.len(),
+                first_column: 0,
                 panels: panels.clone(),
                 columns: shape.columns,
             };
             dispatch(tile.isa, block);
         }
     });
-    if finish.streaming {
-        dispatch(tile.isa, Fence);
-    }
 }
 
 /// `0..total` in blocks; one empty block if there is nothing.
@@ -120,7 +118,7 @@ impl Finish {
     }
 
     /// What to do with the sums over `depth`, a part of `0..total`.
-    fn for_depths(&self, depth: &Range<usize>, total: usize) -> Finish {
+    pub(super) fn for_depths(&self, depth: &Range<usize>, total: usize) -> Finish {
         let (first, last) = (depth.start == 0, depth.end == total);
         let mut finish = *self;
         if first && last {
@@ -137,20 +135,9 @@ impl Finish {
         finish.partial = !first;
         if !last {
             finish.scale = 1.0;
-            finish.activation = Activation::None;
+            finish.activation = Activation::Identity;
             finish.residual = std::ptr::null();
         }
         finish
-    }
-}
-
-/// Waits for streaming stores.
-struct Fence;
-
-impl Kernel for Fence {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        simd.fence();
     }
 }

@@ -2,8 +2,9 @@
 
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{noise, values};
-use crate::op::{expect_axis, expect_f32, sized, take};
+use crate::op::{expect_axis, expect_f32, take};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
 /// Index of the largest element along an axis of `x: f32`, as `i64`; the axis is gone from the result.
@@ -32,7 +33,7 @@ impl OpDef for ArgMax {
             let message = format!("axis {} of {x} has no largest element", self.axis);
             return Err(OpError::Shape(message));
         }
-        sized(TensorType::new(DType::I64, self.shape(&x.shape)))
+        countable(TensorType::new(DType::I64, self.shape(&x.shape)))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

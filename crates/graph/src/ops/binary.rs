@@ -2,8 +2,9 @@
 
 use cutout_tensor::{TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{bools, noise, uniform};
-use crate::op::{expect_bool, expect_f32, sized, take};
+use crate::op::{expect_bool, expect_f32, take};
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -95,7 +96,7 @@ impl OpDef for Binary {
             if self.kind.is_logical() { expect_bool(name, ty)? } else { expect_f32(name, ty)? }
         }
         match a.shape.broadcast(&b.shape) {
-            Some(shape) => sized(TensorType::new(a.dtype, shape)),
+            Some(shape) => countable(TensorType::new(a.dtype, shape)),
             None => Err(OpError::Shape(format!("{a} and {b} do not broadcast"))),
         }
     }

@@ -2,8 +2,9 @@
 
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{bools, integers, noise};
-use crate::op::{sized, take};
+use crate::op::take;
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -23,7 +24,7 @@ impl OpDef for Broadcast {
         if x.shape.broadcast(&shape).as_ref() != Some(&shape) {
             return Err(OpError::Shape(format!("{x} does not broadcast to {shape}")));
         }
-        sized(TensorType::new(x.dtype, shape))
+        countable(TensorType::new(x.dtype, shape))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

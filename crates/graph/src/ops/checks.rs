@@ -4,12 +4,12 @@ use cutout_tensor::TensorType;
 
 use crate::OpError;
 
-/// The output type, or an error when its elements cannot be counted.
+/// The output type, or an error when a tensor of it, in double precision, could not be addressed.
 pub(super) fn countable(output: TensorType) -> Result<TensorType, OpError> {
-    match output.shape.checked_len() {
-        Ok(_) => Ok(output),
-        Err(error) => Err(OpError::Shape(format!("the output is too large: {error}"))),
+    if output.shape.elements() <= isize::MAX as usize / size_of::<f64>() {
+        return Ok(output);
     }
+    Err(OpError::Shape(format!("the output is too large: {output}")))
 }
 
 /// Checks an attribute that counts something: at least 1.

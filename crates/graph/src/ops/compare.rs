@@ -2,8 +2,9 @@
 
 use cutout_tensor::{DType, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{integers, noise, values};
-use crate::op::{broadcast_all, sized, take};
+use crate::op::{broadcast_all, take};
 use crate::plain::broadcast_position;
 use crate::{Case, Data, OpDef, OpError, Plain, Real};
 
@@ -80,7 +81,7 @@ impl OpDef for Compare {
             let expected = "of the element type of a";
             return Err(OpError::Type { input: "b", expected, found: b.clone() });
         }
-        sized(TensorType::new(DType::Bool, broadcast_all(inputs)?))
+        countable(TensorType::new(DType::Bool, broadcast_all(inputs)?))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

@@ -2,8 +2,9 @@
 
 use cutout_tensor::{DType, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{bools, integers, noise};
-use crate::op::{expect_axis, sized};
+use crate::op::expect_axis;
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -39,7 +40,7 @@ impl OpDef for Concat {
             };
             result.shape[self.axis] = length;
         }
-        sized(result)
+        countable(result)
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

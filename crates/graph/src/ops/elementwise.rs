@@ -2,8 +2,9 @@
 
 use cutout_tensor::{TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{noise, uniform};
-use crate::op::{broadcast_all, expect_f32, sized};
+use crate::op::{broadcast_all, expect_f32};
 use crate::ops::{BinaryKind, UnaryKind};
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
@@ -101,7 +102,7 @@ impl OpDef for Elementwise {
         }
         inputs.iter().try_for_each(|input| expect_f32("every input", input))?;
         self.check_steps(inputs.len())?;
-        sized(TensorType::f32(broadcast_all(inputs)?))
+        countable(TensorType::f32(broadcast_all(inputs)?))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

@@ -2,8 +2,9 @@
 
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{integers, noise};
-use crate::op::{expect_f32, expect_integer, sized, take};
+use crate::op::{expect_f32, expect_integer, take};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
 /// `table[indices[..]]`: `table: f32[n, ..row]`, `indices: integer[..]` → `f32[..indices, ..row]`.
@@ -26,7 +27,7 @@ impl OpDef for Gather {
         if table.rank() == 0 {
             return Err(OpError::Shape("a scalar is no table".into()));
         }
-        sized(TensorType::f32(shape(&table.shape, &indices.shape)))
+        countable(TensorType::f32(shape(&table.shape, &indices.shape)))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

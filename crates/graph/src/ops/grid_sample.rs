@@ -2,8 +2,9 @@
 
 use cutout_tensor::TensorType;
 
+use super::checks::countable;
 use crate::cases::{noise, uniform, values};
-use crate::op::{axes, expect_f32, sized, take};
+use crate::op::{axes, expect_f32, take};
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -42,7 +43,7 @@ impl OpDef for GridSample {
         if height == 0 || width == 0 {
             return Err(OpError::Shape(format!("{x} has no pixels")));
         }
-        sized(TensorType::f32([batch, rows, columns, channels]))
+        countable(TensorType::f32([batch, rows, columns, channels]))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

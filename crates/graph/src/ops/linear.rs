@@ -2,8 +2,9 @@
 
 use cutout_tensor::{TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::noise;
-use crate::op::{expect_f32, expect_shape, sized, take};
+use crate::op::{expect_f32, expect_shape, take};
 use crate::ops::UnaryKind;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -119,7 +120,7 @@ impl OpDef for Linear {
         let mut output = x.clone();
         *output.shape.last_mut().expect("the rank was checked") = outputs;
         self.epilogue.check(&inputs[2..], &output)?;
-        sized(output)
+        countable(output)
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

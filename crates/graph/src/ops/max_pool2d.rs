@@ -2,8 +2,9 @@
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::noise;
-use crate::op::{axes, expect_f32, sized, take};
+use crate::op::{axes, expect_f32, take};
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -53,7 +54,7 @@ impl OpDef for MaxPool2d {
         let windows = (self.windows(0, height), self.windows(1, width));
         match windows {
             (Some(rows), Some(columns)) if height > 0 && width > 0 => {
-                sized(TensorType::f32([batch, rows, columns, channels]))
+                countable(TensorType::f32([batch, rows, columns, channels]))
             }
             (_, _) => Err(OpError::Shape(format!("{x} is smaller than {self:?}"))),
         }

@@ -2,8 +2,9 @@
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::noise;
-use crate::op::{expect_f32, sized, take};
+use crate::op::{expect_f32, take};
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -34,7 +35,7 @@ impl OpDef for Pad {
             .collect::<Option<Vec<usize>>>()
             .map(Shape::from);
         match shape {
-            Some(shape) => sized(TensorType::f32(shape)),
+            Some(shape) => countable(TensorType::f32(shape)),
             None => Err(OpError::Attribute(format!("the border of {x} cannot be counted"))),
         }
     }

@@ -2,8 +2,9 @@
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::noise;
-use crate::op::{expect_axis, expect_f32, sized, take};
+use crate::op::{expect_axis, expect_f32, take};
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -65,7 +66,7 @@ impl OpDef for Reduce {
             let message = format!("{:?} over nothing: axes {:?} of {x}", self.kind, self.axes);
             return Err(OpError::Shape(message));
         }
-        sized(TensorType::f32(self.shape(&x.shape)))
+        countable(TensorType::f32(self.shape(&x.shape)))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

@@ -2,15 +2,17 @@
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::noise;
-use crate::op::{axes, expect_f32, sized, take};
+use crate::op::{axes, expect_f32, take};
 use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
 /// How pixels between pixels are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub enum ResizeMode {
-    /// The pixel at `floor(i * scale)`, in single precision as PyTorch computes it (its `nearest`, not `nearest-exact`).
+    /// The pixel at `floor(i * scale)`, computed in single precision as PyTorch does for images in single precision
+    /// (its `nearest`, not `nearest-exact`).
     Nearest,
     /// Straight lines between neighbours.
     Bilinear,
@@ -121,7 +123,7 @@ impl OpDef for Resize {
         if height == 0 || width == 0 {
             return Err(OpError::Shape(format!("{x} has no pixels")));
         }
-        sized(TensorType::f32([batch, new_height, new_width, channels]))
+        countable(TensorType::f32([batch, new_height, new_width, channels]))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
@@ -175,6 +177,8 @@ impl OpDef for Resize {
             case("nearest_double", Nearest, false, [10, 6], [2, 5, 3, 4]),
             case("nearest_up", Nearest, false, [41, 17], [1, 13, 5, 2]),
             case("nearest_down", Nearest, false, [5, 7], [1, 13, 9, 3]),
+            // Here `i * scale` is not the same pixel in single precision, in double precision and without rounding.
+            case("nearest_rounded", Nearest, false, [22, 46], [1, 26, 14, 1]),
             case("bilinear_double", Bilinear, false, [10, 6], [2, 5, 3, 4]),
             case("bilinear_up", Bilinear, false, [16, 11], [1, 5, 7, 17]),
             case("bilinear_down", Bilinear, false, [4, 3], [1, 13, 9, 3]),

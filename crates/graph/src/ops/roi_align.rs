@@ -2,8 +2,9 @@
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{CaseInput, noise, values};
-use crate::op::{axes, expect_f32, sized, take};
+use crate::op::{axes, expect_f32, take};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
 /// Boxes of a feature map, each averaged to `output` cells, as torchvision's `roi_align`.
@@ -128,7 +129,7 @@ impl OpDef for RoiAlign {
             );
             return Err(OpError::Attribute(message));
         }
-        sized(TensorType::f32([count, self.output[0], self.output[1], channels]))
+        countable(TensorType::f32([count, self.output[0], self.output[1], channels]))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

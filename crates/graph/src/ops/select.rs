@@ -2,8 +2,9 @@
 
 use cutout_tensor::{DType, TensorType, Tolerance};
 
+use super::checks::countable;
 use crate::cases::{bools, integers, noise};
-use crate::op::{broadcast_all, expect_bool, sized, take};
+use crate::op::{broadcast_all, expect_bool, take};
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -22,7 +23,7 @@ impl OpDef for Select {
             let expected = "of the element type of a";
             return Err(OpError::Type { input: "b", expected, found: b.clone() });
         }
-        sized(TensorType::new(a.dtype, broadcast_all(inputs)?))
+        countable(TensorType::new(a.dtype, broadcast_all(inputs)?))
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {

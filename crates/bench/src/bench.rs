@@ -1,0 +1,66 @@
+//! What all measurements of a run share.
+
+use std::cell::RefCell;
+
+use cutout_cpu::pool::Pool;
+use cutout_cpu::{Cpu, Isa, ceiling};
+
+use crate::contest::Budget;
+use crate::progress::Progress;
+
+/// Threads, budgets, and the ceilings measured so far.
+pub(crate) struct Bench {
+    pub(crate) threads: usize,
+    pub(crate) isa: Isa,
+    /// For kernels that are called directly.
+    pub(crate) pool: Pool,
+    /// For kernels that are compiled from a graph.
+    pub(crate) cpu: Cpu,
+    pub(crate) budget: Budget,
+    pub(crate) progress: Progress,
+    pub(crate) ceilings: RefCell<Ceilings>,
+}
+
+/// Every sample of every ceiling in this run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ceilings {
+    /// Multiply-adds in registers, GFLOP/s.
+    pub(crate) multiply_add: Vec<f64>,
+    /// Dot products of bytes in registers, 10^9 operations per second.
+    pub(crate) dot: Vec<f64>,
+    /// Copies between buffers larger than the caches, GB/s, bytes read and bytes written.
+    pub(crate) copy: Vec<f64>,
+}
+
+impl Bench {
+    pub(crate) fn new(threads: usize, budget: Budget, tasks: usize) -> Bench {
+        let cpu = Cpu::new(threads);
+        Bench {
+            threads,
+            isa: cpu.isa(),
+            pool: Pool::new(threads),
+            cpu,
+            budget,
+            progress: Progress::new(tasks),
+            ceilings: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn multiply_add(&self) -> f64 {
+        let rate = ceiling::fma_gflops(self.isa, self.threads);
+        self.ceilings.borrow_mut().multiply_add.push(rate);
+        rate
+    }
+
+    pub(crate) fn dot(&self) -> f64 {
+        let rate = ceiling::dot_gops(self.isa, self.threads);
+        self.ceilings.borrow_mut().dot.push(rate);
+        rate
+    }
+
+    pub(crate) fn copy(&self) -> f64 {
+        let rate = ceiling::copy_bandwidth(self.threads);
+        self.ceilings.borrow_mut().copy.push(rate);
+        rate
+    }
+}

@@ -1,0 +1,222 @@
+//! Rounds in which every implementation of a kernel and the ceiling run one after another.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::goal::Goal;
+use crate::outcome::{Entry, Outcome, Role, Unit};
+use crate::progress::Progress;
+
+/// A sample of a short kernel is the mean over calls that take this long together.
+const SAMPLE_SECONDS: f64 = 0.004;
+
+/// Largest difference between results, as a share of the largest element, that counts as the same computation.
+const TOLERANCE: f64 = 1e-4;
+
+/// How many rounds a kernel is measured: at least the first number, then until the time is over or the second is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    pub(crate) rounds: RangeInclusive<usize>,
+    pub(crate) time: Duration,
+}
+
+impl Budget {
+    fn allows(&self, done: usize, elapsed: Duration) -> bool {
+        done < *self.rounds.start() || (done < *self.rounds.end() && elapsed < self.time)
+    }
+}
+
+/// A kernel on a shape.
+#[derive(Clone, Debug)]
+pub(crate) struct Contest {
+    pub(crate) kernel: &'static str,
+    pub(crate) shape: String,
+    pub(crate) unit: Unit,
+    /// Operations or bytes of one call.
+    pub(crate) work: f64,
+    pub(crate) goal: Goal,
+}
+
+/// One implementation, ready to be sampled.
+pub(crate) struct Contestant<'a> {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) error: Option<f64>,
+    pub(crate) sample: Box<dyn FnMut() -> Result<f64> + 'a>,
+}
+
+impl Contest {
+    /// What the machine can do at best, in this contest's unit.
+    pub(crate) fn ceiling<'a>(&self, mut rate: impl FnMut() -> f64 + 'a) -> Contestant<'a> {
+        Contestant {
+            name: "ceiling".to_owned(),
+            role: Role::Ceiling,
+            error: None,
+            sample: Box::new(move || Ok(rate())),
+        }
+    }
+
+    /// An implementation whose `call` does the work once and says how many seconds it took.
+    pub(crate) fn timed<'a>(
+        &self,
+        name: impl Into<String>,
+        role: Role,
+        error: f64,
+        call: impl FnMut() -> Result<f64> + 'a,
+    ) -> Contestant<'a> {
+        let (unit, work) = (self.unit, self.work);
+        let mut sampler = Sampler { call, calls: 0 };
+        let sample = move || {
+            let seconds = sampler.seconds()?;
+            Ok(match unit {
+                Unit::Gflops | Unit::Gbps => work / seconds / 1e9,
+                Unit::Milliseconds => seconds * 1e3,
+            })
+        };
+        Contestant { name: name.into(), role, error: Some(error), sample: Box::new(sample) }
+    }
+
+    /// Measures; fails if a contestant computes something else.
+    pub(crate) fn run(
+        self,
+        mut contestants: Vec<Contestant<'_>>,
+        budget: &Budget,
+        progress: &Progress,
+    ) -> Result<Outcome> {
+        for Contestant { name, error, .. } in &contestants {
+            // Written so that NaN fails too.
+            let same = error.is_none_or(|error| error <= TOLERANCE);
+            ensure!(same, "{name} computes something else: error {:e}", error.unwrap_or(f64::NAN));
+        }
+        let samples = rounds(&mut contestants, budget, progress)?;
+        let entries = contestants.into_iter().zip(samples);
+        let entry = |(contestant, samples): (Contestant<'_>, Vec<f64>)| Entry {
+            implementation: contestant.name,
+            role: contestant.role,
+            samples,
+            error: contestant.error,
+        };
+        Ok(Outcome { entries: entries.map(entry).collect(), ..self.skipped(None) })
+    }
+
+    /// The outcome when nothing is measured.
+    pub(crate) fn skipped(self, reason: Option<String>) -> Outcome {
+        let Contest { kernel, shape, unit, goal, .. } = self;
+        let (entries, arena_bytes) = (Vec::new(), None);
+        Outcome { kernel, shape, unit, goal, entries, arena_bytes, skipped: reason }
+    }
+}
+
+/// The samples of each contestant, one per round. Rounds start with different contestants, so that nobody always follows the
+/// same one.
+fn rounds(
+    contestants: &mut [Contestant<'_>],
+    budget: &Budget,
+    progress: &Progress,
+) -> Result<Vec<Vec<f64>>> {
+    let count = contestants.len();
+    let mut samples = vec![Vec::new(); count];
+    let started = Instant::now();
+    let mut done = 0;
+    while budget.allows(done, started.elapsed()) {
+        for position in 0..count {
+            let index = (position + done) % count;
+            progress.step(done + 1, &contestants[index].name);
+            samples[index].push((contestants[index].sample)()?);
+        }
+        done += 1;
+    }
+    Ok(samples)
+}
+
+/// Takes samples of a call that times itself.
+struct Sampler<F> {
+    call: F,
+    /// Calls per sample; 0 until the first call.
+    calls: usize,
+}
+
+impl<F: FnMut() -> Result<f64>> Sampler<F> {
+    /// Mean seconds of a call. Short calls are preceded by one that brings their data back into the caches.
+    fn seconds(&mut self) -> Result<f64> {
+        if self.calls == 0 {
+            (self.call)()?;
+            let once = (self.call)()?.max(1e-7);
+            self.calls = (SAMPLE_SECONDS / once).ceil() as usize;
+        }
+        if self.calls > 1 {
+            (self.call)()?;
+        }
+        let mut total = 0.0;
+        for _ in 0..self.calls {
+            total += (self.call)()?;
+        }
+        Ok(total / self.calls as f64)
+    }
+}
+
+/// Runs `body` and says how many seconds it took.
+pub(crate) fn seconds(body: impl FnOnce()) -> f64 {
+    let started = Instant::now();
+    body();
+    started.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTEST: Contest = Contest {
+        kernel: "gelu",
+        shape: String::new(),
+        unit: Unit::Gbps,
+        work: 2e9,
+        goal: Goal::None,
+    };
+
+    #[test]
+    fn every_round_samples_everybody_once() {
+        let budget = Budget { rounds: 3..=3, time: Duration::ZERO };
+        let order = std::cell::RefCell::new(Vec::new());
+        let order = &order;
+        let named = |name: &'static str| Contestant {
+            name: name.to_owned(),
+            role: Role::Rival,
+            error: None,
+            sample: Box::new(move || {
+                order.borrow_mut().push(name);
+                Ok(order.borrow().len() as f64)
+            }),
+        };
+        let outcome = CONTEST.run(vec![named("a"), named("b")], &budget, &Progress::silent());
+        assert_eq!(*order.borrow(), ["a", "b", "b", "a", "a", "b"]);
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.entries[0].samples, [1.0, 4.0, 5.0]);
+        assert_eq!(outcome.entries[1].samples, [2.0, 3.0, 6.0]);
+    }
+
+    #[test]
+    fn rates_come_from_seconds() {
+        let mut calls = 0;
+        let mut contestant = CONTEST.timed("ours", Role::Ours, 0.0, || {
+            calls += 1;
+            Ok(0.001)
+        });
+        let rate = (contestant.sample)().unwrap();
+        assert!((rate - 2000.0).abs() < 1e-9, "{rate}");
+        drop(contestant);
+        assert_eq!(calls, 2 + 1 + 4, "two to calibrate, one to warm up, four to make a sample");
+    }
+
+    #[test]
+    fn another_computation_is_not_measured() {
+        let budget = Budget { rounds: 1..=1, time: Duration::ZERO };
+        for error in [1e-3, f64::NAN] {
+            let other = CONTEST.timed("other", Role::Rival, error, || Ok(1.0));
+            let result = CONTEST.run(vec![other], &budget, &Progress::silent());
+            assert!(result.unwrap_err().to_string().contains("other computes something else"));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The page about performance.
+
+use std::fmt::Write;
+
+use crate::bench::Ceilings;
+use crate::machine::Machine;
+use crate::outcome::{Outcome, Role};
+use crate::rivals;
+use crate::table;
+
+/// What a page is made from.
+pub(crate) struct Run<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) command: &'a str,
+    pub(crate) outcomes: &'a [Outcome],
+}
+
+const NOTES_BEGIN: &str =
+    "<!-- notes: begin. Text between these markers is kept when the page is made again. -->";
+const NOTES_END: &str = "<!-- notes: end -->";
+
+/// Kernels by chapter.
+const CHAPTERS: [(&str, &[&str]); 6] = [
+    ("Matrix products, f32 (rows × depth × columns)", &["gemm_f32"]),
+    ("Matrix products, int8", &["gemm_int8"]),
+    ("Attention", &["attention"]),
+    ("Bound by memory", &["layer_norm", "softmax", "gelu"]),
+    ("Convolutions", &["conv2d", "conv_transpose2d"]),
+    ("Compile time", &["compile"]),
+];
+
+/// The whole page. The notes are those of the `old` page.
+pub(crate) fn render(run: &Run<'_>, ceilings: &Ceilings, old: &str) -> String {
+    let mut page = head(run, ceilings);
+    page += &format!("\n## Notes\n\n{NOTES_BEGIN}\n{}\n{NOTES_END}\n", notes(old));
+    for (title, kernels) in CHAPTERS {
+        let outcomes: Vec<&Outcome> =
+            run.outcomes.iter().filter(|outcome| kernels.contains(&outcome.kernel)).collect();
+        if !outcomes.is_empty() {
+            page += &format!("\n## {title}\n\n{}", chapter(&outcomes));
+        }
+    }
+    page
+}
+
+fn head(run: &Run<'_>, ceilings: &Ceilings) -> String {
+    let Machine { processor, cores, threads, isa, extensions, caches, date, commit, load } =
+        run.machine;
+    let ceilings = table::ceilings(ceilings).lines().fold(String::new(), |mut list, line| {
+        let _ = writeln!(list, "- {line}");
+        list
+    });
+    let rivals = rivals::CONFIGURATION.iter().fold(String::new(), |mut list, line| {
+        let _ = writeln!(list, "- {line}");
+        list
+    });
+    format!(
+        "# Performance\n\n\
+         Made by `{command}` on {date}, commit {commit}.\n\n\
+         | | |\n|---|---|\n\
+         | processor | {processor} |\n\
+         | cores, threads used | {cores}, {threads} |\n\
+         | instruction set | {isa} ({extensions}) |\n\
+         | caches | {caches} |\n\
+         | load before the run | {load} |\n\n\
+         Ceilings, medians over the whole run:\n\n{ceilings}\n\
+         Each number is a median over rounds, with its spread (interquartile range by median). A round runs every\n\
+         implementation and the ceiling once; shares and factors are medians of ratios within rounds. Before it is timed,\n\
+         each result is compared: ours with the op's plain definition (on an excerpt where the whole would take minutes), the\n\
+         others' with ours; the largest error, as a share of the largest element, must stay below 1e-4.\n\n\
+         The other crates:\n\n{rivals}",
+        command = run.command,
+    )
+}
+
+/// The text between the markers of an earlier page.
+fn notes(old: &str) -> &str {
+    let inside = || old.split_once(NOTES_BEGIN)?.1.split_once(NOTES_END);
+    inside().map_or("None yet.", |(notes, _)| notes.trim())
+}
+
+/// One table: a row per kernel and shape, a column per implementation.
+fn chapter(outcomes: &[&Outcome]) -> String {
+    let mut columns: Vec<&str> = Vec::new();
+    for entry in outcomes.iter().flat_map(|outcome| &outcome.entries) {
+        if !columns.contains(&entry.implementation.as_str()) {
+            columns.push(&entry.implementation);
+        }
+    }
+    let mut table = format!("| kernel | {} | share | goal |\n|---|", columns.join(" | "));
+    table += &"---|".repeat(columns.len() + 2);
+    table.push('\n');
+    for outcome in outcomes {
+        table += &line(outcome, &columns);
+    }
+    table + &errors(outcomes)
+}
+
+fn line(outcome: &Outcome, columns: &[&str]) -> String {
+    let name = format!("{} {}", outcome.kernel, outcome.shape);
+    if let Some(reason) = &outcome.skipped {
+        let empty = " |".repeat(columns.len() + 1);
+        return format!("| {name} |{empty} {}: not measured, {reason} |\n", outcome.goal);
+    }
+    let cell = |column: &&str| {
+        let entry = outcome.entries.iter().find(|entry| entry.implementation == *column);
+        entry.map_or_else(String::new, |entry| {
+            let amount = table::amount(entry.median(), outcome.unit);
+            format!("{amount} ± {:.0} %", 100.0 * entry.spread())
+        })
+    };
+    let cells: Vec<String> = columns.iter().map(cell).collect();
+    let ours = outcome.of_role(Role::Ours);
+    let share = ours.and_then(|ours| outcome.share_of_ceiling(ours));
+    let share = share.map_or_else(String::new, table::percent);
+    let memory = outcome.arena_bytes.map_or_else(String::new, |bytes| {
+        format!("; activations {:.1} MiB", bytes as f64 / f64::from(1 << 20))
+    });
+    format!("| {name} | {} | {share} | {}{memory} |\n", cells.join(" | "), table::verdict(outcome))
+}
+
+/// The largest error of each implementation, in one line.
+fn errors(outcomes: &[&Outcome]) -> String {
+    let mut worst: Vec<(&str, f64)> = Vec::new();
+    for entry in outcomes.iter().flat_map(|outcome| &outcome.entries) {
+        let Some(error) = entry.error else { continue };
+        let name = entry.implementation.as_str();
+        match worst.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, largest)) => *largest = largest.max(error),
+            None => worst.push((name, error)),
+        }
+    }
+    if worst.iter().all(|(_, error)| *error == 0.0) {
+        return String::new();
+    }
+    let list: Vec<String> =
+        worst.iter().map(|(name, error)| format!("{name} {error:.1e}")).collect();
+    format!("\nLargest errors: {}.\n", list.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::goal::Goal;
+    use crate::outcome::tests::sample;
+
+    #[test]
+    fn a_page_keeps_its_notes() {
+        let machine = Machine::detect(2);
+        let outcomes = [sample(90.0, 60.0, Goal::ShareAndLead(0.8))];
+        let run = Run { machine: &machine, command: "cargo xtask bench", outcomes: &outcomes };
+        let ceilings = Ceilings { copy: vec![20.0], ..Ceilings::default() };
+        let first = render(&run, &ceilings, "");
+        assert!(first.contains("None yet."), "{first}");
+        assert!(first.contains("| gemm_f32 4096x768x2304 | 100.0 GFLOP/s ± 25 % |"), "{first}");
+        assert!(first.contains("≥ 80 %, ahead of all: met"), "{first}");
+        let edited = first.replace("None yet.", "The first row is the one to watch.\n\nMore.");
+        let second = render(&run, &ceilings, &edited);
+        assert_eq!(second, edited);
+    }
+}

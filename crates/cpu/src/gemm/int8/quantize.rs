@@ -1,0 +1,73 @@
+//! From floats to bytes and scales.
+
+use cutout_graph::ops::SMALLEST_ROW;
+
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// The scale of values whose largest magnitude is `largest`, and the factor that quantises them; see the module's
+/// documentation.
+#[inline(always)]
+fn scale_of(largest: f32) -> (f32, f32) {
+    if !largest.is_finite() {
+        (f32::NAN, 0.0)
+    } else if largest < SMALLEST_ROW {
+        (0.0, 0.0)
+    } else {
+        (largest / 127.0, 127.0 / largest)
+    }
+}
+
+/// Quantises one row of the left side: bytes with [`Simd::DOT_OFFSET`] added, as many as `out` has, the offset alone beyond
+/// the row. Gives the row's scale.
+pub(super) fn quantize_row(isa: Isa, row: &[f32], out: &mut [u8]) -> f32 {
+    assert!(out.len() >= row.len());
+    dispatch(isa, QuantizeRow { row, out })
+}
+
+struct QuantizeRow<'a> {
+    row: &'a [f32],
+    out: &'a mut [u8],
+}
+
+impl Kernel for QuantizeRow<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> f32 {
+        let QuantizeRow { row, out } = self;
+        out[row.len()..].fill(S::DOT_OFFSET as u8);
+        let (scale, factor) = scale_of(largest_magnitude(simd, row));
+        if factor == 0.0 {
+            out[..row.len()].fill(S::DOT_OFFSET as u8);
+            return scale;
+        }
+        let (vectors, offset) = (simd.splat(factor), simd.splat_int(S::DOT_OFFSET));
+        let whole = row.len() - row.len() % S::LANES;
+        let mut index = 0;
+        while index < whole {
+            let value = simd.mul(simd.load(&row[index..]), vectors);
+            let bytes = simd.add_int(simd.to_int(value), offset);
+            let target = out[index..][..S::LANES].as_mut_ptr();
+            // SAFETY: `LANES` bytes were sliced.
+            unsafe { simd.store_low_bytes(bytes, target) };
+            index += S::LANES;
+        }
+        for (byte, &value) in out[whole..].iter_mut().zip(&row[whole..]) {
+            *byte = ((value * factor).round_ties_even() as i32 + S::DOT_OFFSET) as u8;
+        }
+        scale
+    }
+}
+
+/// The largest magnitude; not finite if any value is not.
+#[inline(always)]
+fn largest_magnitude<S: Simd>(simd: S, row: &[f32]) -> f32 {
+    // Magnitudes order like their bit patterns, with infinity above all numbers and NaN above infinity.
+    let mut largest = simd.splat_int(0);
+    let mut chunks = row.chunks_exact(S::LANES);
+    for chunk in &mut chunks {
+        largest = simd.max_int(largest, simd.bits(simd.abs(simd.load(chunk))));
+    }
+    let rest = simd.load_partial(chunks.remainder());
+    largest = simd.max_int(largest, simd.bits(simd.abs(rest)));
+    f32::from_bits(simd.reduce_max_int(largest) as u32)
+}

@@ -1,0 +1,273 @@
+//! Random small graphs over most of the op set, for tests of passes, plans and backends.
+//!
+//! Functions that blow up or jump (exponentials, divisions, rounding) are left out, so that two correct evaluations
+//! stay close however the ops are composed; the op cases cover those.
+
+use std::collections::HashMap;
+
+use cutout_graph::cases::Random;
+use cutout_graph::ops::{
+    Attention, AttentionInputs, Conv2d, ConvTranspose2d, MaxPool2d, ResizeMode,
+};
+use cutout_graph::{BuildError, Builder, Graph, Reduced, Value, Weights};
+use cutout_tensor::{DType, Shape, Tensor};
+
+/// A graph with weights and inputs it can be run on.
+pub struct RandomGraph {
+    /// The graph.
+    pub graph: Graph,
+    /// Weights for all its parameters.
+    pub weights: Weights,
+    /// Tensors for all its inputs.
+    pub inputs: Vec<(String, Tensor)>,
+}
+
+impl RandomGraph {
+    /// The graph of a seed: the same on every machine.
+    pub fn new(seed: u64) -> Result<Self, BuildError> {
+        let builder = Builder::new();
+        Sketch::new(&builder, seed).draw();
+        let graph = builder.finish()?;
+        let mut random = Random::new(seed ^ 0x5eed);
+        let mut tensor = |shape: &Shape, scale: f64| {
+            let values = (0..shape.elements()).map(|_| (random.normal() * scale) as f32).collect();
+            Tensor::from_vec(shape.clone(), values).expect("as many values as elements")
+        };
+        let inputs = graph
+            .inputs()
+            .map(|(name, id)| (name.to_owned(), tensor(&graph.ty(id).shape, 1.0)))
+            .collect();
+        let weights: HashMap<String, Tensor> = graph
+            .parameters()
+            .map(|(path, id)| (path.to_owned(), tensor(&graph.ty(id).shape, 0.4)))
+            .collect();
+        Ok(RandomGraph { graph, weights: Weights::new(weights), inputs })
+    }
+
+    /// The inputs as a run takes them.
+    pub fn named_inputs(&self) -> Vec<(&str, &Tensor)> {
+        self.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
+    }
+}
+
+/// Most elements of a value.
+const MOST_ELEMENTS: usize = 3000;
+
+struct Sketch<'g> {
+    builder: &'g Builder,
+    random: Random,
+    values: Vec<Value<'g>>,
+    parameters: usize,
+}
+
+impl<'g> Sketch<'g> {
+    fn new(builder: &'g Builder, seed: u64) -> Self {
+        Sketch { builder, random: Random::new(seed), values: Vec::new(), parameters: 0 }
+    }
+
+    fn draw(&mut self) {
+        for index in 0..1 + self.random.below(2) {
+            let rank = 2 + self.random.below(3);
+            let shape: Vec<usize> = (0..rank).map(|_| 1 + self.random.below(6)).collect();
+            let input = self.builder.input(&format!("x{index}"), DType::F32, shape);
+            self.values.push(input);
+        }
+        for _ in 0..4 + self.random.below(22) {
+            let x = self.pick();
+            let y = self.step(x);
+            if y.shape().elements() <= MOST_ELEMENTS {
+                self.values.push(y);
+            }
+        }
+        let last = self.values[self.values.len() - 1];
+        self.builder.output("last", last);
+        let other = self.pick();
+        self.builder.output("other", other);
+    }
+
+    /// Some value, more often a recent one.
+    fn pick(&mut self) -> Value<'g> {
+        let count = self.values.len();
+        let recent = self.random.below(count).max(self.random.below(count));
+        self.values[recent]
+    }
+
+    fn parameter(&mut self, shape: impl Into<Shape>) -> Value<'g> {
+        self.parameters += 1;
+        self.builder.weights().at("layer").parameter(&format!("w{}", self.parameters), shape)
+    }
+
+    fn step(&mut self, x: Value<'g>) -> Value<'g> {
+        match self.random.below(12) {
+            0 | 1 => self.unary(x),
+            2 | 3 => self.binary(x),
+            4 | 5 => self.movement(x),
+            6 | 7 => self.linear(x),
+            8 => self.rowwise(x),
+            9 => self.image(x),
+            10 => self.attention(x),
+            _ => self.weight_expression(x),
+        }
+    }
+
+    fn unary(&mut self, x: Value<'g>) -> Value<'g> {
+        match self.random.below(7) {
+            0 => x.relu(),
+            1 => x.gelu(),
+            2 => x.sigmoid(),
+            3 => x.tanh(),
+            4 => -x,
+            5 => x.abs(),
+            _ => x.sin(),
+        }
+    }
+
+    fn binary(&mut self, x: Value<'g>) -> Value<'g> {
+        let shape = x.shape();
+        match self.random.below(8) {
+            0 => x * 0.5,
+            1 => 1.5 - x,
+            2 => x + self.parameter([shape.last_axis()]),
+            3 => x * self.parameter([shape.last_axis()]),
+            4 => x.maximum(self.builder.scalar(0.25)),
+            5 => self.condition(x),
+            _ => {
+                let matching: Vec<Value<'g>> =
+                    self.values.iter().copied().filter(|other| other.shape() == shape).collect();
+                let other = matching[self.random.below(matching.len())];
+                if self.random.below(2) == 0 { x + other } else { (x - other) * 0.5 }
+            }
+        }
+    }
+
+    /// A choice by a run-time input, never by a computed value: a rounding error must not flip it.
+    fn condition(&mut self, x: Value<'g>) -> Value<'g> {
+        let first = self.values[0];
+        let condition = first.max([0, 1], Reduced::Keep).mean([0, 1], Reduced::Keep);
+        let rank = condition.shape().rank();
+        let number = condition.max((0..rank).collect::<Vec<_>>(), Reduced::Drop);
+        number.greater(self.builder.scalar(0.1)).select(x, x * 2.0)
+    }
+
+    fn movement(&mut self, x: Value<'g>) -> Value<'g> {
+        let shape = x.shape();
+        let rank = shape.rank();
+        let axis = self.random.below(rank);
+        match self.random.below(7) {
+            0 => {
+                let once = x.permute(self.order(rank));
+                if self.random.below(2) == 0 { once } else { once.permute(self.order(rank)) }
+            }
+            1 => x.reshape([shape.rows(), shape.last_axis()]),
+            2 => {
+                let factor =
+                    (1..=shape[axis]).rev().find(|f| *f < 4 && shape[axis].is_multiple_of(*f));
+                let factor = factor.unwrap_or(1);
+                let mut split = shape.to_vec();
+                split.splice(axis..=axis, [shape[axis] / factor, factor]);
+                x.reshape(split)
+            }
+            3 => {
+                let start = self.random.below(shape[axis]);
+                x.slice(axis, start..start + 1 + self.random.below(shape[axis] - start))
+            }
+            4 => Value::concat(&[x, x * 0.5], axis),
+            5 => x.pad(vec![1; rank], vec![0; rank], 0.5),
+            _ => {
+                let mut larger = shape.to_vec();
+                larger.insert(0, 2);
+                x.broadcast(larger)
+            }
+        }
+    }
+
+    /// The numbers below `count` in some order.
+    fn order(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for i in (1..count).rev() {
+            order.swap(i, self.random.below(i + 1));
+        }
+        order
+    }
+
+    /// A product with everything that an epilogue can take in, sometimes.
+    fn linear(&mut self, x: Value<'g>) -> Value<'g> {
+        let width = x.shape().last_axis();
+        let outputs = if self.random.below(2) == 0 { width } else { 1 + self.random.below(9) };
+        let weight = self.parameter([outputs, width]);
+        let mut y = x.linear(weight);
+        self.values.extend((self.random.below(4) == 0).then_some(y));
+        if self.random.below(3) == 0 {
+            y = y * 0.3;
+        }
+        if self.random.below(2) == 0 {
+            y = y + self.parameter([outputs]);
+        }
+        if self.random.below(3) == 0 {
+            let shape = y.shape();
+            y = y.reshape([1, shape.rows(), shape.last_axis()]);
+        }
+        y = match self.random.below(4) {
+            0 => y.gelu(),
+            1 => y.relu(),
+            _ => y,
+        };
+        if y.shape() == x.shape() { x + y } else { y }
+    }
+
+    fn rowwise(&mut self, x: Value<'g>) -> Value<'g> {
+        let shape = x.shape();
+        let width = shape.last_axis();
+        match self.random.below(5) {
+            0 => x.softmax(),
+            1 => x.layer_norm(self.parameter([width]), self.parameter([width]), 0.1),
+            2 => x.mean([self.random.below(shape.rank())], Reduced::Keep),
+            3 => x.sum([shape.rank() - 1], Reduced::Keep) * 0.2,
+            _ => x.matmul_transposed(x * 0.3) * 0.3,
+        }
+    }
+
+    fn image(&mut self, x: Value<'g>) -> Value<'g> {
+        let shape = x.shape();
+        if shape.rank() != 4 {
+            return x.reshape([1, 1, shape.rows(), shape.last_axis()]);
+        }
+        let channels = shape[3];
+        match self.random.below(5) {
+            0 => {
+                let outputs = 1 + self.random.below(5);
+                let weight = self.parameter([outputs, channels, 1, 1]);
+                let y = x.conv2d(weight, Conv2d::new(1, 0));
+                (y + self.parameter([outputs])).gelu()
+            }
+            1 => {
+                let weight = self.parameter([channels, channels, 3, 3]);
+                x + x.conv2d(weight, Conv2d::new(1, 1))
+            }
+            2 => {
+                let weight = self.parameter([channels, 2, 2, 2]);
+                x.conv_transpose2d(weight, ConvTranspose2d::new(2, 0)).relu()
+            }
+            3 => x.apply(MaxPool2d { kernel: [2, 2], stride: [1, 1], padding: [1, 1] }, &[]),
+            _ => x.resize(ResizeMode::Bilinear, [1 + self.random.below(6), 3]),
+        }
+    }
+
+    fn attention(&mut self, x: Value<'g>) -> Value<'g> {
+        let shape = x.shape();
+        let width = shape.last_axis();
+        let tokens = x.reshape([1, shape.rows(), width]);
+        let weight = self.parameter([3 * width, width]);
+        let qkv = tokens.linear(weight) + self.parameter([3 * width]);
+        let [query, key, value] = qkv.split(2);
+        AttentionInputs::new(query, key, value).attend(Attention::new(1, 0.4)).reshape(shape)
+    }
+
+    /// An expression of weights alone, which passes fold.
+    fn weight_expression(&mut self, x: Value<'g>) -> Value<'g> {
+        let width = x.shape().last_axis();
+        let table = self.parameter([1, 2, width]).permute([1, 2, 0]);
+        let row = table.sum([0, 2], Reduced::Drop).tanh() * 0.5;
+        x * row + row
+    }
+}
