@@ -1,4 +1,5 @@
 //! Kernels of image ops on sizes beyond one task: thread counts, ragged shapes, shared weights, strided inputs, NaN.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
