@@ -141,6 +141,8 @@ fn convolutions() -> Vec<Problem> {
         ),
         problem("up", up, &[&[2, 19, 23, 48], &[48, 33, 2, 2], &[33], &[2, 38, 46, 33]]),
         problem("up in whole vectors", wide_up, &[&[1, 31, 30, 32], &[32, 48, 3, 2]]),
+        problem("up of one column", ConvTranspose2d::new(2, 0), &[&[2, 9, 1, 32], &[32, 48, 2, 2]]),
+        problem("up of one row", ConvTranspose2d::new(2, 0), &[&[2, 1, 9, 32], &[32, 48, 2, 2]]),
         problem("up by gathering", ConvTranspose2d::new(2, 1), &[&[1, 21, 20, 17], &[17, 9, 4, 4]]),
     ]
 }
