@@ -2,7 +2,7 @@
 
 use cutout_graph::{Layout, RunError};
 
-use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded};
+use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded, padded_copy};
 use crate::execute::{Execute, Io, SharedSlice};
 use crate::simd::{Kernel, Simd, dispatch};
 
@@ -24,7 +24,7 @@ impl LayerNorm {
 
 impl Execute for LayerNorm {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let (weight, bias) = (io.inputs.f32(1), io.inputs.f32(2));
+        let [weight, bias] = [1, 2].map(|input| padded_copy(io.inputs.f32(input)));
         let kernel = NormRow { weight, bias, width: self.rows.width, epsilon: self.epsilon };
         self.rows.run(&kernel, io);
         Ok(())
@@ -32,14 +32,15 @@ impl Execute for LayerNorm {
 }
 
 /// Normalises one row.
-struct NormRow<'a> {
-    weight: &'a [f32],
-    bias: &'a [f32],
+struct NormRow {
+    /// Filled up to whole vectors, as `bias` is.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
     width: usize,
     epsilon: f32,
 }
 
-impl RowKernel for NormRow<'_> {
+impl RowKernel for NormRow {
     /// Mean, and one over the deviation, of the row in scratch memory.
     type State = (f32, f32);
 
@@ -66,12 +67,12 @@ impl RowKernel for NormRow<'_> {
         mut out: RowOut<'_>,
     ) {
         let (mean, scale) = (simd.splat(mean), simd.splat(scale));
-        for position in (0..self.width).step_by(S::LANES) {
-            let weight = simd.load_partial(&self.weight[position..]);
-            let bias = simd.load_partial(&self.bias[position..]);
-            let distance = simd.sub(simd.load(&scratch[position..]), mean);
-            let result = simd.fma(simd.mul(distance, scale), weight, bias);
-            out.put(simd, result, position);
+        let values = scratch.chunks_exact(S::LANES).take(self.width.div_ceil(S::LANES));
+        let factors = self.weight.chunks_exact(S::LANES).zip(self.bias.chunks_exact(S::LANES));
+        for (number, (value, (weight, bias))) in values.zip(factors).enumerate() {
+            let normal = simd.mul(simd.sub(simd.load(value), mean), scale);
+            let result = simd.fma(normal, simd.load(weight), simd.load(bias));
+            out.put(simd, result, number * S::LANES);
         }
     }
 }

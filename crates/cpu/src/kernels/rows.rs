@@ -202,6 +202,13 @@ pub(crate) fn fill_scratch(source: &[f32], filler: f32, scratch: &mut [f32]) {
     rest.fill(filler);
 }
 
+/// The elements, filled up with zeros to whole vectors of any instruction set.
+pub(crate) fn padded_copy(values: &[f32]) -> Vec<f32> {
+    let mut copy = vec![0.0; padded(values.len())];
+    copy[..values.len()].copy_from_slice(values);
+    copy
+}
+
 /// The length of a row of `width` elements in whole vectors of any instruction set.
 pub(crate) fn padded(width: usize) -> usize {
     width.next_multiple_of(64)

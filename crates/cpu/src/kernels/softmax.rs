@@ -56,8 +56,9 @@ impl RowKernel for Softmax {
     #[inline(always)]
     fn write<S: Simd>(&self, simd: S, scale: f32, scratch: &mut [f32], mut out: RowOut<'_>) {
         let scale = simd.splat(scale);
-        for position in (0..self.rows.width).step_by(S::LANES) {
-            out.put(simd, simd.mul(simd.load(&scratch[position..]), scale), position);
+        let weights = scratch.chunks_exact(S::LANES).take(self.rows.width.div_ceil(S::LANES));
+        for (number, weight) in weights.enumerate() {
+            out.put(simd, simd.mul(simd.load(weight), scale), number * S::LANES);
         }
     }
 }
