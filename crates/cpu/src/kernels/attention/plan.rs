@@ -98,11 +98,11 @@ impl Plan {
     pub(super) fn new(op: &Attention, [query, key, value]: [&Shape; 3], isa: Isa) -> Plan {
         let (queries, keys) = grids(op, query[1], key[1]);
         let most_queries = (queries.window[0] * queries.window[1]).min(query[1]);
-        let isa = match isa.or_available() {
+        let mut isa = isa.or_available();
+        if isa == Isa::Avx512 && most_queries <= Isa::Avx2.lanes() {
             // Half as wide vectors at the same number of lanes per second, and hardly any lane is idle.
-            Isa::Avx512 if most_queries <= Isa::Avx2.lanes() => Isa::Avx2.or_available(),
-            isa => isa,
-        };
+            isa = Isa::Avx2.or_available();
+        }
         let lanes = isa.lanes();
         let [width, value_width] = [query[2] / op.heads, value[2] / op.heads];
         let padded = width.next_multiple_of(lanes) + value_width.next_multiple_of(lanes);

@@ -186,15 +186,15 @@ impl Run<'_> {
             let panel = &mut self.scratch.bias[vector.panel * length..][..length];
             for (axis, range) in [&span.rows, &span.columns].into_iter().enumerate() {
                 let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
-                for lane in 0..vector.count {
-                    let position = vector.positions[lane];
+                let positions = &vector.positions[..vector.count];
+                for (row, &position) in rows.iter_mut().zip(positions) {
                     let shift = match bias.form {
                         BiasForm::Absolute => 0,
                         BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
                     };
                     let token = query_token(&self.job.queries, position);
                     let line = lines[axis].line(self.job.place, token);
-                    rows[lane] = &line[shift + range.start..shift + range.end];
+                    *row = &line[shift + range.start..shift + range.end];
                 }
                 let before = if axis == 0 { 0 } else { lengths[0] * vector.stride };
                 let columns =
@@ -329,10 +329,10 @@ impl Run<'_> {
         for number in 0..self.vectors::<S>() {
             let vector = self.vector::<S>(number);
             let mut starts = [0; MOST_LANES];
-            for lane in 0..vector.count {
-                let token = query_token(&self.job.queries, vector.positions[lane]);
+            for (start, &position) in starts.iter_mut().zip(&vector.positions[..vector.count]) {
+                let token = query_token(&self.job.queries, position);
                 let row = token * self.plan.heads + self.job.place.head;
-                starts[lane] = self.job.place.image * self.image_stride + row * width;
+                *start = self.job.place.image * self.image_stride + row * width;
             }
             let outputs = &self.scratch.outputs[vector.panel * length..][..length];
             simd.vectorize(WriteVector {
