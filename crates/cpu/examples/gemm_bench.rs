@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use cutout_cpu::ceiling;
+use cutout_cpu::gemm::int8::{Granularity, PackedInt8, gemm_int8, quantize_weight};
 use cutout_cpu::gemm::{
     Activation, Epilogue, Output, PackedWeights, RowMajor, WeightData, WeightView, gemm,
 };
@@ -36,21 +37,34 @@ fn main() {
         Some("portable") => Isa::Portable,
         Some(_) | None => Isa::detect(),
     };
+    let only = arguments.get(3).and_then(|text| text.parse::<usize>().ok());
     let ceiling = ceiling::fma_gflops(isa, threads);
     let copy = ceiling::copy_bandwidth(threads);
-    println!("{isa:?}, {threads} threads: {ceiling:.1} GFLOP/s, copy {copy:.1} GB/s");
-    println!("{:>18} {:>7} {:>8} {:>7} {:>10}", "shape", "tile", "GFLOP/s", "share", "with GELU");
+    let dot = ceiling::dot_gops(isa, threads);
+    println!(
+        "{isa:?}, {threads} threads: {ceiling:.1} GFLOP/s, {dot:.1} GOP/s, copy {copy:.1} GB/s"
+    );
+    println!(
+        "{:>18} {:>7} {:>8} {:>7} {:>8} {:>8} {:>6} {:>8}",
+        "shape", "tile", "GFLOP/s", "share", "GELU", "int8", "times", "blocks"
+    );
     let pool = Pool::new(threads);
-    for [rows, depth, columns] in SHAPES {
+    for (index, [rows, depth, columns]) in SHAPES.into_iter().enumerate() {
+        if only.is_some_and(|only| only != index) {
+            continue;
+        }
         let problem = Problem::new(isa, [rows, depth, columns]);
         let plain = problem.median_gflops(&pool, Activation::None);
         let gelu = problem.median_gflops(&pool, Activation::Gelu);
+        let channels = problem.median_gops(&pool, &problem.channels);
+        let blocks = problem.median_gops(&pool, &problem.blocks);
         let tile = problem.weights.tile();
         println!(
-            "{:>18} {:>7} {plain:>8.1} {:>5.1} % {gelu:>10.1}",
+            "{:>18} {:>7} {plain:>8.1} {:>5.1} % {gelu:>8.1} {channels:>8.1} {:>6.2} {blocks:>8.1}",
             format!("{rows}x{depth}x{columns}"),
             format!("{}x{}", tile.rows, tile.columns()),
             100.0 * plain / ceiling,
+            channels / plain,
         );
     }
 }
@@ -59,6 +73,8 @@ struct Problem {
     shape: [usize; 3],
     left: AlignedBuffer<f32>,
     weights: PackedWeights,
+    channels: PackedInt8,
+    blocks: PackedInt8,
     bias: AlignedBuffer<f32>,
 }
 
@@ -68,7 +84,17 @@ impl Problem {
         let weight = noise(2, columns * depth);
         let view = WeightView::output_major(WeightData::F32(&weight), columns, depth);
         let weights = PackedWeights::pack(isa, &view);
-        Problem { shape, left: noise(1, rows * depth), weights, bias: noise(3, columns) }
+        let quantized = |granularity| {
+            PackedInt8::pack(isa, &quantize_weight(&weight, columns, depth, granularity).view())
+        };
+        Problem {
+            shape,
+            left: noise(1, rows * depth),
+            weights,
+            channels: quantized(Granularity::Channel),
+            blocks: quantized(Granularity::Block),
+            bias: noise(3, columns),
+        }
     }
 
     fn median_gflops(&self, pool: &Pool, activation: Activation) -> f64 {
@@ -79,6 +105,19 @@ impl Problem {
         let epilogue = Epilogue { bias, activation, ..Epilogue::NONE };
         let seconds = median_seconds(|| {
             gemm(pool, &left, &self.weights, &epilogue, Output::new(&mut output, columns));
+        });
+        2.0 * (rows * depth * columns) as f64 / seconds / 1e9
+    }
+}
+
+impl Problem {
+    fn median_gops(&self, pool: &Pool, weights: &PackedInt8) -> f64 {
+        let [rows, depth, columns] = self.shape;
+        let mut output = AlignedBuffer::zeroed(rows * columns);
+        let left = RowMajor::new(&self.left, rows, depth, depth);
+        let epilogue = Epilogue { bias: Some(&self.bias), ..Epilogue::NONE };
+        let seconds = median_seconds(|| {
+            gemm_int8(pool, &left, weights, &epilogue, Output::new(&mut output, columns));
         });
         2.0 * (rows * depth * columns) as f64 / seconds / 1e9
     }

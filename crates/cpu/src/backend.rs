@@ -42,6 +42,11 @@ impl Cpu {
         Cpu { machine: Arc::new(machine) }
     }
 
+    /// What the kernels can do with memory, for plans made outside a compilation.
+    pub fn rules(&self) -> &'static dyn plan::Rules {
+        &CpuRules
+    }
+
     /// The instruction set in use.
     pub fn isa(&self) -> Isa {
         self.machine.isa

@@ -9,8 +9,10 @@
 //!
 //! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
 
+mod batched;
 mod driver;
 mod finish;
+pub mod int8;
 mod kernel;
 mod left;
 mod pack;
@@ -18,6 +20,7 @@ mod right;
 mod split;
 mod tile;
 
+pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
 pub use driver::gemm;
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub use pack::{PackedWeights, WeightData, WeightView};
@@ -76,13 +79,51 @@ impl Epilogue<'_> {
 pub struct Output<'a> {
     data: &'a mut [f32],
     row_stride: usize,
+    groups: RowGroups,
+}
+
+/// Rows that are further apart where one group ends and the next begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RowGroups {
+    /// Rows of a group, at least one.
+    rows: usize,
+    /// Elements between groups, besides the distance of two rows.
+    gap: usize,
+}
+
+impl RowGroups {
+    /// Where row `index` begins.
+    #[inline(always)]
+    fn start(self, index: usize, row_stride: usize) -> usize {
+        // Almost every output has no gaps, and a division costs as much as a few multiply-adds.
+        let gaps = if self.gap == 0 { 0 } else { index / self.rows * self.gap };
+        index * row_stride + gaps
+    }
+
+    /// Whether some of the `count` rows from `first` on are in different groups.
+    #[inline(always)]
+    fn divide(self, first: usize, count: usize) -> bool {
+        self.gap != 0 && first % self.rows + count > self.rows
+    }
 }
 
 impl<'a> Output<'a> {
     /// An output whose rows start `row_stride` elements apart. What lies between the end of one row and the start of the next
     /// is not touched.
     pub fn new(data: &'a mut [f32], row_stride: usize) -> Output<'a> {
-        Output { data, row_stride }
+        Output { data, row_stride, groups: RowGroups { rows: 1, gap: 0 } }
+    }
+
+    /// Like [`Output::new`], with `gap` further elements, not touched either, between every `group_rows` rows and the next.
+    /// A residual has the same gaps.
+    pub fn grouped(
+        data: &'a mut [f32],
+        row_stride: usize,
+        group_rows: usize,
+        gap: usize,
+    ) -> Output<'a> {
+        assert!(group_rows > 0, "groups have rows");
+        Output { data, row_stride, groups: RowGroups { rows: group_rows, gap } }
     }
 }
 

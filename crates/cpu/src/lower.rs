@@ -6,10 +6,18 @@ use cutout_graph::{CompileError, Layout, Op, Weights};
 use cutout_tensor::{Tensor, TensorType};
 
 use crate::execute::Execute;
+use crate::kernels::attention::StreamingAttention;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::elementwise::Chain;
+use crate::kernels::grid_sample::GridSample;
 use crate::kernels::linear;
+use crate::kernels::matmul::MatMul;
+use crate::kernels::max_pool2d::MaxPool;
+use crate::kernels::quantized_linear;
 use crate::kernels::reference::Reference;
+use crate::kernels::resize::Resize;
+use crate::kernels::roi_align::Roi;
+use crate::kernels::{conv_transpose2d, conv2d};
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.
@@ -42,6 +50,7 @@ impl<K: Execute + 'static> From<K> for Lowered {
 pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
     let reference = || Ok(Reference::new(op, site).into());
     match op {
+        Op::Attention(op) => Ok(StreamingAttention::new(op, site).into()),
         Op::Concat(op) => Ok(Concat {
             axis: op.axis,
             output: site.output.shape.to_vec(),
@@ -61,25 +70,24 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         }
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), &site.output.shape).into()),
         Op::Linear(op) => linear::lower(op, site),
+        Op::MatMul(op) => Ok(MatMul::new(op, site).into()),
+        Op::QuantizedLinear(op) => quantized_linear::lower(op, site),
+        Op::Conv2d(op) => conv2d::lower(op, site),
+        Op::ConvTranspose2d(op) => conv_transpose2d::lower(op, site),
+        Op::GridSample(_) => Ok(GridSample::new(site).into()),
+        Op::MaxPool2d(op) => Ok(MaxPool::new(op, site).into()),
+        Op::Resize(op) => Ok(Resize::new(op, site).into()),
+        Op::RoiAlign(op) => Ok(Roi::new(op, site).into()),
         Op::ArgMax(_)
-        | Op::Attention(_)
         | Op::Binary(_)
         | Op::Cast(_)
         | Op::Compare(_)
-        | Op::Conv2d(_)
-        | Op::ConvTranspose2d(_)
         | Op::CumulativeSum(_)
         | Op::Gather(_)
-        | Op::GridSample(_)
         | Op::GroupNorm(_)
         | Op::LayerNorm(_)
-        | Op::MatMul(_)
-        | Op::MaxPool2d(_)
         | Op::Pad(_)
-        | Op::QuantizedLinear(_)
         | Op::Reduce(_)
-        | Op::Resize(_)
-        | Op::RoiAlign(_)
         | Op::Rope(_)
         | Op::Select(_)
         | Op::Softmax(_)

@@ -1,5 +1,6 @@
 //! What the CPU's kernels can do, as far as memory is concerned.
 
+use cutout_graph::ops::Epilogue;
 use cutout_graph::plan::Rules;
 use cutout_graph::{Graph, Layout, NodeId, Op};
 
@@ -22,6 +23,8 @@ impl Rules for CpuRules {
                 (index < 3 || is_bias) && is_dense(layout)
             }
             Op::Conv2d(_) => index == 0 && is_dense(layout),
+            // Only the left side is read along its rows.
+            Op::MatMul(_) => index == 1 || is_dense(layout),
             Op::Concat(_) => true,
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => is_walkable(layout),
             _ => false,
@@ -39,12 +42,18 @@ impl Rules for CpuRules {
                 graph.input_types(node)[index] == graph.ty(node)
             }
             // The residual, which is the last input.
-            Op::Linear(op) => op.epilogue.residual && index + 1 == graph.node(node).inputs.len(),
+            Op::Linear(op) => is_residual(op.epilogue, graph, node, index),
+            Op::QuantizedLinear(op) => is_residual(op.epilogue, graph, node, index),
             Op::Softmax(_) => false,
             Op::LayerNorm(_) => false,
             _ => false,
         }
     }
+}
+
+/// Whether an input is the residual of an epilogue, which is always the last.
+fn is_residual(epilogue: Epilogue, graph: &Graph, node: NodeId, index: usize) -> bool {
+    epilogue.residual && index + 1 == graph.node(node).inputs.len()
 }
 
 /// Whether neighbours along the last axis are neighbours in memory.

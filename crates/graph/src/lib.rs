@@ -9,6 +9,7 @@
 mod backend;
 mod builder;
 pub mod cases;
+pub mod explain;
 mod graph;
 mod interpret;
 mod layout;

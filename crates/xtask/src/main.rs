@@ -1,7 +1,14 @@
 //! Developer tasks: ci, bench, explain, fixtures, deps, size, licences.
+#![allow(clippy::print_stdout, reason = "a command line program prints")]
 
 mod bench;
+mod ci;
+mod deps;
+mod explain;
 mod fixtures;
+mod licences;
+mod metadata;
+mod size;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +25,25 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Everything a change must pass: format, lints, tests, documentation, dependencies, sizes, licences.
+    Ci,
+    /// The arrows between the crates.
+    Deps,
+    /// Lines per crate, and files that are too long.
+    Size,
+    /// Licences of everything the programs are built from.
+    Licences,
+    /// What the compiler makes of an example graph: `cargo xtask explain mlp --after fuse_epilogues`.
+    Explain {
+        /// The graph.
+        example: explain::Example,
+        /// Print the graph after this pass instead of after all.
+        #[arg(long)]
+        after: Option<String>,
+        /// A profile in TOML.
+        #[arg(long)]
+        profile: Option<PathBuf>,
+    },
     /// What the scripts that make fixtures need from the workspace.
     #[command(subcommand)]
     Fixtures(Fixtures),
@@ -48,6 +74,13 @@ enum Fixtures {
 
 fn main() -> anyhow::Result<()> {
     match Options::parse().task {
+        Task::Ci => ci::run(),
+        Task::Deps => deps::check(),
+        Task::Size => size::check(),
+        Task::Licences => licences::check(),
+        Task::Explain { example, after, profile } => {
+            explain::run(example, after.as_deref(), profile.as_deref())
+        }
         Task::Fixtures(Fixtures::Cases { directory }) => fixtures::write_cases(&directory),
         Task::Bench(Bench::Kernels { options }) => bench::kernels(&options),
     }

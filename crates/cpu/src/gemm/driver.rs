@@ -9,7 +9,7 @@ use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::{Activation, Epilogue, Output, Residual};
 use crate::pool::Pool;
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::dispatch;
 
 /// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
 const STREAMING_BYTES: usize = 32 << 20;
@@ -36,7 +36,7 @@ pub fn gemm(
     let mut split = Split::new(shape, tile);
     if finish.residual == finish.output && finish.activation != Activation::None {
         // The output cannot hold both the residual and partial sums.
-        split = Split::with_depth_block(shape, tile, shape.depth);
+        split = Split::with_depth_block(shape, tile, shape.depth.max(1));
     }
     let tasks = Tasks::new(shape, tile, split);
     let scratch = split.row_block.next_multiple_of(tile.rows) * split.depth_block;
@@ -63,15 +63,13 @@ pub fn gemm(
                 finish: &finish.for_depths(&depth, shape.depth),
                 first_row: rows.start,
                 rows: rows.len(),
+                first_column: 0,
                 panels: panels.clone(),
                 columns: shape.columns,
             };
             dispatch(tile.isa, block);
         }
     });
-    if finish.streaming {
-        dispatch(tile.isa, Fence);
-    }
 }
 
 /// `0..total` in blocks; one empty block if there is nothing.
@@ -82,7 +80,8 @@ pub(super) fn blocks(total: usize, block: usize) -> impl Iterator<Item = Range<u
 impl Finish {
     /// Checks the epilogue and the output against the product's shape.
     pub(super) fn new(shape: Shape, epilogue: &Epilogue<'_>, output: Output<'_>) -> Finish {
-        let extent = |stride: usize| (shape.rows - 1) * stride + shape.columns;
+        let groups = output.groups;
+        let extent = |stride: usize| groups.start(shape.rows - 1, stride) + shape.columns;
         let stride = output.row_stride;
         assert!(stride >= shape.columns || shape.rows == 1, "output rows overlap");
         let (needed, given) = (extent(stride), output.data.len());
@@ -101,10 +100,13 @@ impl Finish {
             assert_eq!(bias.len(), shape.columns, "one bias element per column");
             bias.as_ptr()
         });
-        let aligned = (pointer as usize).is_multiple_of(64) && stride.is_multiple_of(16);
+        let strides = [stride, groups.gap];
+        let aligned = (pointer as usize).is_multiple_of(64)
+            && strides.iter().all(|stride| stride.is_multiple_of(16));
         Finish {
             output: pointer,
             output_stride: stride,
+            groups,
             partial: false,
             streaming: aligned && size_of::<f32>() * needed >= STREAMING_BYTES,
             scale: epilogue.scale,
@@ -116,7 +118,7 @@ impl Finish {
     }
 
     /// What to do with the sums over `depth`, a part of `0..total`.
-    fn for_depths(&self, depth: &Range<usize>, total: usize) -> Finish {
+    pub(super) fn for_depths(&self, depth: &Range<usize>, total: usize) -> Finish {
         let (first, last) = (depth.start == 0, depth.end == total);
         let mut finish = *self;
         if first && last {
@@ -137,16 +139,5 @@ impl Finish {
             finish.residual = std::ptr::null();
         }
         finish
-    }
-}
-
-/// Waits for streaming stores.
-struct Fence;
-
-impl Kernel for Fence {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        simd.fence();
     }
 }

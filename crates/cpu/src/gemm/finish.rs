@@ -1,6 +1,6 @@
 //! What happens to a tile of sums before it is stored.
 
-use crate::gemm::Activation;
+use crate::gemm::{Activation, RowGroups};
 use crate::simd::{Kernel, Simd};
 use crate::vecmath;
 
@@ -11,6 +11,8 @@ pub(super) struct Finish {
     pub(super) output: *mut f32,
     /// Elements from one row of the output to the next.
     pub(super) output_stride: usize,
+    /// Where rows of the output and of the residual are further apart.
+    pub(super) groups: RowGroups,
     /// Whether the output holds the sums over the depths before these.
     pub(super) partial: bool,
     /// Whether to store past the caches. Demands an aligned output and stride.
@@ -53,13 +55,15 @@ impl Finish {
     /// Where a row of the output begins, at the tile's first column.
     #[inline(always)]
     fn output_row(&self, place: &Place, row: usize) -> *mut f32 {
-        self.output.wrapping_add((place.row + row) * self.output_stride + place.column)
+        let start = self.groups.start(place.row + row, self.output_stride);
+        self.output.wrapping_add(start + place.column)
     }
 
     /// Where a row of the residual begins, at the tile's first column.
     #[inline(always)]
     fn residual_row(&self, place: &Place, row: usize) -> *const f32 {
-        self.residual.wrapping_add((place.row + row) * self.residual_stride + place.column)
+        let start = self.groups.start(place.row + row, self.residual_stride);
+        self.residual.wrapping_add(start + place.column)
     }
 
     /// Finishes and stores a tile of sums.
@@ -75,8 +79,8 @@ impl Finish {
         place: &Place,
     ) {
         let whole = place.rows == ROWS && place.columns == VECTORS * S::LANES;
-        if whole && self.is_light() {
-            // SAFETY: the caller vouches for the memory; the tile is whole.
+        if whole && self.is_light() && !self.groups.divide(place.row, ROWS) {
+            // SAFETY: the caller vouches for the memory; the tile is whole and its rows evenly apart.
             unsafe { self.store_whole(simd, sums, place) };
             return;
         }
@@ -93,7 +97,7 @@ impl Finish {
     /// Finishes a whole tile in registers.
     ///
     /// # Safety
-    /// As for [`Finish::store`], with `place` a whole tile.
+    /// As for [`Finish::store`], with `place` a whole tile in one group of rows.
     #[inline(always)]
     unsafe fn store_whole<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
@@ -131,8 +135,9 @@ impl Finish {
             // SAFETY: inside the residual, for which the caller vouches.
             unsafe { add_matrix(simd, &mut sums, residual, self.residual_stride) };
         }
+        let output = self.output_row(place, 0);
         for (row, values) in sums.into_iter().enumerate() {
-            let mut target = self.output_row(place, row);
+            let mut target = output.wrapping_add(row * self.output_stride);
             for value in values {
                 if self.streaming {
                     // SAFETY: inside the output; tiles start at multiples of the lanes, and so do the output and its rows.

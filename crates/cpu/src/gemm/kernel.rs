@@ -4,10 +4,13 @@ use std::ops::Range;
 
 use crate::gemm::finish::{Finish, Place};
 use crate::gemm::tile::Tile;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Isa, Kernel, Simd};
 
 /// The product of a left panel and a right panel. `f32` and `int8` differ in this and in nothing else.
 pub(super) trait Product: Copy + Send + Sync {
+    /// Whether the tiles are those of [`Tile::choose_int8`] for blocks, which keep two sums per output.
+    const BLOCKED: bool;
+
     /// The sums of a tile: `ROWS` rows of the left panel, which is `PANEL` rows high, by `VECTORS` vectors.
     ///
     /// # Safety
@@ -41,6 +44,8 @@ unsafe impl Sync for FloatProduct {}
 const UNROLL: usize = 4;
 
 impl Product for FloatProduct {
+    const BLOCKED: bool = false;
+
     #[inline(always)]
     unsafe fn sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
         self,
@@ -104,6 +109,8 @@ pub(super) struct Block<'a, P> {
     pub(super) first_row: usize,
     /// Rows of the block, packed from panel 0 on.
     pub(super) rows: usize,
+    /// The output's column where right panel 0 begins.
+    pub(super) first_column: usize,
     /// The right panels to multiply with.
     pub(super) panels: Range<usize>,
     /// Columns of the whole output.
@@ -114,17 +121,21 @@ impl<P: Product> Kernel for Block<'_, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        // The instruction set is known at compile time, so only its own tiles are compiled.
+        // The instruction set and the product are known at compile time, so only their own tiles are compiled.
         match (S::LANES, self.tile.rows, self.tile.vectors) {
-            (16, 9, 3) => self.tiles::<S, 9, 3>(simd),
-            (16, 6, 4) => self.tiles::<S, 6, 4>(simd),
-            (16, 14, 2) => self.tiles::<S, 14, 2>(simd),
-            (16, 14, 1) => self.tiles::<S, 14, 1>(simd),
-            (8, 6, 2) => self.tiles::<S, 6, 2>(simd),
-            (8, 4, 3) => self.tiles::<S, 4, 3>(simd),
-            (8, 8, 1) => self.tiles::<S, 8, 1>(simd),
-            (8, 6, 1) => self.tiles::<S, 6, 1>(simd),
+            (16, 7, 2) if P::BLOCKED => self.tiles::<S, 7, 2>(simd),
+            (8, 6, 1) if P::BLOCKED || S::ISA == Isa::Portable => self.tiles::<S, 6, 1>(simd),
+            (16, 9, 3) if !P::BLOCKED => self.tiles::<S, 9, 3>(simd),
+            (16, 6, 4) if !P::BLOCKED => self.tiles::<S, 6, 4>(simd),
+            (16, 14, 2) if !P::BLOCKED => self.tiles::<S, 14, 2>(simd),
+            (16, 14, 1) if !P::BLOCKED => self.tiles::<S, 14, 1>(simd),
+            (8, 6, 2) if !P::BLOCKED => self.tiles::<S, 6, 2>(simd),
+            (8, 4, 3) if !P::BLOCKED => self.tiles::<S, 4, 3>(simd),
+            (8, 8, 1) if !P::BLOCKED => self.tiles::<S, 8, 1>(simd),
             (lanes, rows, vectors) => unreachable!("no tile of {rows} by {vectors} x {lanes}"),
+        }
+        if self.finish.streaming {
+            simd.fence();
         }
     }
 }
@@ -134,7 +145,7 @@ impl<P: Product> Block<'_, P> {
     fn tiles<S: Simd, const PANEL: usize, const VECTORS: usize>(&self, simd: S) {
         let width = VECTORS * S::LANES;
         for right in self.panels.clone() {
-            let column = right * width;
+            let column = self.first_column + right * width;
             let columns = width.min(self.columns - column);
             for left in 0..self.rows.div_ceil(PANEL) {
                 let first = left * PANEL;

@@ -13,6 +13,17 @@ pub trait LeftSource: Sync {
     fn depth(&self) -> usize;
     /// Fills `out` with a block of the matrix, as [`PanelBlock`] lays it out.
     fn pack(&self, block: &PanelBlock, out: &mut [f32]);
+    /// One whole row: borrowed where it lies in one piece, else packed into `scratch`, which has `depth` elements.
+    fn row<'a>(&'a self, row: usize, scratch: &'a mut [f32]) -> &'a [f32] {
+        let block = PanelBlock {
+            isa: Isa::Portable,
+            rows: row..row + 1,
+            depth: 0..self.depth(),
+            panel_rows: 1,
+        };
+        self.pack(&block, scratch);
+        scratch
+    }
 }
 
 /// A block of a left side, and how its panels lie in memory.
@@ -152,6 +163,10 @@ impl LeftSource for RowMajor<'_> {
 
     fn depth(&self) -> usize {
         self.depth
+    }
+
+    fn row<'a>(&'a self, row: usize, _scratch: &'a mut [f32]) -> &'a [f32] {
+        &self.data[row * self.row_stride..][..self.depth]
     }
 
     fn pack(&self, block: &PanelBlock, out: &mut [f32]) {

@@ -36,7 +36,7 @@ const ENOUGH_TASKS: usize = 32;
 const ENOUGH_WORK: usize = 400_000;
 
 /// `total` cut into blocks of at most `limit`, all of about the same size and each a multiple of `unit`.
-fn even_blocks(total: usize, limit: usize, unit: usize) -> usize {
+pub(super) fn even_blocks(total: usize, limit: usize, unit: usize) -> usize {
     let blocks = total.div_ceil(limit.max(unit)).max(1);
     total.div_ceil(blocks).next_multiple_of(unit).max(unit)
 }

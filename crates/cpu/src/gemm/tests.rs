@@ -1,5 +1,6 @@
 //! Products against plain loops in `f64`, on every instruction set of the machine.
 
+mod batched;
 mod epilogues;
 mod packing;
 mod shapes;

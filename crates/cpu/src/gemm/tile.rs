@@ -1,5 +1,6 @@
 //! The register tile: how much of the output one microkernel call computes.
 
+use crate::gemm::int8::Granularity;
 use crate::simd::Isa;
 
 /// Rows of the left side by columns of the right side whose sums stay in registers.
@@ -26,6 +27,11 @@ const PORTABLE: &[Candidate] = &[(6, 2, 100), (8, 1, 105)];
 #[cfg(not(target_arch = "aarch64"))]
 const PORTABLE: &[Candidate] = &[(6, 1, 100)];
 
+/// Bytes with scales per block of depths keep an integer and a float per output.
+const AVX512_BLOCKED: &[Candidate] = &[(7, 2, 100)];
+const AVX2_BLOCKED: &[Candidate] = &[(6, 1, 100)];
+const PORTABLE_BLOCKED: &[Candidate] = &[(6, 1, 100)];
+
 impl Tile {
     /// The tile that wastes least on a right side of `columns` columns.
     pub fn choose(isa: Isa, columns: usize) -> Tile {
@@ -35,6 +41,22 @@ impl Tile {
             Isa::Avx2 => AVX2,
             Isa::Portable => PORTABLE,
         };
+        Tile::cheapest(isa, columns, candidates)
+    }
+
+    /// The same for a right side of bytes.
+    pub fn choose_int8(isa: Isa, columns: usize, granularity: Granularity) -> Tile {
+        let isa = isa.or_available();
+        let candidates = match (granularity, isa) {
+            (Granularity::Channel, _) => return Tile::choose(isa, columns),
+            (Granularity::Block, Isa::Avx512) => AVX512_BLOCKED,
+            (Granularity::Block, Isa::Avx2) => AVX2_BLOCKED,
+            (Granularity::Block, Isa::Portable) => PORTABLE_BLOCKED,
+        };
+        Tile::cheapest(isa, columns, candidates)
+    }
+
+    fn cheapest(isa: Isa, columns: usize, candidates: &[Candidate]) -> Tile {
         let cost = |&&(_, vectors, percent): &&Candidate| {
             columns.next_multiple_of(vectors * isa.lanes()) * percent
         };

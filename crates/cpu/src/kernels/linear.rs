@@ -8,7 +8,10 @@ use cutout_tensor::{DType, Tensor, TensorError};
 use half::{bf16, f16};
 
 use crate::execute::{Execute, Inputs, Io};
-use crate::gemm::{self, PackedWeights, Residual, RowMajor, WeightData, WeightView};
+use crate::gemm::{
+    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, PackedWeights, Residual,
+    RowMajor, WeightData, WeightView, batched_gemm,
+};
 use crate::lower::{Lowered, Site};
 
 /// Position of the weight among the inputs.
@@ -125,13 +128,29 @@ impl Execute for Linear {
 
 impl Execute for LinearAtRunTime {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let data = WeightData::F32(io.inputs.f32(WEIGHT));
-        let view = WeightView::output_major(data, self.outputs, self.depth);
-        let weights = PackedWeights::pack(io.isa, &view);
-        let left = RowMajor::new(io.inputs.f32(0), self.rows, self.depth, self.row_stride);
-        let epilogue = self.epilogue.of(&io.inputs, self.outputs);
-        let output = gemm::Output::new(io.output.f32(), self.outputs);
-        gemm::gemm(io.pool, &left, &weights, &epilogue, output);
+        let LinearAtRunTime { outputs, depth, rows, row_stride, .. } = *self;
+        let mut epilogue = self.epilogue.of(&io.inputs, outputs);
+        let output = io.output.f32();
+        if let Residual::Rows { data, .. } = epilogue.residual {
+            output.copy_from_slice(data);
+            epilogue.residual = Residual::Output;
+        }
+        let product = BatchedProduct {
+            isa: io.isa,
+            batch: 1,
+            rows,
+            columns: outputs,
+            depth,
+            left: BatchedLeft { data: io.inputs.f32(0), batch_stride: 0, row_stride },
+            right: BatchedRight {
+                data: io.inputs.f32(WEIGHT),
+                batch_stride: 0,
+                depth_stride: 1,
+                column_stride: depth,
+            },
+        };
+        let output = BatchedOutput { data: output, batch_stride: 0, row_stride: outputs };
+        batched_gemm(io.pool, &product, &epilogue, output);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Normalisation over groups of channels.
 
-use cutout_tensor::TensorType;
+use cutout_tensor::{Shape, TensorType};
 
 use super::checks::{expect_epsilon, expect_positive};
 use super::layer_norm::Statistics;
@@ -48,7 +48,7 @@ impl OpDef for GroupNorm {
         let (x, weight, bias) = (inputs[0], inputs[1].real(), inputs[2].real());
         let channels = x.shape.last_axis();
         let width = channels / self.groups;
-        let image = x.shape[1..].iter().product::<usize>();
+        let image = Shape::new(&x.shape[1..]).elements();
         let mut values = x.real().to_vec();
         for image in values.chunks_mut(image.max(1)) {
             for group in 0..self.groups {

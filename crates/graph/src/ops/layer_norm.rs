@@ -1,6 +1,6 @@
 //! Normalisation over one axis.
 
-use cutout_tensor::TensorType;
+use cutout_tensor::{Shape, TensorType};
 
 use super::checks::expect_epsilon;
 use crate::cases::noise;
@@ -41,7 +41,7 @@ impl OpDef for LayerNorm {
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
         let (x, weight, bias) = (inputs[0], inputs[1].real(), inputs[2].real());
         let length = x.shape[self.axis];
-        let inner: usize = x.shape[self.axis + 1..].iter().product();
+        let inner = Shape::new(&x.shape[self.axis + 1..]).elements();
         let mut values = x.real().to_vec();
         for line in 0..values.len() / length {
             // Line `inner * outer + offset` starts there and steps by `inner`.

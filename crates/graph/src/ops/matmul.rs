@@ -78,7 +78,8 @@ impl OpDef for MatMul {
         let sizes = self.sizes(&inputs[0].shape, &inputs[1].shape).expect("inference checked them");
         let Sizes { rows, depth, columns, left, right, batch, .. } = &sizes;
         let mut values = Vec::new();
-        for image in 0..batch.elements() {
+        let matrices = if *rows == 0 || *columns == 0 { 0 } else { batch.elements() };
+        for image in 0..matrices {
             let a_start = broadcast_position(image, left, batch) * rows * depth;
             let b_start = broadcast_position(image, right, batch) * depth * columns;
             for (row, column) in (0..*rows).flat_map(|row| (0..*columns).map(move |c| (row, c))) {

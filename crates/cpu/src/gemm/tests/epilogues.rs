@@ -21,8 +21,8 @@ fn epilogues(problem: &Problem) -> Vec<Epilogue<'_>> {
 }
 
 /// Whole tiles, tiles with tails, and depths of several blocks.
-const SHAPES: [(usize, usize, usize); 4] =
-    [(36, 24, 192), (19, 40, 83), (40, 1100, 61), (5, 2100, 130)];
+const SHAPES: [(usize, usize, usize); 5] =
+    [(36, 24, 192), (19, 40, 83), (40, 1100, 61), (5, 2100, 130), (3, 0, 20)];
 
 #[test]
 fn every_combination() {

@@ -37,9 +37,9 @@ pub(super) fn attention<T: Real>(op: &Attention, inputs: &AttentionInputs<&Plain
     };
     let value_channels = inputs.value.shape.last_axis();
     let value_width = value_channels / op.heads;
-    let mut output = Vec::with_capacity(batch * queries * value_channels);
-    for (image, query) in (0..batch).flat_map(|image| (0..queries).map(move |query| (image, query)))
-    {
+    let tokens = inputs.query.shape.rows();
+    let mut output = Vec::with_capacity(tokens * value_channels);
+    for (image, query) in (0..tokens).map(|token| (token / queries, token % queries)) {
         let met = operands.met(query);
         for head in 0..op.heads {
             let mut weights = operands.scores([image, query, head], &met);

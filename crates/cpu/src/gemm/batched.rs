@@ -1,0 +1,248 @@
+//! Batches of products whose right side is an activation too.
+
+use std::ops::Range;
+
+use crate::gemm::driver::blocks;
+use crate::gemm::finish::Finish;
+use crate::gemm::kernel::{Block, FloatProduct};
+use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
+use crate::gemm::right::{RightBlock, RightView};
+use crate::gemm::split::{Shape, even_blocks};
+use crate::gemm::tile::Tile;
+use crate::gemm::{Activation, Epilogue, Output, Residual};
+use crate::pool::Pool;
+use crate::simd::{Isa, dispatch};
+
+/// `batch` products of `rows` by `depth` with `depth` by `columns`.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchedProduct<'a> {
+    /// The instruction set to compute with.
+    pub isa: Isa,
+    /// Number of products.
+    pub batch: usize,
+    /// Rows of each left side and output.
+    pub rows: usize,
+    /// Columns of each right side and output.
+    pub columns: usize,
+    /// Length of the sums.
+    pub depth: usize,
+    /// Left sides: their rows are contiguous in depth.
+    pub left: BatchedLeft<'a>,
+    /// Right sides, of any order.
+    pub right: BatchedRight<'a>,
+}
+
+/// Left sides: product `b`, row `m`, depth `k` is at `b * batch_stride + m * row_stride + k`.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchedLeft<'a> {
+    /// The elements.
+    pub data: &'a [f32],
+    /// Elements from one product to the next; zero to use one left side for all.
+    pub batch_stride: usize,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+}
+
+/// Right sides: product `b`, depth `k`, column `n` is at `b * batch_stride + k * depth_stride + n * column_stride`. Either of the
+/// last two is 1 where packing should be fast: `B[K, N]` has strides `(N, 1)`, `B[N, K]` (for `A · B^T`) has `(1, K)`.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchedRight<'a> {
+    /// The elements.
+    pub data: &'a [f32],
+    /// Elements from one product to the next; zero to use one right side for all.
+    pub batch_stride: usize,
+    /// Elements from one depth to the next.
+    pub depth_stride: usize,
+    /// Elements from one column to the next.
+    pub column_stride: usize,
+}
+
+/// Outputs: product `b`, row `m`, column `n` goes to `b * batch_stride + m * row_stride + n`.
+#[derive(Debug)]
+pub struct BatchedOutput<'a> {
+    /// The elements.
+    pub data: &'a mut [f32],
+    /// Elements from one product to the next.
+    pub batch_stride: usize,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+}
+
+/// Bytes of packed right panels of a task, and of packed left panels: together half of a second-level cache of 1 MiB.
+const RIGHT_BYTES: usize = 320 << 10;
+const LEFT_BYTES: usize = 192 << 10;
+/// Most depths per block.
+const MAX_DEPTH: usize = 512;
+/// Most rows of a task: the right side is packed once for as many.
+const MAX_TASK_ROWS: usize = 576;
+
+/// How a batched product is cut, by shape alone.
+#[derive(Clone, Copy)]
+struct BatchSplit {
+    task_rows: usize,
+    row_block: usize,
+    column_block: usize,
+    depth_block: usize,
+}
+
+impl BatchSplit {
+    fn new(shape: Shape, tile: Tile) -> BatchSplit {
+        let depth_block = even_blocks(shape.depth, MAX_DEPTH, 16);
+        let row_block = even_blocks(shape.rows, LEFT_BYTES / 4 / depth_block, tile.rows);
+        BatchSplit {
+            task_rows: even_blocks(shape.rows, MAX_TASK_ROWS.max(row_block), row_block),
+            row_block,
+            column_block: even_blocks(shape.columns, RIGHT_BYTES / 4 / depth_block, tile.columns()),
+            depth_block,
+        }
+    }
+}
+
+/// `output[b] = activation(scale * left[b] · right[b] + bias) + residual` for each product `b` of the batch.
+///
+/// The right side is packed on the fly. The residual is nothing or the output. With no depth the sums are zero. The result has the
+/// same bits for any number of threads.
+///
+/// Panics if a matrix reaches beyond its data, if outputs overlap, or if the residual is a matrix of its own.
+pub fn batched_gemm(
+    pool: &Pool,
+    product: &BatchedProduct<'_>,
+    epilogue: &Epilogue<'_>,
+    output: BatchedOutput<'_>,
+) {
+    let BatchedProduct { batch, rows, columns, depth, .. } = *product;
+    let shape = Shape { rows, columns, depth };
+    if batch == 0 || rows == 0 || columns == 0 {
+        return;
+    }
+    product.check();
+    let batch_stride = output.batch_stride;
+    let finish = first_finish(product, epilogue, output);
+    let tile = Tile::choose(product.isa, columns);
+    let mut split = BatchSplit::new(shape, tile);
+    if finish.residual == finish.output && finish.activation != Activation::None {
+        // The output cannot hold both the residual and partial sums.
+        split.depth_block = depth.max(1);
+    }
+    let (row_tasks, column_tasks) =
+        (rows.div_ceil(split.task_rows), columns.div_ceil(split.column_block));
+    let left_size = split.row_block * split.depth_block;
+    let scratch = left_size + split.column_block * split.depth_block;
+    pool.run_with_scratch(batch * row_tasks * column_tasks, scratch, &|task, scratch| {
+        let (index, rest) = (task / (row_tasks * column_tasks), task % (row_tasks * column_tasks));
+        let mut finish = finish;
+        finish.output = finish.output.wrapping_add(index * batch_stride);
+        if !finish.residual.is_null() {
+            finish.residual = finish.output;
+        }
+        let part = Part {
+            product,
+            finish,
+            index,
+            rows: block_of(rest / column_tasks, split.task_rows, rows),
+            columns: block_of(rest % column_tasks, split.column_block, columns),
+        };
+        let (left, right) = scratch.split_at_mut(left_size);
+        part.run(tile, split, left, right);
+    });
+}
+
+/// Block number `index` of `0..total`.
+fn block_of(index: usize, block: usize, total: usize) -> Range<usize> {
+    index * block..total.min((index + 1) * block)
+}
+
+impl BatchedProduct<'_> {
+    /// Panics unless every element lies inside its data.
+    fn check(&self) {
+        if self.depth == 0 {
+            return;
+        }
+        let (batch, rows, columns, depth) =
+            (self.batch - 1, self.rows - 1, self.columns - 1, self.depth - 1);
+        let last = batch * self.left.batch_stride + rows * self.left.row_stride + depth;
+        assert!(last < self.left.data.len(), "left side: element {last} needed");
+        let right = &self.right;
+        let last =
+            batch * right.batch_stride + depth * right.depth_stride + columns * right.column_stride;
+        assert!(last < right.data.len(), "right side: element {last} needed");
+    }
+}
+
+/// The epilogue of the first product.
+fn first_finish(
+    product: &BatchedProduct<'_>,
+    epilogue: &Epilogue<'_>,
+    output: BatchedOutput<'_>,
+) -> Finish {
+    let BatchedProduct { batch, rows, columns, depth, .. } = *product;
+    let BatchedOutput { data, batch_stride, row_stride } = output;
+    let own_residual = matches!(epilogue.residual, Residual::Rows { .. });
+    assert!(!own_residual, "the residual of a batched product is nothing or the output");
+    let extent = (rows - 1) * row_stride + columns;
+    let one_after_the_other = batch_stride >= extent;
+    let side_by_side =
+        batch_stride >= columns && row_stride >= (batch - 1) * batch_stride + columns;
+    assert!(batch == 1 || one_after_the_other || side_by_side, "the outputs overlap");
+    let needed = (batch - 1) * batch_stride + extent;
+    assert!(needed <= data.len(), "output: {needed} elements needed, {} given", data.len());
+    let shape = Shape { rows, columns, depth };
+    let finish = Finish::new(shape, epilogue, Output::new(data, row_stride));
+    Finish { streaming: false, ..finish }
+}
+
+/// What a task computes: a block of one product of the batch.
+struct Part<'a> {
+    product: &'a BatchedProduct<'a>,
+    finish: Finish,
+    index: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl Part<'_> {
+    fn run(&self, tile: Tile, split: BatchSplit, left: &mut [f32], right: &mut [f32]) {
+        let BatchedProduct { rows, columns, depth: total, left: matrix, right: other, .. } =
+            *self.product;
+        let source = RowMajor::new(
+            &matrix.data[if total == 0 { 0 } else { self.index * matrix.batch_stride }..],
+            rows,
+            total,
+            matrix.row_stride,
+        );
+        let view = RightView {
+            data: &other.data[if total == 0 { 0 } else { self.index * other.batch_stride }..],
+            column_stride: other.column_stride,
+            depth_stride: other.depth_stride,
+        };
+        for depth in blocks(total, split.depth_block) {
+            let finish = self.finish.for_depths(&depth, total);
+            let block = RightBlock { tile, columns: self.columns.clone(), depth: depth.clone() };
+            view.pack(&block, right);
+            for rows in blocks(self.rows.len(), split.row_block) {
+                let rows = self.rows.start + rows.start..self.rows.start + rows.end;
+                let (isa, panel_rows) = (tile.isa, tile.rows);
+                let block =
+                    PanelBlock { isa, rows: rows.clone(), depth: depth.clone(), panel_rows };
+                source.pack(&block, &mut left[..block.len()]);
+                let product = FloatProduct {
+                    left: left.as_ptr(),
+                    right: right.as_ptr(),
+                    right_stride: depth.len() * tile.columns(),
+                    depth: depth.len(),
+                };
+                let block = Block {
+                    tile,
+                    product,
+                    finish: &finish,
+                    first_row: rows.start,
+                    rows: rows.len(),
+                    first_column: self.columns.start,
+                    panels: 0..self.columns.len().div_ceil(tile.columns()),
+                    columns,
+                };
+                dispatch(tile.isa, block);
+            }
+        }
+    }
+}

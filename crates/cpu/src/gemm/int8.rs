@@ -1,0 +1,172 @@
+//! Products of 8-bit integers: quantised weights, activations quantised row by row on the way in.
+//!
+//! The arithmetic, exactly. For each row of the left side, with `m = max |x|` over the whole row:
+//!
+//! - `scale = m / 127` and `q = round(x * (127 / m))`, ties to even, so that `-127 <= q <= 127`.
+//! - A row with `m` below `2^-120` counts as zero: `scale = 0` and `q = 0`.
+//! - A row with a NaN or an infinity has `scale = NaN` and `q = 0`: its whole output is NaN.
+//!
+//! The sums `q · w` are exact integers. With one scale per output the sum over the whole depth becomes
+//! `sum as f32 * (scale * weight_scale)`; with one scale per output and 32 depths the sums over the blocks are added up in
+//! order, `total = fma(sum as f32, weight_scale, total)`, and become `total * scale`. Then comes the same [`Epilogue`] as for
+//! `f32`.
+//!
+//! [`Epilogue`]: crate::gemm::Epilogue
+
+mod driver;
+mod product;
+mod quantize;
+
+pub use driver::gemm_int8;
+pub use quantize::{QuantizedWeight, quantize_weight};
+
+use crate::gemm::tile::Tile;
+use crate::memory::AlignedBuffer;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Depths that share a scale in a weight with scales per block.
+pub const BLOCK: usize = 32;
+
+/// Most depths of a product: beyond, a sum could leave 32 bits.
+pub const MAX_DEPTH: usize = 1 << 17;
+
+/// How many weights share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Granularity {
+    /// All depths of an output.
+    Channel,
+    /// [`BLOCK`] depths of an output.
+    Block,
+}
+
+impl Granularity {
+    /// Scales per output.
+    pub fn scales(self, depth: usize) -> usize {
+        match self {
+            Granularity::Channel => 1,
+            Granularity::Block => depth.div_ceil(BLOCK),
+        }
+    }
+}
+
+/// A quantised weight: `data[n, k] * scales[n, k / block]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Int8View<'a> {
+    /// `[outputs, depth]`
+    pub data: &'a [i8],
+    /// `[outputs, granularity.scales(depth)]`
+    pub scales: &'a [f32],
+    /// Columns of the product.
+    pub outputs: usize,
+    /// Length of the sums.
+    pub depth: usize,
+    /// How many weights share a scale.
+    pub granularity: Granularity,
+}
+
+/// A quantised weight in panels `[panel][depth / 4][tile.columns()][4]`, padded with zeros.
+#[derive(Debug)]
+pub struct PackedInt8 {
+    tile: Tile,
+    outputs: usize,
+    depth: usize,
+    granularity: Granularity,
+    data: AlignedBuffer<i8>,
+    /// `[panel][scale][tile.columns()]`
+    scales: AlignedBuffer<f32>,
+    /// Where the integer sums start, laid out like `scales`: cancels what the left bytes' offset adds to them.
+    starts: AlignedBuffer<i32>,
+}
+
+impl PackedInt8 {
+    /// Packs a weight for products with the instructions of `isa`.
+    ///
+    /// Panics unless the data and the scales have the lengths that the view states and the depth is at most [`MAX_DEPTH`].
+    pub fn pack(isa: Isa, view: &Int8View<'_>) -> PackedInt8 {
+        let Int8View { outputs, depth, granularity, .. } = *view;
+        assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
+        assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
+        assert_eq!(view.scales.len(), outputs * granularity.scales(depth), "scales of the weight");
+        let tile = Tile::choose_int8(isa, outputs, granularity);
+        let columns = outputs.next_multiple_of(tile.columns());
+        let scales = granularity.scales(depth);
+        let mut packed = PackedInt8 {
+            tile,
+            outputs,
+            depth,
+            granularity,
+            data: AlignedBuffer::zeroed(columns * padded_depth(depth, granularity)),
+            scales: AlignedBuffer::zeroed(columns * scales),
+            starts: AlignedBuffer::zeroed(columns * scales),
+        };
+        let offset = dispatch(tile.isa, LeftOffset);
+        for output in 0..outputs {
+            packed.pack_output(view, output, offset);
+        }
+        packed
+    }
+
+    /// Places the weights, the scales and the starts of one output.
+    fn pack_output(&mut self, view: &Int8View<'_>, output: usize, offset: i32) {
+        let width = self.tile.columns();
+        let (panel, column) = (output / width, output % width);
+        let words = padded_depth(self.depth, self.granularity) / 4;
+        let weights = &view.data[output * self.depth..][..self.depth];
+        for (k, &weight) in weights.iter().enumerate() {
+            self.data[((panel * words + k / 4) * width + column) * 4 + k % 4] = weight;
+        }
+        let scales = self.granularity.scales(self.depth);
+        let block = match self.granularity {
+            Granularity::Channel => self.depth.max(1),
+            Granularity::Block => BLOCK,
+        };
+        for index in 0..scales {
+            let place = (panel * scales + index) * width + column;
+            self.scales[place] = view.scales[output * scales + index];
+            let weights = &weights[index * block..self.depth.min((index + 1) * block)];
+            self.starts[place] = -offset * weights.iter().map(|&w| i32::from(w)).sum::<i32>();
+        }
+    }
+
+    /// Columns of the product.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Length of the sums.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The tile that the panels are made for.
+    pub fn tile(&self) -> Tile {
+        self.tile
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.data) + size_of_val(&*self.scales) + size_of_val(&*self.starts)
+    }
+}
+
+/// The depth of packed weights and activations: whole dot products, and whole blocks where blocks have scales.
+fn padded_depth(depth: usize, granularity: Granularity) -> usize {
+    match granularity {
+        Granularity::Channel => depth.next_multiple_of(4),
+        Granularity::Block => depth.next_multiple_of(BLOCK),
+    }
+}
+
+/// Asks for [`Simd::DOT_OFFSET`].
+struct LeftOffset;
+
+impl Kernel for LeftOffset {
+    type Output = i32;
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> i32 {
+        S::DOT_OFFSET
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! From a product of bytes to tasks, from a task to blocks.
+
+use std::ops::Range;
+
+use crate::gemm::finish::Finish;
+use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
+use crate::gemm::int8::quantize::quantize_row;
+use crate::gemm::int8::{Granularity, PackedInt8, padded_depth};
+use crate::gemm::kernel::{Block, Product};
+use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
+use crate::gemm::split::{Shape, Split, Tasks};
+use crate::gemm::tile::Tile;
+use crate::gemm::{Epilogue, Output};
+use crate::pool::Pool;
+use crate::simd::dispatch;
+
+/// `output = activation(scale * left · weights^T + bias) + residual`, with the left side quantised row by row and the
+/// sums in integers, as the module's documentation defines it.
+///
+/// With no depth the sums are zero; with no rows nothing happens. The result has the same bits for any number of threads.
+///
+/// Panics if the depths differ or the output, the bias or the residual is too short.
+pub fn gemm_int8(
+    pool: &Pool,
+    left: &dyn LeftSource,
+    weights: &PackedInt8,
+    epilogue: &Epilogue<'_>,
+    output: Output<'_>,
+) {
+    assert_eq!(left.depth(), weights.depth(), "depth of the left side and of the weights");
+    let shape = Shape { rows: left.rows(), columns: weights.outputs(), depth: weights.depth() };
+    if shape.rows == 0 || shape.columns == 0 {
+        return;
+    }
+    let tile = weights.tile();
+    let finish = Finish::new(shape, epilogue, output);
+    let words = padded_depth(shape.depth, weights.granularity) / 4;
+    let split = Split::with_depth_block(shape, tile, words.max(1));
+    let tasks = Tasks::new(shape, tile, split);
+    let layout = Layout { rows: split.row_block, words, depth: shape.depth, tile };
+    pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
+        let (rows, panels) = tasks.get(task);
+        let (packed, row_scales) = layout.quantize(left, rows.clone(), scratch);
+        let product = ChannelProduct {
+            left: packed.as_ptr().cast(),
+            row_scales: row_scales.as_ptr(),
+            right: weights.data.as_ptr().cast(),
+            scales: weights.scales.as_ptr(),
+            starts: weights.starts.as_ptr(),
+            words,
+        };
+        let part = Part { tile, finish: &finish, rows, panels, columns: shape.columns };
+        match weights.granularity {
+            Granularity::Channel => part.run(product),
+            Granularity::Block => part.run(BlockProduct(product)),
+        }
+    });
+}
+
+/// A task's block of the output.
+struct Part<'a> {
+    tile: Tile,
+    finish: &'a Finish,
+    rows: Range<usize>,
+    panels: Range<usize>,
+    columns: usize,
+}
+
+impl Part<'_> {
+    fn run<P: Product>(self, product: P) {
+        let block = Block {
+            tile: self.tile,
+            product,
+            finish: self.finish,
+            first_row: self.rows.start,
+            rows: self.rows.len(),
+            first_column: 0,
+            panels: self.panels,
+            columns: self.columns,
+        };
+        dispatch(self.tile.isa, block);
+    }
+}
+
+/// What a task keeps in its scratch memory, all in units of 32 bits.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Rows of a task.
+    rows: usize,
+    /// Words of four bytes per packed row.
+    words: usize,
+    /// Floats per row.
+    depth: usize,
+    tile: Tile,
+}
+
+impl Layout {
+    /// Elements of scratch: packed panels, scales of the rows, the quantised rows of one panel and one row of floats.
+    fn floats(&self) -> usize {
+        let rows = self.rows.next_multiple_of(self.tile.rows);
+        rows * self.words + rows + self.tile.rows * self.words + self.depth
+    }
+
+    /// Quantises rows of the left side into panels; gives the panels and the rows' scales.
+    fn quantize<'s>(
+        &self,
+        left: &dyn LeftSource,
+        rows: Range<usize>,
+        scratch: &'s mut [f32],
+    ) -> (&'s [f32], &'s [f32]) {
+        let height = self.tile.rows;
+        let padded = self.rows.next_multiple_of(height);
+        let (packed, scratch) = scratch.split_at_mut(padded * self.words);
+        let (scales, scratch) = scratch.split_at_mut(padded);
+        let (bytes, row) = scratch.split_at_mut(height * self.words);
+        let block = PanelBlock {
+            isa: self.tile.isa,
+            rows: rows.clone(),
+            depth: 0..self.words,
+            panel_rows: height,
+        };
+        for (panel_rows, place) in block.panels() {
+            let count = panel_rows.len();
+            for (index, source) in panel_rows.enumerate() {
+                let bytes = &mut bytes[index * self.words..][..self.words];
+                let values = left.row(source, row);
+                let bytes = bytemuck::cast_slice_mut(bytes);
+                scales[source - rows.start] = quantize_row(self.tile.isa, values, bytes);
+            }
+            let mut slices: [&[f32]; 16] = [&[]; 16];
+            for (index, slice) in slices.iter_mut().take(count).enumerate() {
+                *slice = &bytes[index * self.words..][..self.words];
+            }
+            let out = &mut packed[place];
+            let call = InterleaveRows::new(height, self.words, &slices[..count], out);
+            dispatch(self.tile.isa, call);
+        }
+        (packed, scales)
+    }
+}

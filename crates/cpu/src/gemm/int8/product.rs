@@ -1,0 +1,172 @@
+//! The microkernels of bytes.
+
+use crate::gemm::int8::BLOCK;
+use crate::gemm::kernel::Product;
+use crate::simd::Simd;
+
+/// Panels of bytes, with one scale per output.
+#[derive(Clone, Copy)]
+pub(super) struct ChannelProduct {
+    /// Left panels `[panel][words][PANEL]` of four bytes each.
+    pub(super) left: *const i32,
+    /// The scale of each row of the left panels.
+    pub(super) row_scales: *const f32,
+    /// Right panels `[panel][words][VECTORS * LANES]` of four bytes each.
+    pub(super) right: *const i32,
+    /// `[panel][VECTORS * LANES]`
+    pub(super) scales: *const f32,
+    /// `[panel][VECTORS * LANES]`
+    pub(super) starts: *const i32,
+    /// Dot products of four per sum.
+    pub(super) words: usize,
+}
+
+/// Panels of bytes, with one scale per output and block of depths.
+#[derive(Clone, Copy)]
+pub(super) struct BlockProduct(pub(super) ChannelProduct);
+
+// SAFETY: the panels, scales and starts are only read.
+unsafe impl Send for ChannelProduct {}
+// SAFETY: as above.
+unsafe impl Sync for ChannelProduct {}
+
+/// Dot products per turn of the inner loop.
+const UNROLL: usize = 4;
+
+impl Product for ChannelProduct {
+    const BLOCKED: bool = false;
+
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
+        self,
+        simd: S,
+        panels: (usize, usize),
+    ) -> [[S::F; VECTORS]; ROWS] {
+        let width = VECTORS * S::LANES;
+        let left = self.left.wrapping_add(panels.0 * self.words * PANEL);
+        let right = self.right.wrapping_add(panels.1 * self.words * width);
+        let starts = self.starts.wrapping_add(panels.1 * width);
+        // SAFETY: the panels have `words` dot products, and `starts` one vector for each of theirs.
+        let sums = unsafe {
+            integer_sums::<S, ROWS, PANEL, VECTORS>(simd, (left, right), starts, self.words)
+        };
+        let mut values = [[simd.splat(0.0); VECTORS]; ROWS];
+        for (row, values) in values.iter_mut().enumerate() {
+            let scale = self.row_scales.wrapping_add(panels.0 * PANEL + row);
+            // SAFETY: every row of the left panels has a scale.
+            let scale = simd.splat(unsafe { scale.read() });
+            for (index, value) in values.iter_mut().enumerate() {
+                let column = self.scales.wrapping_add(panels.1 * width + index * S::LANES);
+                // SAFETY: every column of the right panels has a scale.
+                let column = unsafe { simd.load_pointer(column) };
+                *value = simd.mul(simd.to_float(sums[row][index]), simd.mul(scale, column));
+            }
+        }
+        values
+    }
+}
+
+impl Product for BlockProduct {
+    const BLOCKED: bool = true;
+
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
+        self,
+        simd: S,
+        panels: (usize, usize),
+    ) -> [[S::F; VECTORS]; ROWS] {
+        const WORDS: usize = BLOCK / 4;
+        let ChannelProduct { left, row_scales, right, scales, starts, words } = self.0;
+        let width = VECTORS * S::LANES;
+        let blocks = words / WORDS;
+        let mut totals = [[simd.splat(0.0); VECTORS]; ROWS];
+        for block in 0..blocks {
+            let left = left.wrapping_add((panels.0 * words + block * WORDS) * PANEL);
+            let right = right.wrapping_add((panels.1 * words + block * WORDS) * width);
+            let place = (panels.1 * blocks + block) * width;
+            let (scales, starts) = (scales.wrapping_add(place), starts.wrapping_add(place));
+            // SAFETY: the panels have `WORDS` more dot products, and `starts` one vector for each of theirs.
+            let sums = unsafe {
+                integer_sums::<S, ROWS, PANEL, VECTORS>(simd, (left, right), starts, WORDS)
+            };
+            for index in 0..VECTORS {
+                // SAFETY: every column and block of the right panels has a scale.
+                let scale = unsafe { simd.load_pointer(scales.wrapping_add(index * S::LANES)) };
+                for (total, sum) in totals.iter_mut().zip(&sums) {
+                    total[index] = simd.fma(simd.to_float(sum[index]), scale, total[index]);
+                }
+            }
+        }
+        for (row, totals) in totals.iter_mut().enumerate() {
+            let scale = row_scales.wrapping_add(panels.0 * PANEL + row);
+            // SAFETY: every row of the left panels has a scale.
+            let scale = simd.splat(unsafe { scale.read() });
+            for total in totals {
+                *total = simd.mul(*total, scale);
+            }
+        }
+        totals
+    }
+}
+
+/// The sums of a tile over `words` dot products of four, from `starts` on. `panels` are the left and the right one.
+///
+/// # Safety
+/// The panels have that many, and `starts` has a vector for each of the tile's.
+#[inline(always)]
+unsafe fn integer_sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
+    simd: S,
+    panels: (*const i32, *const i32),
+    starts: *const i32,
+    words: usize,
+) -> [[S::I; VECTORS]; ROWS] {
+    let (mut left, mut right) = panels;
+    let mut first = [simd.splat_int(0); VECTORS];
+    for (index, start) in first.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the starts.
+        *start = unsafe { simd.load_int_pointer(starts.wrapping_add(index * S::LANES)) };
+    }
+    let mut sums = [first; ROWS];
+    for _ in 0..words / UNROLL {
+        for step in 0..UNROLL {
+            let left = left.wrapping_add(step * PANEL);
+            let right = right.wrapping_add(step * VECTORS * S::LANES);
+            // SAFETY: the turn covers `UNROLL` dot products of the panels.
+            unsafe { dot_add(simd, &mut sums, left, right) };
+        }
+        left = left.wrapping_add(UNROLL * PANEL);
+        right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
+    }
+    for _ in 0..words % UNROLL {
+        // SAFETY: one of the remaining dot products of the panels.
+        unsafe { dot_add(simd, &mut sums, left, right) };
+        left = left.wrapping_add(PANEL);
+        right = right.wrapping_add(VECTORS * S::LANES);
+    }
+    sums
+}
+
+/// Adds the dot products of `ROWS` words of `left` and `VECTORS` vectors of words of `right`.
+///
+/// # Safety
+/// That many words are readable.
+#[inline(always)]
+unsafe fn dot_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &mut [[S::I; VECTORS]; ROWS],
+    left: *const i32,
+    right: *const i32,
+) {
+    let mut columns = [simd.splat_int(0); VECTORS];
+    for (index, column) in columns.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for `VECTORS` vectors.
+        *column = unsafe { simd.load_int_pointer(right.wrapping_add(index * S::LANES)) };
+    }
+    for (index, row) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for `ROWS` words.
+        let word = simd.splat_int(unsafe { left.wrapping_add(index).read() });
+        for (sum, &column) in row.iter_mut().zip(&columns) {
+            *sum = simd.dot4(*sum, word, column);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! From floats to bytes and scales.
+
+use crate::gemm::int8::{BLOCK, Granularity, Int8View};
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Below this magnitude a row or block counts as zero; the inverse of its scale would overflow.
+const TINY: f32 = f32::from_bits((127 - 120) << 23);
+
+/// The scale of values whose largest magnitude is `largest`, and the factor that quantises them; see the module's
+/// documentation.
+#[inline(always)]
+fn scale_of(largest: f32) -> (f32, f32) {
+    if !largest.is_finite() {
+        (f32::NAN, 0.0)
+    } else if largest < TINY {
+        (0.0, 0.0)
+    } else {
+        (largest / 127.0, 127.0 / largest)
+    }
+}
+
+/// Quantises one row of the left side: bytes with [`Simd::DOT_OFFSET`] added, as many as `out` has, the offset alone beyond
+/// the row. Gives the row's scale.
+pub(super) fn quantize_row(isa: Isa, row: &[f32], out: &mut [u8]) -> f32 {
+    assert!(out.len() >= row.len());
+    dispatch(isa, QuantizeRow { row, out })
+}
+
+struct QuantizeRow<'a> {
+    row: &'a [f32],
+    out: &'a mut [u8],
+}
+
+impl Kernel for QuantizeRow<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> f32 {
+        let QuantizeRow { row, out } = self;
+        out[row.len()..].fill(S::DOT_OFFSET as u8);
+        let (scale, factor) = scale_of(largest_magnitude(simd, row));
+        if factor == 0.0 {
+            out[..row.len()].fill(S::DOT_OFFSET as u8);
+            return scale;
+        }
+        let (vectors, offset) = (simd.splat(factor), simd.splat_int(S::DOT_OFFSET));
+        let whole = row.len() - row.len() % S::LANES;
+        let mut index = 0;
+        while index < whole {
+            let value = simd.mul(simd.load(&row[index..]), vectors);
+            let bytes = simd.add_int(simd.to_int(value), offset);
+            let target = out[index..][..S::LANES].as_mut_ptr();
+            // SAFETY: `LANES` bytes were sliced.
+            unsafe { simd.store_low_bytes(bytes, target) };
+            index += S::LANES;
+        }
+        for (byte, &value) in out[whole..].iter_mut().zip(&row[whole..]) {
+            *byte = ((value * factor).round_ties_even() as i32 + S::DOT_OFFSET) as u8;
+        }
+        scale
+    }
+}
+
+/// The largest magnitude; not finite if any value is not.
+#[inline(always)]
+fn largest_magnitude<S: Simd>(simd: S, row: &[f32]) -> f32 {
+    // Magnitudes order like their bit patterns, with infinity above all numbers and NaN above infinity.
+    let mut largest = simd.splat_int(0);
+    let mut chunks = row.chunks_exact(S::LANES);
+    for chunk in &mut chunks {
+        largest = simd.max_int(largest, simd.bits(simd.abs(simd.load(chunk))));
+    }
+    let rest = simd.load_partial(chunks.remainder());
+    largest = simd.max_int(largest, simd.bits(simd.abs(rest)));
+    f32::from_bits(simd.reduce_max_int(largest) as u32)
+}
+
+/// A weight in 8 bits.
+#[derive(Clone, Debug)]
+pub struct QuantizedWeight {
+    /// `[outputs, depth]`
+    pub data: Vec<i8>,
+    /// `[outputs, granularity.scales(depth)]`
+    pub scales: Vec<f32>,
+    /// Columns of the product.
+    pub outputs: usize,
+    /// Length of the sums.
+    pub depth: usize,
+    /// How many weights share a scale.
+    pub granularity: Granularity,
+}
+
+impl QuantizedWeight {
+    /// The weight, for packing.
+    pub fn view(&self) -> Int8View<'_> {
+        let QuantizedWeight { ref data, ref scales, outputs, depth, granularity } = *self;
+        Int8View { data, scales, outputs, depth, granularity }
+    }
+}
+
+/// Quantises a weight `[outputs, depth]` symmetrically: per output or block `scale = max |w| / 127` and
+/// `q = round(w * (127 / max |w|))`. A NaN or an infinity makes the scale NaN.
+///
+/// Panics unless `weight` has `outputs * depth` elements.
+pub fn quantize_weight(
+    weight: &[f32],
+    outputs: usize,
+    depth: usize,
+    granularity: Granularity,
+) -> QuantizedWeight {
+    assert_eq!(weight.len(), outputs * depth, "elements of the weight");
+    let block = match granularity {
+        Granularity::Channel => depth.max(1),
+        Granularity::Block => BLOCK,
+    };
+    let mut data = Vec::with_capacity(weight.len());
+    let mut scales = Vec::with_capacity(outputs * granularity.scales(depth));
+    for output in 0..outputs {
+        let row = &weight[output * depth..][..depth];
+        for index in 0..granularity.scales(depth) {
+            let values = &row[index * block..depth.min((index + 1) * block)];
+            let bits = values.iter().map(|value| value.abs().to_bits()).max().unwrap_or(0);
+            let (scale, factor) = scale_of(f32::from_bits(bits));
+            scales.push(scale);
+            data.extend(values.iter().map(|value| (value * factor).round_ties_even() as i8));
+        }
+    }
+    QuantizedWeight { data, scales, outputs, depth, granularity }
+}

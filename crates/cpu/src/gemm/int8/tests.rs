@@ -1,0 +1,277 @@
+//! Products of bytes against plain loops of the documented arithmetic, on every instruction set of the machine.
+
+use super::*;
+use crate::gemm::tests::Noise;
+use crate::gemm::{Activation, Epilogue, LeftSource, Output, PanelBlock, Residual, RowMajor};
+use crate::pool::Pool;
+
+struct Problem {
+    rows: usize,
+    left: Vec<f32>,
+    weight: QuantizedWeight,
+    bias: Vec<f32>,
+}
+
+const GRANULARITIES: [Granularity; 2] = [Granularity::Channel, Granularity::Block];
+
+impl Problem {
+    /// Weights over the whole range of bytes, -128 included.
+    fn new(rows: usize, depth: usize, outputs: usize, granularity: Granularity) -> Problem {
+        let mut noise = Noise((rows * 7919 + depth * 104_729 + outputs) as u64);
+        let data = (0..outputs * depth).map(|_| noise.next() as i8).collect();
+        let scales = outputs * granularity.scales(depth);
+        let scales = (0..scales).map(|_| 0.01 + noise.float().abs() / 50.0).collect();
+        let weight = QuantizedWeight { data, scales, outputs, depth, granularity };
+        Problem { rows, left: noise.floats(rows * depth), weight, bias: noise.floats(outputs) }
+    }
+
+    fn run(&self, isa: Isa, threads: usize, epilogue: &Epilogue<'_>) -> Vec<f32> {
+        let QuantizedWeight { outputs, depth, .. } = self.weight;
+        let mut output = vec![f32::NAN; self.rows * outputs];
+        let left = RowMajor::new(&self.left, self.rows, depth, depth);
+        let packed = PackedInt8::pack(isa, &self.weight.view());
+        let pool = Pool::new(threads);
+        gemm_int8(&pool, &left, &packed, epilogue, Output::new(&mut output, outputs));
+        output
+    }
+
+    /// The documented arithmetic, without an epilogue.
+    fn expected(&self) -> Vec<f32> {
+        let QuantizedWeight { outputs, depth, .. } = self.weight;
+        let mut expected = Vec::new();
+        for row in 0..self.rows {
+            let (scale, bytes) = quantized(&self.left[row * depth..][..depth]);
+            expected.extend((0..outputs).map(|output| self.element(scale, &bytes, output)));
+        }
+        expected
+    }
+
+    fn element(&self, scale: f32, bytes: &[i32], output: usize) -> f32 {
+        let QuantizedWeight { ref data, ref scales, depth, granularity, .. } = self.weight;
+        let weights = &data[output * depth..][..depth];
+        let sum = |range: std::ops::Range<usize>| -> f32 {
+            range.map(|k| bytes[k] * i32::from(weights[k])).sum::<i32>() as f32
+        };
+        let count = granularity.scales(depth);
+        match granularity {
+            Granularity::Channel => sum(0..depth) * (scale * scales[output]),
+            Granularity::Block => {
+                let add = |total: f32, block: usize| {
+                    let sum = sum(block * BLOCK..depth.min((block + 1) * BLOCK));
+                    sum.mul_add(scales[output * count + block], total)
+                };
+                (0..count).fold(0.0, add) * scale
+            }
+        }
+    }
+}
+
+/// A row's scale and bytes by the definition.
+fn quantized(row: &[f32]) -> (f32, Vec<i32>) {
+    if row.iter().any(|x| !x.is_finite()) {
+        return (f32::NAN, vec![0; row.len()]);
+    }
+    let largest = row.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    if largest < 2f32.powi(-120) {
+        return (0.0, vec![0; row.len()]);
+    }
+    let factor = 127.0 / largest;
+    (largest / 127.0, row.iter().map(|x| (x * factor).round_ties_even() as i32).collect())
+}
+
+/// Whether all elements have the same bits, or differ by rounding only where the machine has no fused multiply-add.
+fn agree(isa: Isa, found: &[f32], expected: &[f32]) -> bool {
+    let close = |a: f32, b: f32| isa == Isa::Portable && (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+    let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+    found.len() == expected.len()
+        && found.iter().zip(expected).all(|(&a, &b)| same(a, b) || close(a, b))
+}
+
+#[test]
+fn the_documented_arithmetic_bit_for_bit() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            let mut noise = Noise(21);
+            for _ in 0..40 {
+                let (rows, depth, outputs) = (noise.up_to(40), noise.up_to(150), noise.up_to(130));
+                let problem = Problem::new(rows, depth, outputs, granularity);
+                let found = problem.run(isa, 1, &Epilogue::NONE);
+                let equal = agree(isa, &found, &problem.expected());
+                assert!(equal, "{isa:?} {granularity:?} {rows}x{depth}x{outputs}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_bytes_over_a_long_depth_do_not_saturate() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            for (activation, weight) in [(1.0, -128), (-1.0, -128), (1.0, 127), (-1.0, 127)] {
+                let mut problem = Problem::new(3, 5000, 20, granularity);
+                problem.left.fill(activation);
+                problem.weight.data.fill(weight);
+                let found = problem.run(isa, 1, &Epilogue::NONE);
+                assert!(agree(isa, &found, &problem.expected()), "{isa:?} {granularity:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_bits_for_any_number_of_threads() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            for (rows, depth, outputs) in [(1, 300, 1000), (700, 70, 100)] {
+                let problem = Problem::new(rows, depth, outputs, granularity);
+                let one = problem.run(isa, 1, &Epilogue::NONE);
+                for threads in [2, 7] {
+                    assert!(problem.run(isa, threads, &Epilogue::NONE) == one, "{isa:?} {threads}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn not_finite_rows_become_nan_and_leave_the_others_alone() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+                let mut problem = Problem::new(21, 50, 60, granularity);
+                problem.left[7 * 50 + 49] = bad;
+                problem.left[9 * 50] = bad;
+                let found = problem.run(isa, 1, &Epilogue::NONE);
+                assert!(agree(isa, &found, &problem.expected()), "{isa:?} {granularity:?} {bad}");
+                let nan = |row: usize| found[row * 60..][..60].iter().all(|x| x.is_nan());
+                assert!(nan(7) && nan(9) && !nan(8), "{isa:?} {granularity:?} {bad}");
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_and_tiny_rows_give_zero() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            for value in [0.0, -0.0, 1e-40, f32::MIN_POSITIVE] {
+                let mut problem = Problem::new(5, 20, 30, granularity);
+                problem.left.fill(value);
+                let found = problem.run(isa, 1, &Epilogue::NONE);
+                assert!(found.iter().all(|&x| x == 0.0), "{isa:?} {granularity:?} {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn epilogues_follow_the_sums() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            let problem = Problem::new(20, 40, 70, granularity);
+            let residual = Noise(5).floats(20 * 70);
+            let epilogue = Epilogue {
+                scale: 0.5,
+                bias: Some(&problem.bias),
+                activation: Activation::Relu,
+                residual: Residual::Rows { data: &residual, row_stride: 70 },
+            };
+            let found = problem.run(isa, 2, &epilogue);
+            let expected: Vec<f32> = problem
+                .expected()
+                .iter()
+                .enumerate()
+                .map(|(i, sum)| (sum * 0.5 + problem.bias[i % 70]).max(0.0) + residual[i])
+                .collect();
+            assert!(agree(isa, &found, &expected), "{isa:?} {granularity:?}");
+        }
+    }
+}
+
+#[test]
+fn no_depth_leaves_the_epilogue() {
+    for isa in Isa::available() {
+        for granularity in GRANULARITIES {
+            let problem = Problem::new(4, 0, 30, granularity);
+            let epilogue = Epilogue { bias: Some(&problem.bias), ..Epilogue::NONE };
+            let found = problem.run(isa, 1, &epilogue);
+            assert_eq!(found, problem.bias.repeat(4), "{isa:?} {granularity:?}");
+        }
+    }
+}
+
+/// A source that cannot lend its rows.
+struct Copied<'a>(RowMajor<'a>);
+
+impl LeftSource for Copied<'_> {
+    fn rows(&self) -> usize {
+        self.0.rows()
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
+        self.0.pack(block, out);
+    }
+}
+
+#[test]
+fn any_source_can_be_the_left_side() {
+    for isa in Isa::available() {
+        let problem = Problem::new(30, 50, 60, Granularity::Channel);
+        let left = Copied(RowMajor::new(&problem.left, 30, 50, 50));
+        let packed = PackedInt8::pack(isa, &problem.weight.view());
+        let mut output = vec![0.0; 30 * 60];
+        let target = Output::new(&mut output, 60);
+        gemm_int8(&Pool::new(2), &left, &packed, &Epilogue::NONE, target);
+        assert_eq!(output, problem.run(isa, 1, &Epilogue::NONE), "{isa:?}");
+    }
+}
+
+#[test]
+fn quantised_products_are_close_to_the_exact_ones() {
+    let (rows, depth, outputs) = (12, 300, 40);
+    let mut noise = Noise(77);
+    let (left, weight) = (noise.floats(rows * depth), noise.floats(outputs * depth));
+    for granularity in GRANULARITIES {
+        let problem = Problem {
+            rows,
+            left: left.clone(),
+            weight: quantize_weight(&weight, outputs, depth, granularity),
+            bias: vec![],
+        };
+        let found = problem.run(Isa::detect(), 1, &Epilogue::NONE);
+        for (index, &value) in found.iter().enumerate() {
+            let (row, output) = (index / outputs, index % outputs);
+            let pairs = left[row * depth..].iter().zip(&weight[output * depth..]).take(depth);
+            let exact: f64 = pairs.map(|(&a, &w)| f64::from(a) * f64::from(w)).sum();
+            // Each factor is off by at most half a step of 1 / 127; errors are independent.
+            let error = (f64::from(value) - exact).abs();
+            assert!(error < 5.0 * (depth as f64).sqrt() / 254.0, "{granularity:?}: {error}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "scales of the weight")]
+fn missing_scales_are_refused() {
+    let mut problem = Problem::new(1, 40, 3, Granularity::Block);
+    problem.weight.scales.pop();
+    PackedInt8::pack(Isa::Portable, &problem.weight.view());
+}
+
+#[test]
+#[should_panic(expected = "is beyond")]
+fn a_depth_whose_sums_could_overflow_is_refused() {
+    let data = vec![0; MAX_DEPTH + 1];
+    let weight = QuantizedWeight {
+        data,
+        scales: vec![1.0],
+        outputs: 1,
+        depth: MAX_DEPTH + 1,
+        granularity: Granularity::Channel,
+    };
+    PackedInt8::pack(Isa::Portable, &weight.view());
+}

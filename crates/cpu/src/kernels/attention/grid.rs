@@ -1,0 +1,87 @@
+//! Where the tokens of a window lie.
+
+/// Tokens, row-major on a grid that is cut into windows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid {
+    /// `[height, width]` of the grid.
+    pub(super) size: [usize; 2],
+    /// `[height, width]` of a window; those at the bottom and at the right may reach beyond the grid.
+    pub(super) window: [usize; 2],
+}
+
+impl Grid {
+    /// A grid in one window.
+    pub(super) fn whole(size: [usize; 2]) -> Grid {
+        Grid { size, window: size.map(|length| length.max(1)) }
+    }
+
+    /// Windows along each axis.
+    fn windows(&self) -> [usize; 2] {
+        [0, 1].map(|axis| self.size[axis].div_ceil(self.window[axis]))
+    }
+
+    /// How many windows there are.
+    pub(super) fn window_count(&self) -> usize {
+        let [down, across] = self.windows();
+        down * across
+    }
+
+    /// The window of a number, row-major.
+    pub(super) fn region(&self, number: usize) -> Region {
+        let across = self.windows()[1];
+        let origin = [number / across * self.window[0], number % across * self.window[1]];
+        let inside = [0, 1].map(|axis| self.window[axis].min(self.size[axis] - origin[axis]));
+        Region { origin, inside, window: self.window, grid_width: self.size[1] }
+    }
+}
+
+/// One window of a grid. Positions `[y, x]` count from its corner.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    /// Its corner in the grid.
+    origin: [usize; 2],
+    /// `[height, width]` of what lies inside the grid.
+    inside: [usize; 2],
+    /// `[height, width]` with padding.
+    window: [usize; 2],
+    grid_width: usize,
+}
+
+impl Region {
+    /// Tokens inside the grid.
+    pub(super) fn tokens(&self) -> usize {
+        self.inside[0] * self.inside[1]
+    }
+
+    /// Positions, those beyond the grid included.
+    pub(super) fn positions(&self) -> usize {
+        self.window[0] * self.window[1]
+    }
+
+    /// Position of a token of the window, counted row-major among those inside the grid.
+    pub(super) fn position(&self, number: usize) -> [usize; 2] {
+        let width = self.inside[1];
+        if number < width { [0, number] } else { [number / width, number % width] }
+    }
+
+    /// Row-major index of a position, those beyond the grid counted too.
+    pub(super) fn index(&self, [y, x]: [usize; 2]) -> usize {
+        y * self.window[1] + x
+    }
+
+    /// The position of a row-major index.
+    pub(super) fn position_at(&self, index: usize) -> [usize; 2] {
+        [index / self.window[1], index % self.window[1]]
+    }
+
+    /// The token at a position; none beyond the grid.
+    pub(super) fn token(&self, [y, x]: [usize; 2]) -> Option<usize> {
+        let inside = y < self.inside[0] && x < self.inside[1];
+        inside.then_some((self.origin[0] + y) * self.grid_width + self.origin[1] + x)
+    }
+
+    /// The position after this one, row-major, those beyond the grid included.
+    pub(super) fn after(&self, [y, x]: [usize; 2]) -> [usize; 2] {
+        if x + 1 < self.window[1] { [y, x + 1] } else { [y + 1, 0] }
+    }
+}

@@ -1,0 +1,192 @@
+//! How an attention is cut into tasks and blocks: by shape alone, never by thread count.
+
+use cutout_graph::ops::{Attention, BiasForm};
+use cutout_tensor::Shape;
+
+use super::grid::{Grid, Region};
+use super::operands::Place;
+use crate::simd::Isa;
+
+/// Most keys of a block.
+pub(super) const MOST_KEYS: usize = 128;
+/// Most vectors of queries that a tile holds.
+pub(super) const MOST_VECTORS: usize = 3;
+/// Most rows of a tile. Values that are read directly fill whole tiles.
+pub(super) const MOST_ROWS: usize = 8;
+/// Most panels of a task.
+pub(super) const MOST_PANELS: usize = 8;
+/// Bytes of packed keys and values that a block should not exceed: a quarter of a second-level cache of 1 MiB.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes of packed queries and sums that a task should not exceed: the rest of that cache, about.
+const QUERY_BYTES: usize = 512 << 10;
+/// Tasks that a large attention should have at least, so that several threads end at about the same time.
+const ENOUGH_TASKS: usize = 32;
+/// Panels of queries that share packed keys, where there are as many.
+const ENOUGH_PANELS: usize = 2;
+
+/// Where a panel's tile reads keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// From copies in the tile's order, which several panels share.
+    Packed,
+    /// From where they are: one panel alone does not repay copying.
+    Direct,
+}
+
+/// The positional bias of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BiasPlan {
+    pub(super) form: BiasForm,
+    /// `[height, width]` of the keys.
+    pub(super) grid: [usize; 2],
+    /// Rows and columns that a packed table holds.
+    pub(super) lengths: [usize; 2],
+}
+
+impl BiasPlan {
+    /// Whether the tables hold all rows and columns, so that they are packed once per task.
+    pub(super) fn is_whole(&self) -> bool {
+        self.lengths == self.grid
+    }
+}
+
+/// An attention of known shape, cut.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// The instruction set, narrower than the machine's where there are few queries.
+    pub(super) isa: Isa,
+    pub(super) heads: usize,
+    pub(super) width: usize,
+    pub(super) value_width: usize,
+    /// Factor of the products: the op's scale in units of powers of two.
+    pub(super) scale: f32,
+    /// With causal order, how many more keys than queries there are.
+    pub(super) causal: Option<usize>,
+    /// Keys at the end of each image that are not rotated.
+    pub(super) key_tail: usize,
+    pub(super) bias: Option<BiasPlan>,
+    pub(super) packing: Packing,
+    /// Keys of a block, at most.
+    pub(super) key_block: usize,
+    pub(super) batch: usize,
+    queries: Grid,
+    keys: Grid,
+    /// Vectors of queries in a panel.
+    pub(super) panel_vectors: usize,
+    /// Vectors of queries in a task, at most.
+    pub(super) task_vectors: usize,
+    /// Tasks of one window and head.
+    blocks: usize,
+}
+
+/// What one task computes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) place: Place,
+    /// The window of the queries.
+    pub(super) queries: Region,
+    /// The window of the keys.
+    pub(super) keys: Region,
+    /// The task's first query, counted in its window.
+    pub(super) first: usize,
+    /// The task's queries.
+    pub(super) count: usize,
+}
+
+impl Plan {
+    /// The plan of an op for the shapes of its queries, keys and values.
+    pub(super) fn new(op: &Attention, [query, key, value]: [&Shape; 3], isa: Isa) -> Plan {
+        let (queries, keys) = grids(op, query[1], key[1]);
+        let most_queries = (queries.window[0] * queries.window[1]).min(query[1]);
+        let isa = match isa.or_available() {
+            // Half as wide vectors at the same number of lanes per second, and hardly any lane is idle.
+            Isa::Avx512 if most_queries <= Isa::Avx2.lanes() => Isa::Avx2.or_available(),
+            isa => isa,
+        };
+        let lanes = isa.lanes();
+        let [width, value_width] = [query[2] / op.heads, value[2] / op.heads];
+        let padded = width.next_multiple_of(lanes) + value_width.next_multiple_of(lanes);
+        let key_block = (BLOCK_BYTES / 4 / padded / lanes * lanes).clamp(lanes, MOST_KEYS);
+        let panel_vectors = panel_vectors(isa);
+        let vectors = most_queries.div_ceil(lanes).max(1);
+        let places = query[0] * op.heads * queries.window_count();
+        let panels = vectors.div_ceil(panel_vectors);
+        let fitting = (QUERY_BYTES / 4 / padded / lanes / panel_vectors).clamp(1, MOST_PANELS);
+        let wanted = ENOUGH_TASKS.div_ceil(places.max(1));
+        let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(fitting);
+        let blocks = panels.div_ceil(task_panels);
+        let task_panels = panels.div_ceil(blocks);
+        let direct = vectors == 1 && op.rope.is_none() && value_width.is_multiple_of(MOST_ROWS);
+        Plan {
+            isa,
+            heads: op.heads,
+            width,
+            value_width,
+            scale: op.scale * std::f32::consts::LOG2_E,
+            causal: op.causal.then(|| key[1] - query[1]),
+            key_tail: op.rope.map_or(0, |rope| rope.key_tail),
+            bias: op.bias.map(|bias| {
+                let lengths = bias.grid.map(|length| length.min(key_block));
+                BiasPlan { form: bias.form, grid: bias.grid, lengths }
+            }),
+            packing: if direct { Packing::Direct } else { Packing::Packed },
+            key_block,
+            batch: query[0],
+            queries,
+            keys,
+            panel_vectors,
+            task_vectors: (task_panels * panel_vectors).min(vectors),
+            blocks,
+        }
+    }
+
+    /// How many tasks there are.
+    pub(super) fn tasks(&self) -> usize {
+        self.batch * self.queries.window_count() * self.heads * self.blocks
+    }
+
+    /// The task of a number; none where its window has fewer queries than others.
+    pub(super) fn job(&self, number: usize) -> Option<Job> {
+        let (number, block) = (number / self.blocks, number % self.blocks);
+        let (number, head) = (number / self.heads, number % self.heads);
+        let windows = self.queries.window_count();
+        let (image, window) = (number / windows, number % windows);
+        let queries = self.queries.region(window);
+        let first = block * self.task_vectors * self.isa.lanes();
+        let count = queries.tokens().checked_sub(first).filter(|&count| count > 0)?;
+        Some(Job {
+            place: Place { image, head },
+            queries,
+            keys: self.keys.region(window),
+            first,
+            count: count.min(self.task_vectors * self.isa.lanes()),
+        })
+    }
+}
+
+/// The grids of queries and keys. Where there is a bias, positions in the window of the keys are its rows and columns; where it
+/// is relative, so are those of the queries.
+fn grids(op: &Attention, queries: usize, keys: usize) -> (Grid, Grid) {
+    if let Some(windows) = op.windows {
+        let queries = Grid { size: windows.query_grid, window: windows.query_window };
+        return (queries, Grid { size: windows.key_grid, window: windows.key_window });
+    }
+    let line = |tokens| Grid::whole([1, tokens]);
+    match op.bias {
+        None => (line(queries), line(keys)),
+        Some(bias) => match bias.form {
+            BiasForm::Absolute => (line(queries), Grid::whole(bias.grid)),
+            BiasForm::Relative => (Grid::whole(bias.grid), Grid::whole(bias.grid)),
+        },
+    }
+}
+
+/// Vectors of queries in a panel: as many as the registers hold beside each other, times a few keys.
+fn panel_vectors(isa: Isa) -> usize {
+    match isa {
+        Isa::Avx512 | Isa::Avx2 => MOST_VECTORS,
+        // A vector takes two registers, of which x86-64 has 16 and AArch64 has 32.
+        Isa::Portable if cfg!(target_arch = "aarch64") => 2,
+        Isa::Portable => 1,
+    }
+}

@@ -1,0 +1,89 @@
+//! Weights from scores, one block of keys at a time.
+
+use super::pack::MOST_LANES;
+use super::plan::MOST_VECTORS;
+use crate::simd::{Kernel, Simd};
+
+/// One number per query of a panel.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+pub(super) struct PerQuery(pub(super) [f32; MOST_VECTORS * MOST_LANES]);
+
+/// `2^x` for `x <= 0`, relative error 1e-7; zero below -126.5, also for minus infinity. NaN gives NaN.
+#[inline(always)]
+pub(super) fn exp2_of_negative<S: Simd>(simd: S, x: S::F) -> S::F {
+    // A number this large has no fraction: adding it rounds `x`, and leaves the exponent of the result, with its offset of
+    // 127, in the low bits.
+    let shift = simd.splat(12_582_912.0 + 127.0);
+    let x = simd.max(simd.splat(-127.0), x);
+    let shifted = simd.add(x, shift);
+    let rest = simd.sub(x, simd.sub(shifted, shift));
+    let mut value = simd.splat(EXP2[EXP2.len() - 1]);
+    let mut term = EXP2.len() - 1;
+    while term > 0 {
+        term -= 1;
+        value = simd.fma(value, rest, simd.splat(EXP2[term]));
+    }
+    // A product rather than a sum of exponents: NaN stays NaN, and an exponent of 0 makes 0.
+    simd.mul(value, simd.from_bits(simd.shift_left(simd.bits(shifted), 23)))
+}
+
+/// `2^x` for `|x| <= 1 / 2`, relative error 7.6e-8.
+const EXP2: [f32; 6] =
+    [1.000_000_1, 0.693_146_97, 0.240_221_18, 0.055_507_145, 0.009_675_656, 0.001_327_636];
+
+/// Replaces a block of scores, in powers of two, by weights relative to the largest score so far.
+pub(super) struct Weights<'a, const VECTORS: usize> {
+    /// `[VECTORS][keys][LANES]`, each vector `stride` elements after the last.
+    pub(super) scores: &'a mut [f32],
+    pub(super) stride: usize,
+    pub(super) keys: usize,
+    /// The largest scores of the block.
+    pub(super) block_largest: &'a PerQuery,
+    /// The largest scores so far, `[VECTORS][LANES]`; minus infinity before the first block.
+    pub(super) largest: &'a mut [f32],
+    /// The sums of the weights so far.
+    pub(super) sums: &'a mut [f32],
+}
+
+impl<const VECTORS: usize> Kernel for Weights<'_, VECTORS> {
+    /// What earlier weights, and everything summed with them, must be multiplied by.
+    type Output = PerQuery;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> PerQuery {
+        let mut factors = PerQuery([0.0; MOST_VECTORS * MOST_LANES]);
+        let mut origins = [simd.splat(0.0); VECTORS];
+        let lowest = simd.splat(f32::NEG_INFINITY);
+        for (index, origin) in origins.iter_mut().enumerate() {
+            let place = index * S::LANES;
+            let before = simd.load(&self.largest[place..]);
+            let largest = simd.max(before, simd.load(&self.block_largest.0[place..]));
+            simd.store(largest, &mut self.largest[place..]);
+            // While all scores are minus infinity, all weights are zero.
+            *origin = simd.select(simd.equal(largest, lowest), simd.splat(0.0), largest);
+            let factor = exp2_of_negative(simd, simd.sub(before, *origin));
+            simd.store(factor, &mut factors.0[place..]);
+        }
+        let end = (VECTORS - 1) * self.stride + self.keys * S::LANES;
+        assert!(VECTORS == 0 || self.scores.len() >= end);
+        let start = self.scores.as_mut_ptr();
+        let mut sums = [simd.splat(0.0); VECTORS];
+        for key in 0..self.keys {
+            for index in 0..VECTORS {
+                let place = start.wrapping_add(index * self.stride + key * S::LANES);
+                // SAFETY: at most `end` by the loops' bounds.
+                let score = unsafe { simd.load_pointer(place) };
+                let weight = exp2_of_negative(simd, simd.sub(score, origins[index]));
+                sums[index] = simd.add(sums[index], weight);
+                // SAFETY: as above.
+                unsafe { simd.store_pointer(weight, place) };
+            }
+        }
+        for (index, sum) in sums.into_iter().enumerate() {
+            let total = &mut self.sums[index * S::LANES..];
+            let factor = simd.load(&factors.0[index * S::LANES..]);
+            simd.store(simd.fma(simd.load(total), factor, sum), total);
+        }
+        factors
+    }
+}

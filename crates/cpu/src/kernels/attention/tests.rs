@@ -1,0 +1,1 @@
+//! Parts of the kernel on their own.

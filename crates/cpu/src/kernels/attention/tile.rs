@@ -1,0 +1,91 @@
+//! The microkernel: sums of products in registers, for a few keys or channels by some vectors of queries.
+//!
+//! Both products of attention have the queries in the lanes: `scores[key][query] = Σ keys[key][i] · queries[i][query]` and
+//! `outputs[channel][query] = Σ values[key][channel] · weights[key][query]`. So the weights that softmax leaves behind are
+//! already what the second product reads, sums and maxima over keys need no shuffles, and any number of keys or channels
+//! makes a product of the same shape. (The packed GEMM's microkernel has another left side, panels as high as its tile.)
+
+use super::plan::MOST_ROWS;
+use crate::simd::Simd;
+
+/// The side of a product whose elements are broadcast.
+pub(super) trait Left: Copy {
+    /// Where the element of `row` at `step` of the sum lies.
+    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32;
+}
+
+/// Packed keys or values, `[step][LANES]`; the tile's rows are some of the lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Packed(pub(super) *const f32);
+
+impl Left for Packed {
+    #[inline(always)]
+    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+        self.0.wrapping_add(step * S::LANES + row)
+    }
+}
+
+/// Keys in place: each row of the tile starts somewhere, and steps are neighbours.
+#[derive(Clone, Copy)]
+pub(super) struct Keys(pub(super) [*const f32; MOST_ROWS]);
+
+impl Left for Keys {
+    #[inline(always)]
+    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+        self.0[row].wrapping_add(step)
+    }
+}
+
+/// Values in place: each step starts somewhere, and the rows of the tile are neighbours.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    /// Where the value of each step starts.
+    pub(super) starts: &'a [*const f32],
+    /// The channel of the tile's first row.
+    pub(super) channel: usize,
+}
+
+impl Left for Values<'_> {
+    #[inline(always)]
+    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+        self.starts[step].wrapping_add(self.channel + row)
+    }
+}
+
+/// Vectors of queries: `[vector][step][LANES]`.
+#[derive(Clone, Copy)]
+pub(super) struct Right {
+    pub(super) start: *const f32,
+    /// Elements from one vector's first step to the next vector's.
+    pub(super) stride: usize,
+}
+
+/// `Σ left[row][step] · right[step][query]` over `steps` steps, in order.
+///
+/// # Safety
+/// The elements of `left` for `ROWS` rows and of `right` for `VECTORS` vectors are readable for so many steps.
+#[inline(always)]
+pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    left: L,
+    right: Right,
+    steps: usize,
+) -> [[S::F; VECTORS]; ROWS] {
+    let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+    for step in 0..steps {
+        let mut columns = [simd.splat(0.0); VECTORS];
+        for (index, column) in columns.iter_mut().enumerate() {
+            let source = right.start.wrapping_add(index * right.stride + step * S::LANES);
+            // SAFETY: the caller vouches for this step of the right side.
+            *column = unsafe { simd.load_pointer(source) };
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for this step of the left side.
+            let element = simd.splat(unsafe { left.element::<S>(row, step).read() });
+            for (sum, &column) in sums.iter_mut().zip(&columns) {
+                *sum = simd.fma(element, column, *sum);
+            }
+        }
+    }
+    sums
+}

@@ -1,0 +1,34 @@
+//! Sums of weighted pixels, for the ops that read images between pixels.
+
+use crate::kernels::image::{load_count, store_count};
+use crate::simd::Simd;
+
+/// Offset of a row or a column of pixels, in elements, and its weight.
+pub(crate) type WeightedOffset = (usize, f32);
+
+/// Writes `factor * Σ row weight * column weight * pixel` over all given rows and columns of `image`, for each channel.
+///
+/// Panics where a pixel is outside the image.
+#[inline(always)]
+pub(crate) fn weighted_pixels<S: Simd>(
+    simd: S,
+    image: &[f32],
+    (rows, columns): (&[WeightedOffset], &[WeightedOffset]),
+    factor: f32,
+    target: &mut [f32],
+) {
+    let mut channel = 0;
+    while channel < target.len() {
+        let count = S::LANES.min(target.len() - channel);
+        let mut sum = simd.splat(0.0);
+        for &(row, row_weight) in rows {
+            for &(column, column_weight) in columns {
+                let pixel = load_count(simd, &image[row + column + channel..], count);
+                sum = simd.fma(simd.splat(row_weight * column_weight), pixel, sum);
+            }
+        }
+        let value = simd.mul(sum, simd.splat(factor));
+        store_count(simd, value, &mut target[channel..], count);
+        channel += S::LANES;
+    }
+}

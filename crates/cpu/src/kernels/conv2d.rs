@@ -1,0 +1,125 @@
+//! Convolutions: products of image patches and weights, and a kernel of its own for the depthwise ones.
+
+mod depthwise;
+mod patches;
+mod weights;
+
+use cutout_graph::{CompileError, RunError, ops};
+use cutout_tensor::{Tensor, TensorError};
+
+use self::depthwise::Depthwise;
+pub(crate) use self::patches::{Patches, Places};
+pub(crate) use self::weights::{Form, Weight, pack_matrix};
+use crate::execute::{Execute, Io};
+use crate::gemm::{LeftSource, Output, PackedWeights, RowMajor, gemm};
+use crate::kernels::epilogue::Fused;
+use crate::kernels::image::{Image, Strides};
+use crate::lower::{Lowered, Site};
+use crate::simd::Isa;
+
+/// The kernel of a convolution.
+pub(crate) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, CompileError> {
+    let (input, output) = (site.inputs[0].ty.shape.last_axis(), site.output.shape.last_axis());
+    if op.groups == input && op.groups == output && op.groups > 1 {
+        return Depthwise::lower(op, site);
+    }
+    let weight = Weight::new(Dense { isa: site.isa, groups: op.groups }, site)?;
+    let absorbed = weight.absorbed();
+    let kernel = Box::new(Convolution::new(op, site, weight));
+    Ok(Lowered { kernel, absorbed })
+}
+
+/// A convolution as one product for each group.
+struct Convolution {
+    op: ops::Conv2d,
+    input: Image,
+    output: Image,
+    weight: Weight<Dense>,
+    rows: Places,
+    columns: Places,
+}
+
+/// A weight `[outputs, inputs / groups, kernel_height, kernel_width]` packed with depths ordered
+/// `[kernel_height, kernel_width, inputs / groups]`, as pixels lie in memory; one matrix for each group.
+struct Dense {
+    isa: Isa,
+    groups: usize,
+}
+
+impl Form for Dense {
+    type Packed = Vec<PackedWeights>;
+
+    fn name(&self) -> String {
+        format!("conv2d {} {}", self.isa.name(), self.groups)
+    }
+
+    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+        let outputs = weight.shape()[0] / self.groups;
+        (0..self.groups)
+            .map(|group| {
+                let own = weight.slice(0, group * outputs..(group + 1) * outputs)?;
+                pack_matrix(self.isa, &own.permute(&[0, 2, 3, 1])?, outputs)
+            })
+            .collect()
+    }
+}
+
+impl Convolution {
+    fn new(op: &ops::Conv2d, site: &Site<'_>, weight: Weight<Dense>) -> Self {
+        let input = Image::new(&site.inputs[0].ty.shape);
+        let output = Image::new(&site.output.shape);
+        let &[_, _, height, width] = &site.inputs[1].ty.shape[..] else {
+            panic!("inference checked the weight")
+        };
+        let rows = Places::convolution(op, 0, [input.height, output.height, height]);
+        let columns = Places::convolution(op, 1, [input.width, output.width, width]);
+        Convolution { op: *op, input, output, weight, rows, columns }
+    }
+
+    /// Whether each output pixel reads the one pixel in its place.
+    fn is_pointwise(&self) -> bool {
+        let kernel = [self.rows.kernel(), self.columns.kernel()];
+        kernel == [1, 1] && self.op.stride == [1, 1] && self.op.padding == [[0; 2]; 2]
+    }
+
+    /// The left side of the product of a group.
+    fn left<'a>(&'a self, io: &Io<'a>, group: usize) -> Box<dyn LeftSource + 'a> {
+        let (image, layout) = (io.inputs.f32(0), io.inputs.layout(0));
+        if self.is_pointwise()
+            && self.op.groups == 1
+            && let Some((rows, stride)) = layout.as_rows()
+        {
+            return Box::new(RowMajor::new(image, rows, self.input.channels, stride));
+        }
+        let channels = self.input.channels / self.op.groups;
+        Box::new(Patches {
+            image: &image[(group * channels).min(image.len())..],
+            strides: Strides::new(layout),
+            output: self.output,
+            rows: &self.rows,
+            columns: &self.columns,
+            channels,
+        })
+    }
+}
+
+impl Execute for Convolution {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let weights = self.weight.get(&io.inputs)?;
+        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
+        if self.output.batch == 0 {
+            return Ok(());
+        }
+        let lefts: Vec<_> = (0..weights.len()).map(|group| self.left(&io, group)).collect();
+        let output = io.output.f32();
+        let stride = self.output.channels;
+        for (group, (left, weight)) in lefts.iter().zip(&*weights).enumerate() {
+            let first = group * weight.outputs();
+            let bias = fused.bias.map(|bias| &bias[first..first + weight.outputs()]);
+            let epilogue = fused.product(bias, first, stride);
+            let output = Output::new(&mut output[first..], stride);
+            gemm(io.pool, &**left, weight, &epilogue, output);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! The patches of an image as the left side of a product, copied out of the image panel by panel.
+
+use std::ops::Range;
+
+use cutout_graph::ops;
+
+use crate::gemm::{LeftSource, PanelBlock, interleave_rows};
+use crate::kernels::image::{Image, Strides, load_count, store_count};
+use crate::pool::with_scratch;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Stands for a position outside the image.
+const OUTSIDE: usize = usize::MAX;
+
+/// Where, along one direction, every output finds the pixel under each element of the kernel.
+pub(crate) struct Places {
+    kernel: usize,
+    /// Input positions, or [`OUTSIDE`], as `[output][kernel]`.
+    positions: Vec<usize>,
+    /// For each output, whether its pixels are all inside and one after another.
+    whole: Vec<bool>,
+}
+
+impl Places {
+    /// Places of a convolution along direction 0 (vertical) or 1, for lengths of input, output and kernel.
+    pub(crate) fn convolution(op: &ops::Conv2d, direction: usize, lengths: [usize; 3]) -> Self {
+        let [_, output, kernel] = lengths;
+        let place = |output: usize, tap: usize| {
+            (output * op.stride[direction] + tap).checked_sub(op.padding[direction][0])
+        };
+        Places::new(lengths[0], output, kernel, place)
+    }
+
+    /// Places of a transposed convolution along direction 0 (vertical) or 1, for lengths of input, output and kernel.
+    pub(crate) fn transposed(
+        op: &ops::ConvTranspose2d,
+        direction: usize,
+        lengths: [usize; 3],
+    ) -> Self {
+        let [_, output, kernel] = lengths;
+        let stride = op.stride[direction];
+        let place = |output: usize, tap: usize| {
+            let offset = (output + op.padding[direction]).checked_sub(tap)?;
+            offset.is_multiple_of(stride).then_some(offset / stride)
+        };
+        Places::new(lengths[0], output, kernel, place)
+    }
+
+    fn new(
+        input: usize,
+        output: usize,
+        kernel: usize,
+        place: impl Fn(usize, usize) -> Option<usize>,
+    ) -> Self {
+        let inside = |i: usize| {
+            place(i / kernel, i % kernel).filter(|&place| place < input).unwrap_or(OUTSIDE)
+        };
+        let positions: Vec<usize> = (0..output * kernel).map(inside).collect();
+        let in_order = |places: &[usize]| {
+            let mut pairs = places.windows(2);
+            places[0] != OUTSIDE && pairs.all(|pair| pair[0] < OUTSIDE && pair[1] == pair[0] + 1)
+        };
+        let whole = positions.chunks_exact(kernel).map(in_order).collect();
+        Places { kernel, positions, whole }
+    }
+
+    /// Length of the kernel.
+    pub(crate) fn kernel(&self) -> usize {
+        self.kernel
+    }
+
+    #[inline(always)]
+    fn at(&self, output: usize, tap: usize) -> usize {
+        self.positions[output * self.kernel + tap]
+    }
+}
+
+/// The patches of an image: one row for each output pixel, with depths ordered `[kernel_height, kernel_width, channels]`.
+/// Pixels outside the image are zero.
+pub(crate) struct Patches<'a> {
+    /// From the first channel of the first pixel on.
+    pub(crate) image: &'a [f32],
+    pub(crate) strides: Strides,
+    /// Shape of the output; its channels do not matter.
+    pub(crate) output: Image,
+    pub(crate) rows: &'a Places,
+    pub(crate) columns: &'a Places,
+    /// Channels that are read of each pixel.
+    pub(crate) channels: usize,
+}
+
+/// An output pixel.
+#[derive(Clone, Copy, Default)]
+struct Pixel {
+    image: usize,
+    y: usize,
+    x: usize,
+}
+
+/// No panel is higher than the widest vector.
+const MOST_ROWS: usize = 16;
+
+/// What lies outside the image; longer runs of channels are read in pieces.
+static ZEROS: [f32; 1024] = [0.0; 1024];
+
+impl LeftSource for Patches<'_> {
+    fn rows(&self) -> usize {
+        self.output.batch * self.output.height * self.output.width
+    }
+
+    fn depth(&self) -> usize {
+        self.rows.kernel * self.columns.kernel * self.channels
+    }
+
+    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
+        if block.panel_rows == 1 {
+            self.copy_rows(block.isa, block.rows.clone(), block.depth.clone(), out);
+        } else if self.has_long_runs(block.isa) {
+            self.pack_runs(block, out);
+        } else {
+            self.pack_copies(block, out);
+        }
+    }
+}
+
+impl Patches<'_> {
+    /// Whether the channels of one pixel fill vectors well enough to be transposed straight from the image.
+    fn has_long_runs(&self, isa: Isa) -> bool {
+        let lanes = isa.or_available().lanes();
+        self.channels.is_multiple_of(lanes) || self.channels >= 8 * lanes
+    }
+
+    /// Packs panel by panel, transposing the channels of each pixel straight from the image.
+    fn pack_runs(&self, block: &PanelBlock, out: &mut [f32]) {
+        for (rows, place) in block.panels() {
+            let panel = &mut out[place];
+            let mut pixels = [Pixel::default(); MOST_ROWS];
+            let count = self.pixels(&rows, &mut pixels);
+            let mut done = 0;
+            while done < block.depth.len() {
+                let depth = block.depth.start + done;
+                let (tap, channel) = (depth / self.channels, depth % self.channels);
+                let length = (self.channels - channel).min(block.depth.end - depth);
+                let length = length.min(ZEROS.len());
+                let mut runs: [&[f32]; MOST_ROWS] = [&ZEROS[..length]; MOST_ROWS];
+                for (run, pixel) in runs.iter_mut().zip(&pixels[..count]) {
+                    if let Some(start) = self.position(pixel, tap) {
+                        *run = &self.image[start + channel..][..length];
+                    }
+                }
+                let target = &mut panel[done * block.panel_rows..][..length * block.panel_rows];
+                interleave_rows(block.isa, block.panel_rows, &runs[..count], target);
+                done += length;
+            }
+        }
+    }
+
+    /// Packs panel by panel, copying the patches of a panel together first.
+    fn pack_copies(&self, block: &PanelBlock, out: &mut [f32]) {
+        let depth = block.depth.len();
+        with_scratch(block.panel_rows * depth, |scratch| {
+            for (rows, place) in block.panels() {
+                let copies = &mut scratch[..rows.len() * depth];
+                self.copy_rows(block.isa, rows.clone(), block.depth.clone(), copies);
+                let mut slices: [&[f32]; MOST_ROWS] = [&[]; MOST_ROWS];
+                for (slice, copy) in slices.iter_mut().zip(copies.chunks_exact(depth)) {
+                    *slice = copy;
+                }
+                let slices = &slices[..rows.len()];
+                interleave_rows(block.isa, block.panel_rows, slices, &mut out[place]);
+            }
+        });
+    }
+
+    /// Copies a range of depths of some rows, one row after the other.
+    fn copy_rows(&self, isa: Isa, rows: Range<usize>, depth: Range<usize>, target: &mut [f32]) {
+        dispatch(isa, CopyRows { patches: self, rows, depth, target });
+    }
+
+    /// The output pixels of at most as many rows as `pixels` has elements; returns how many there are.
+    fn pixels(&self, rows: &Range<usize>, pixels: &mut [Pixel]) -> usize {
+        let mut pixel = self.pixel(rows.start);
+        for place in &mut pixels[..rows.len()] {
+            *place = pixel;
+            pixel = self.next(pixel);
+        }
+        rows.len()
+    }
+
+    fn pixel(&self, row: usize) -> Pixel {
+        let line = row / self.output.width;
+        let (image, y) = (line / self.output.height, line % self.output.height);
+        Pixel { image, y, x: row % self.output.width }
+    }
+
+    #[inline(always)]
+    fn next(&self, pixel: Pixel) -> Pixel {
+        let Pixel { image, y, x } = pixel;
+        if x + 1 < self.output.width {
+            Pixel { image, y, x: x + 1 }
+        } else if y + 1 < self.output.height {
+            Pixel { image, y: y + 1, x: 0 }
+        } else {
+            Pixel { image: image + 1, y: 0, x: 0 }
+        }
+    }
+
+    /// Where the first channel under a kernel element lies, or `None` outside the image.
+    #[inline(always)]
+    fn position(&self, pixel: &Pixel, tap: usize) -> Option<usize> {
+        let (down, right) = (tap / self.columns.kernel, tap % self.columns.kernel);
+        let (row, column) = (self.rows.at(pixel.y, down), self.columns.at(pixel.x, right));
+        let inside = row != OUTSIDE && column != OUTSIDE;
+        inside.then(|| {
+            let line = pixel.image * self.strides.image + row * self.strides.row;
+            line + column * self.strides.pixel
+        })
+    }
+}
+
+/// Copies patches into rows.
+struct CopyRows<'a> {
+    patches: &'a Patches<'a>,
+    rows: Range<usize>,
+    depth: Range<usize>,
+    target: &'a mut [f32],
+}
+
+impl Kernel for CopyRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let patches = self.patches;
+        let mut pixel = patches.pixel(self.rows.start);
+        // Pixels under one row of the kernel are one run where nothing lies between them.
+        let joined = patches.strides.pixel == patches.channels;
+        for target in self.target.chunks_exact_mut(self.depth.len().max(1)).take(self.rows.len()) {
+            let taps =
+                if joined && patches.columns.whole[pixel.x] { patches.columns.kernel } else { 1 };
+            copy_patch(simd, patches, (&pixel, taps), self.depth.start, target);
+            pixel = patches.next(pixel);
+        }
+    }
+}
+
+/// Copies the depths of a patch from `first` on, in runs of `taps` neighbouring pixels.
+#[inline(always)]
+fn copy_patch<S: Simd>(
+    simd: S,
+    patches: &Patches<'_>,
+    (pixel, taps): (&Pixel, usize),
+    first: usize,
+    target: &mut [f32],
+) {
+    let run = taps * patches.channels;
+    let (mut tap, mut skipped) = (first / run * taps, first % run);
+    let mut done = 0;
+    while done < target.len() {
+        let length = (run - skipped).min(target.len() - done);
+        let target = &mut target[done..done + length];
+        match patches.position(pixel, tap) {
+            Some(start) => copy_run(simd, &patches.image[start + skipped..][..length], target),
+            None => target.fill(0.0),
+        }
+        done += length;
+        (tap, skipped) = (tap + taps, 0);
+    }
+}
+
+/// Copies a short slice onto another of the same length.
+#[inline(always)]
+fn copy_run<S: Simd>(simd: S, source: &[f32], target: &mut [f32]) {
+    let mut start = 0;
+    while start < target.len() {
+        let count = S::LANES.min(target.len() - start);
+        let value = load_count(simd, &source[start..], count);
+        store_count(simd, value, &mut target[start..], count);
+        start += S::LANES;
+    }
+}

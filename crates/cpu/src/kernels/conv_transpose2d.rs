@@ -1,0 +1,142 @@
+//! Transposed convolutions: products whose rows are scattered over the output, or a gather where kernels overlap.
+
+use cutout_graph::{CompileError, RunError, ops};
+use cutout_tensor::{Tensor, TensorError};
+
+use crate::execute::{Execute, Io};
+use crate::gemm::{Output, PackedWeights, RowMajor, gemm};
+use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
+use crate::kernels::epilogue::Fused;
+use crate::kernels::image::{Image, Strides};
+use crate::lower::{Lowered, Site};
+use crate::simd::Isa;
+
+/// The kernel of a transposed convolution.
+pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowered, CompileError> {
+    let shape = &site.inputs[1].ty.shape;
+    let kernel = [shape[2], shape[3]];
+    let input = Image::new(&site.inputs[0].ty.shape);
+    let output = Image::new(&site.output.shape);
+    if kernel == op.stride && op.padding == [0, 0] {
+        let weight = Weight::new(ByKernelRow { isa: site.isa }, site)?;
+        let absorbed = weight.absorbed();
+        let upscale = Upscale { epilogue: op.epilogue, kernel, input, output, weight };
+        return Ok(Lowered { kernel: Box::new(upscale), absorbed });
+    }
+    let weight = Weight::new(Gathered { isa: site.isa }, site)?;
+    let absorbed = weight.absorbed();
+    let rows = Places::transposed(op, 0, [input.height, output.height, kernel[0]]);
+    let columns = Places::transposed(op, 1, [input.width, output.width, kernel[1]]);
+    let gather = Gather { epilogue: op.epilogue, input, output, weight, rows, columns };
+    Ok(Lowered { kernel: Box::new(gather), absorbed })
+}
+
+/// Kernels that lie side by side: every input pixel becomes a block of the output. One product for each row of the kernel,
+/// with a row for each input pixel and its part of an output row in the columns.
+struct Upscale {
+    epilogue: ops::Epilogue,
+    kernel: [usize; 2],
+    input: Image,
+    output: Image,
+    weight: Weight<ByKernelRow>,
+}
+
+/// A weight `[inputs, outputs, kernel_height, kernel_width]` as one matrix `[kernel_width * outputs, inputs]` for each row
+/// of the kernel.
+struct ByKernelRow {
+    isa: Isa,
+}
+
+impl Form for ByKernelRow {
+    type Packed = Vec<PackedWeights>;
+
+    fn name(&self) -> String {
+        format!("conv_transpose2d rows {}", self.isa.name())
+    }
+
+    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+        let &[_, outputs, height, width] = &weight.shape()[..] else {
+            panic!("inference checked the weight")
+        };
+        (0..height)
+            .map(|row| {
+                let own = weight.slice(2, row..row + 1)?.permute(&[2, 3, 1, 0])?;
+                pack_matrix(self.isa, &own, width * outputs)
+            })
+            .collect()
+    }
+}
+
+impl Execute for Upscale {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let weights = self.weight.get(&io.inputs)?;
+        let fused = Fused::new(&self.epilogue, &io.inputs, 2);
+        let bias = fused.bias.map(|bias| bias.repeat(self.kernel[1]));
+        let Image { width, channels, .. } = self.input;
+        let rows = self.input.rows() * width;
+        if rows == 0 {
+            return Ok(());
+        }
+        let left = RowMajor::new(io.inputs.f32(0), rows, channels, channels);
+        let output = io.output.f32();
+        let stride = self.kernel[1] * self.output.channels;
+        // The output rows of the other kernel rows lie between those of two input rows.
+        let gap = (self.kernel[0] - 1) * self.output.row();
+        for (row, weight) in weights.iter().enumerate() {
+            let first = row * self.output.row();
+            let epilogue = fused.product(None, first, stride);
+            let epilogue = crate::gemm::Epilogue { bias: bias.as_deref(), ..epilogue };
+            let output = Output::grouped(&mut output[first..], stride, width, gap);
+            gemm(io.pool, &left, weight, &epilogue, output);
+        }
+        Ok(())
+    }
+}
+
+/// The general case: every output pixel gathers the inputs whose kernels cover it, as a convolution would. Kernel elements
+/// that reach no input at a pixel are multiplied with zeros.
+struct Gather {
+    epilogue: ops::Epilogue,
+    input: Image,
+    output: Image,
+    weight: Weight<Gathered>,
+    rows: Places,
+    columns: Places,
+}
+
+/// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix
+/// `[outputs, kernel_height * kernel_width * inputs]`.
+struct Gathered {
+    isa: Isa,
+}
+
+impl Form for Gathered {
+    type Packed = PackedWeights;
+
+    fn name(&self) -> String {
+        format!("conv_transpose2d {}", self.isa.name())
+    }
+
+    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+        pack_matrix(self.isa, &weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
+    }
+}
+
+impl Execute for Gather {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let weight = self.weight.get(&io.inputs)?;
+        let fused = Fused::new(&self.epilogue, &io.inputs, 2);
+        let patches = Patches {
+            image: io.inputs.f32(0),
+            strides: Strides::new(io.inputs.layout(0)),
+            output: self.output,
+            rows: &self.rows,
+            columns: &self.columns,
+            channels: self.input.channels,
+        };
+        let stride = self.output.channels;
+        let epilogue = fused.product(fused.bias, 0, stride);
+        gemm(io.pool, &patches, &weight, &epilogue, Output::new(io.output.f32(), stride));
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! The epilogue of a product, with the inputs it reads.
+
+use cutout_graph::ops;
+
+use crate::execute::Inputs;
+use crate::gemm::{Activation, Epilogue, Residual};
+use crate::simd::Simd;
+use crate::vecmath;
+
+/// `activation(scale * sum + bias) + residual` over an output `[.., channels]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Fused<'a> {
+    pub(crate) scale: f32,
+    pub(crate) activation: Activation,
+    /// One element per channel.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// Shaped like the output.
+    pub(crate) residual: Option<&'a [f32]>,
+}
+
+impl<'a> Fused<'a> {
+    /// Reads the epilogue's inputs, which are those from `first` on.
+    pub(crate) fn new(epilogue: &ops::Epilogue, inputs: &Inputs<'a>, first: usize) -> Self {
+        let residual = first + usize::from(epilogue.bias);
+        Fused {
+            scale: epilogue.scale,
+            activation: match epilogue.activation {
+                ops::Activation::Identity => Activation::None,
+                ops::Activation::Relu => Activation::Relu,
+                ops::Activation::Gelu => Activation::Gelu,
+                ops::Activation::Sigmoid => Activation::Sigmoid,
+            },
+            bias: epilogue.bias.then(|| inputs.f32(first)),
+            residual: epilogue.residual.then(|| inputs.f32(residual)),
+        }
+    }
+
+    /// The same for a product whose rows start `row_stride` elements apart in the output, the first at `offset`, with a
+    /// bias of its own.
+    pub(crate) fn product(
+        &self,
+        bias: Option<&'a [f32]>,
+        offset: usize,
+        row_stride: usize,
+    ) -> Epilogue<'a> {
+        let rows = |data: &'a [f32]| Residual::Rows { data: &data[offset..], row_stride };
+        Epilogue {
+            scale: self.scale,
+            bias,
+            activation: self.activation,
+            residual: self.residual.map_or(Residual::None, rows),
+        }
+    }
+
+    /// Finishes a vector of sums, given the bias and the residual of its lanes.
+    #[inline(always)]
+    pub(crate) fn finish<S: Simd>(&self, simd: S, sums: S::F, bias: S::F, residual: S::F) -> S::F {
+        let value = simd.fma(sums, simd.splat(self.scale), bias);
+        let value = match self.activation {
+            Activation::None => value,
+            // The second operand wins where either is NaN: NaN stays NaN.
+            Activation::Relu => simd.max(simd.splat(0.0), value),
+            Activation::Gelu => vecmath::gelu(simd, value),
+            Activation::Sigmoid => vecmath::sigmoid(simd, value),
+        };
+        simd.add(value, residual)
+    }
+}

@@ -1,0 +1,109 @@
+//! Linear layers with weights of signed bytes.
+
+use std::sync::Arc;
+
+use cutout_graph::{CompileError, RunError, ops};
+use cutout_tensor::{Scales, Tensor, TensorError};
+
+use crate::execute::{Execute, Io};
+use crate::gemm::int8::{Granularity, Int8View, PackedInt8, gemm_int8};
+use crate::gemm::{self, RowMajor};
+use crate::kernels::linear::{FusedEpilogue, form};
+use crate::lower::{Lowered, Site};
+
+/// Positions of the weight and its scales among the inputs.
+const VALUES: usize = 1;
+const SCALES: usize = 2;
+
+/// `epilogue(quantise(x) · weightᵀ)`.
+struct QuantizedLinear {
+    weight: Weight,
+    epilogue: FusedEpilogue,
+    rows: usize,
+    row_stride: usize,
+    outputs: usize,
+    depth: usize,
+    granularity: Granularity,
+}
+
+/// Where the weight comes from.
+enum Weight {
+    /// Packed when the program was compiled.
+    Packed(Arc<PackedInt8>),
+    /// An input of the program.
+    AtRunTime,
+}
+
+/// The kernel of a quantised linear layer.
+pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowered, CompileError> {
+    let (rows, row_stride) =
+        site.inputs[0].layout.as_rows().expect("the memory plan copies what has no rows");
+    let &[outputs, depth] = &site.inputs[VALUES].ty.shape[..] else {
+        panic!("inference checked the weight's rank")
+    };
+    let granularity = match op.scales {
+        Scales::PerRow => Granularity::Channel,
+        Scales::PerBlock => Granularity::Block,
+    };
+    let epilogue = FusedEpilogue { epilogue: op.epilogue, first: SCALES + 1 };
+    let mut kernel = QuantizedLinear {
+        weight: Weight::AtRunTime,
+        epilogue,
+        rows,
+        row_stride,
+        outputs,
+        depth,
+        granularity,
+    };
+    let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
+        return Ok(kernel.into());
+    };
+    let pack = || kernel.pack(values, scales, site);
+    let form =
+        format!("{} {:?} {:?}", form("quantised linear", site), op.scales, scales.storage_id());
+    let packed = site.weights.prepared(values, &form, pack)?;
+    kernel.weight = Weight::Packed(packed);
+    Ok(Lowered { kernel: Box::new(kernel), absorbed: vec![VALUES, SCALES] })
+}
+
+impl QuantizedLinear {
+    fn pack(
+        &self,
+        values: &Tensor,
+        scales: &Tensor,
+        site: &Site<'_>,
+    ) -> Result<PackedInt8, CompileError> {
+        let read = || -> Result<(Vec<i8>, Vec<f32>), TensorError> {
+            Ok((values.to_vec::<i8>()?, scales.to_vec::<f32>()?))
+        };
+        let (values, scales) = read().map_err(|error| CompileError::Weight {
+            path: "weight of a quantised linear layer".to_owned(),
+            error,
+        })?;
+        Ok(PackedInt8::pack(site.isa, &self.view(&values, &scales)))
+    }
+
+    fn view<'a>(&self, data: &'a [i8], scales: &'a [f32]) -> Int8View<'a> {
+        let QuantizedLinear { outputs, depth, granularity, .. } = *self;
+        Int8View { data, scales, outputs, depth, granularity }
+    }
+}
+
+impl Execute for QuantizedLinear {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let packed;
+        let weights = match &self.weight {
+            Weight::Packed(weights) => weights.as_ref(),
+            Weight::AtRunTime => {
+                let view = self.view(io.inputs.slice::<i8>(VALUES), io.inputs.f32(SCALES));
+                packed = PackedInt8::pack(io.isa, &view);
+                &packed
+            }
+        };
+        let left = RowMajor::new(io.inputs.f32(0), self.rows, self.depth, self.row_stride);
+        let epilogue = self.epilogue.of(&io.inputs, self.outputs);
+        let output = gemm::Output::new(io.output.f32(), self.outputs);
+        gemm_int8(io.pool, &left, weights, &epilogue, output);
+        Ok(())
+    }
+}

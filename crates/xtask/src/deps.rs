@@ -1,0 +1,41 @@
+//! `cargo xtask deps`: the crates depend on each other in one direction only.
+
+use anyhow::{Result, bail};
+
+use crate::metadata::{packages, read, text};
+
+/// Which crates of the workspace each crate may depend on (tests aside).
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("cutout-tensor", &[]),
+    ("cutout-graph", &["cutout-tensor"]),
+    ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
+    ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
+    ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
+    ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
+];
+
+/// Fails if a crate depends on one it may not know, or is missing from the table.
+pub(crate) fn check() -> Result<()> {
+    let metadata = read(&["--no-deps"])?;
+    let mut problems = Vec::new();
+    for package in packages(&metadata) {
+        let name = text(package, "name");
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+            problems.push(format!("{name} is not in the table of crates/xtask/src/deps.rs"));
+            continue;
+        };
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        for dependency in dependencies.filter(|dependency| dependency["kind"] != "dev") {
+            let other = text(dependency, "name");
+            let ours = ALLOWED.iter().any(|(known, _)| *known == other);
+            if ours && !allowed.contains(&other) {
+                problems.push(format!("{name} may not depend on {other}"));
+            }
+        }
+    }
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    println!("deps: every arrow points down");
+    Ok(())
+}
