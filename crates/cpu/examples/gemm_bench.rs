@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use cutout_cpu::ceiling;
-use cutout_cpu::gemm::int8::{Granularity, PackedInt8, gemm_int8, quantize_weight};
+use cutout_cpu::gemm::int8::{PackedInt8, Scales, gemm_int8, quantize_weight};
 use cutout_cpu::gemm::{
     Activation, Epilogue, Output, PackedWeights, RowMajor, WeightData, WeightView, gemm,
 };
@@ -54,7 +54,7 @@ fn main() {
             continue;
         }
         let problem = Problem::new(isa, [rows, depth, columns]);
-        let plain = problem.median_gflops(&pool, Activation::None);
+        let plain = problem.median_gflops(&pool, Activation::Identity);
         let gelu = problem.median_gflops(&pool, Activation::Gelu);
         let channels = problem.median_gops(&pool, &problem.channels);
         let blocks = problem.median_gops(&pool, &problem.blocks);
@@ -91,8 +91,8 @@ impl Problem {
             shape,
             left: noise(1, rows * depth),
             weights,
-            channels: quantized(Granularity::Channel),
-            blocks: quantized(Granularity::Block),
+            channels: quantized(Scales::PerRow),
+            blocks: quantized(Scales::PerBlock),
             bias: noise(3, columns),
         }
     }
@@ -101,7 +101,7 @@ impl Problem {
         let [rows, depth, columns] = self.shape;
         let mut output = AlignedBuffer::zeroed(rows * columns);
         let left = RowMajor::new(&self.left, rows, depth, depth);
-        let bias = (activation != Activation::None).then_some(&*self.bias);
+        let bias = (activation != Activation::Identity).then_some(&*self.bias);
         let epilogue = Epilogue { bias, activation, ..Epilogue::NONE };
         let seconds = median_seconds(|| {
             gemm(pool, &left, &self.weights, &epilogue, Output::new(&mut output, columns));

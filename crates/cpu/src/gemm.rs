@@ -21,23 +21,11 @@ mod split;
 mod tile;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
+pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub use pack::{PackedWeights, WeightData, WeightView};
 pub use tile::Tile;
-
-/// A function of one variable at the end of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// `x`
-    None,
-    /// `max(0, x)`; NaN stays NaN.
-    Relu,
-    /// `x / 2 * (1 + erf(x / sqrt(2)))`
-    Gelu,
-    /// `1 / (1 + e^-x)`
-    Sigmoid,
-}
 
 /// What is added to the activated sums.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +58,12 @@ pub struct Epilogue<'a> {
 
 impl Epilogue<'_> {
     /// Leaves the sums as they are.
-    pub const NONE: Epilogue<'static> =
-        Epilogue { scale: 1.0, bias: None, activation: Activation::None, residual: Residual::None };
+    pub const NONE: Epilogue<'static> = Epilogue {
+        scale: 1.0,
+        bias: None,
+        activation: Activation::Identity,
+        residual: Residual::None,
+    };
 }
 
 /// Where a product goes: rows of a larger matrix, perhaps.

@@ -1,18 +1,31 @@
 //! The kernels, one file per family of ops.
 
+pub(crate) mod arg_max;
 pub(crate) mod attention;
+mod axes;
 pub(crate) mod bilinear;
+pub(crate) mod cast;
 pub(crate) mod conv2d;
 pub(crate) mod conv_transpose2d;
 pub(crate) mod copy;
+pub(crate) mod cumulative_sum;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
+mod fold;
+pub(crate) mod gather;
 pub(crate) mod grid_sample;
+pub(crate) mod group_norm;
 pub(crate) mod image;
+pub(crate) mod layer_norm;
 pub(crate) mod linear;
+pub(crate) mod logic;
 pub(crate) mod matmul;
 pub(crate) mod max_pool2d;
+pub(crate) mod pad;
 pub(crate) mod quantized_linear;
-pub(crate) mod reference;
+pub(crate) mod reduce;
 pub(crate) mod resize;
 pub(crate) mod roi_align;
+pub(crate) mod rope;
+mod rows;
+pub(crate) mod softmax;

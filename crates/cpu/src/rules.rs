@@ -3,6 +3,7 @@
 use cutout_graph::ops::Epilogue;
 use cutout_graph::plan::Rules;
 use cutout_graph::{Graph, Layout, NodeId, Op};
+use cutout_tensor::DType;
 
 /// The CPU's answers for the memory plan.
 pub(crate) struct CpuRules;
@@ -13,9 +14,12 @@ impl Rules for CpuRules {
         let Some(op) = graph.op(node) else { return false };
         match op {
             // Rows with one stride between them.
-            Op::Linear(_) | Op::QuantizedLinear(_) | Op::LayerNorm(_) | Op::Softmax(_) => {
-                index == 0 && layout.as_rows().is_some()
+            Op::Linear(_) | Op::QuantizedLinear(_) => index == 0 && layout.as_rows().is_some(),
+            // Rows anywhere.
+            Op::LayerNorm(op) => {
+                index == 0 && op.axis + 1 == layout.shape.rank() && is_dense(layout)
             }
+            Op::Rope(_) | Op::Softmax(_) => index == 0 && is_dense(layout),
             // Queries, keys, values and biases: any strides as long as channels are dense.
             Op::Attention(op) => {
                 let biases = if op.bias.is_some() { 3 + usize::from(op.key_mask) } else { 3 };
@@ -26,7 +30,9 @@ impl Rules for CpuRules {
             // Only the left side is read along its rows.
             Op::MatMul(_) => index == 1 || is_dense(layout),
             Op::Concat(_) => true,
-            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => is_walkable(layout),
+            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) | Op::Compare(_) | Op::Select(_) => {
+                is_walkable(layout)
+            }
             _ => false,
         }
     }
@@ -39,13 +45,14 @@ impl Rules for CpuRules {
         let Some(op) = graph.op(node) else { return false };
         match op {
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
-                graph.input_types(node)[index] == graph.ty(node)
+                let ty = graph.ty(node);
+                ty.dtype == DType::F32 && graph.input_types(node)[index] == ty
             }
             // The residual, which is the last input.
             Op::Linear(op) => is_residual(op.epilogue, graph, node, index),
             Op::QuantizedLinear(op) => is_residual(op.epilogue, graph, node, index),
-            Op::Softmax(_) => false,
-            Op::LayerNorm(_) => false,
+            Op::Rope(_) | Op::Softmax(_) => index == 0,
+            Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
             _ => false,
         }
     }

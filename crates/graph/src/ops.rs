@@ -52,7 +52,7 @@ pub use matmul::MatMul;
 pub use max_pool2d::MaxPool2d;
 pub use pad::Pad;
 pub use permute::Permute;
-pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear};
+pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear, SMALLEST_ROW};
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Resize, ResizeMode, Tap};

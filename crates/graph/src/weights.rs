@@ -88,6 +88,11 @@ impl Weights {
         Ok(locked(&self.derived).entry(name.clone()).or_insert(tensor).clone())
     }
 
+    /// How many forms of tensors backends have made so far.
+    pub fn prepared_count(&self) -> usize {
+        locked(&self.prepared).len()
+    }
+
     /// What a backend has made of `tensor` in the form that `form` names, made by `make` the first time. The same
     /// name must always stand for the same type.
     pub fn prepared<T: Any + Send + Sync, E>(

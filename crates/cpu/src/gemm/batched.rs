@@ -120,7 +120,7 @@ pub fn batched_gemm(
     let finish = first_finish(product, epilogue, output);
     let tile = Tile::choose(product.isa, columns);
     let mut split = BatchSplit::new(shape, tile);
-    if finish.residual == finish.output && finish.activation != Activation::None {
+    if finish.residual == finish.output && finish.activation != Activation::Identity {
         // The output cannot hold both the residual and partial sums.
         split.depth_block = depth.max(1);
     }

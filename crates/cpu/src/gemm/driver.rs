@@ -34,7 +34,7 @@ pub fn gemm(
     let tile = weights.tile();
     let finish = Finish::new(shape, epilogue, output);
     let mut split = Split::new(shape, tile);
-    if finish.residual == finish.output && finish.activation != Activation::None {
+    if finish.residual == finish.output && finish.activation != Activation::Identity {
         // The output cannot hold both the residual and partial sums.
         split = Split::with_depth_block(shape, tile, shape.depth.max(1));
     }
@@ -135,7 +135,7 @@ impl Finish {
         finish.partial = !first;
         if !last {
             finish.scale = 1.0;
-            finish.activation = Activation::None;
+            finish.activation = Activation::Identity;
             finish.residual = std::ptr::null();
         }
         finish

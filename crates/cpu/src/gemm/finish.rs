@@ -47,7 +47,7 @@ impl Finish {
     /// Whether the tile's values can be finished in registers, without a loop over the tile.
     fn is_light(&self) -> bool {
         match self.activation {
-            Activation::None | Activation::Relu => true,
+            Activation::Identity | Activation::Relu => true,
             Activation::Gelu | Activation::Sigmoid => false,
         }
     }
@@ -246,7 +246,7 @@ impl Finish {
             value = simd.add(value, unsafe { load::<S, WHOLE>(simd, bias, at.count) });
         }
         value = match self.activation {
-            Activation::None => value,
+            Activation::Identity => value,
             Activation::Relu => simd.max(simd.splat(0.0), value),
             Activation::Gelu => vecmath::gelu(simd, value),
             Activation::Sigmoid => vecmath::sigmoid(simd, value),

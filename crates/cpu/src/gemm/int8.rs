@@ -20,48 +20,28 @@ mod quantize;
 pub use driver::gemm_int8;
 pub use quantize::{QuantizedWeight, quantize_weight};
 
+pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
+
 use crate::gemm::tile::Tile;
 use crate::memory::AlignedBuffer;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Depths that share a scale in a weight with scales per block.
-pub const BLOCK: usize = 32;
-
 /// Most depths of a product: beyond, a sum could leave 32 bits.
-pub const MAX_DEPTH: usize = 1 << 17;
-
-/// How many weights share a scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Granularity {
-    /// All depths of an output.
-    Channel,
-    /// [`BLOCK`] depths of an output.
-    Block,
-}
-
-impl Granularity {
-    /// Scales per output.
-    pub fn scales(self, depth: usize) -> usize {
-        match self {
-            Granularity::Channel => 1,
-            Granularity::Block => depth.div_ceil(BLOCK),
-        }
-    }
-}
+pub const MAX_DEPTH: usize = cutout_graph::ops::LONGEST_GROUP;
 
 /// A quantised weight: `data[n, k] * scales[n, k / block]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Int8View<'a> {
     /// `[outputs, depth]`
     pub data: &'a [i8],
-    /// `[outputs, granularity.scales(depth)]`
+    /// `[outputs, granularity.per_row(depth)]`
     pub scales: &'a [f32],
     /// Columns of the product.
     pub outputs: usize,
     /// Length of the sums.
     pub depth: usize,
     /// How many weights share a scale.
-    pub granularity: Granularity,
+    pub granularity: Scales,
 }
 
 /// A quantised weight in panels `[panel][depth / 4][tile.columns()][4]`, padded with zeros.
@@ -70,7 +50,7 @@ pub struct PackedInt8 {
     tile: Tile,
     outputs: usize,
     depth: usize,
-    granularity: Granularity,
+    granularity: Scales,
     data: AlignedBuffer<i8>,
     /// `[panel][scale][tile.columns()]`
     scales: AlignedBuffer<f32>,
@@ -86,10 +66,10 @@ impl PackedInt8 {
         let Int8View { outputs, depth, granularity, .. } = *view;
         assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
         assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
-        assert_eq!(view.scales.len(), outputs * granularity.scales(depth), "scales of the weight");
+        assert_eq!(view.scales.len(), outputs * granularity.per_row(depth), "scales of the weight");
         let tile = Tile::choose_int8(isa, outputs, granularity);
         let columns = outputs.next_multiple_of(tile.columns());
-        let scales = granularity.scales(depth);
+        let scales = granularity.per_row(depth);
         let mut packed = PackedInt8 {
             tile,
             outputs,
@@ -115,10 +95,10 @@ impl PackedInt8 {
         for (k, &weight) in weights.iter().enumerate() {
             self.data[((panel * words + k / 4) * width + column) * 4 + k % 4] = weight;
         }
-        let scales = self.granularity.scales(self.depth);
+        let scales = self.granularity.per_row(self.depth);
         let block = match self.granularity {
-            Granularity::Channel => self.depth.max(1),
-            Granularity::Block => BLOCK,
+            Scales::PerRow => self.depth.max(1),
+            Scales::PerBlock => BLOCK,
         };
         for index in 0..scales {
             let place = (panel * scales + index) * width + column;
@@ -150,10 +130,10 @@ impl PackedInt8 {
 }
 
 /// The depth of packed weights and activations: whole dot products, and whole blocks where blocks have scales.
-fn padded_depth(depth: usize, granularity: Granularity) -> usize {
+fn padded_depth(depth: usize, granularity: Scales) -> usize {
     match granularity {
-        Granularity::Channel => depth.next_multiple_of(4),
-        Granularity::Block => depth.next_multiple_of(BLOCK),
+        Scales::PerRow => depth.next_multiple_of(4),
+        Scales::PerBlock => depth.next_multiple_of(BLOCK),
     }
 }
 

@@ -32,6 +32,8 @@ const MAX_DEPTH: usize = 1024;
 const MAX_ROWS: usize = 288;
 /// Tasks that a large product should have at least, so that several threads end at about the same time.
 const ENOUGH_TASKS: usize = 32;
+/// Rows that a task should have at least where there are as many, to make good use of each right panel.
+const ENOUGH_ROWS: usize = 64;
 /// Multiply-adds that a task should have at least, so that starting it costs little.
 const ENOUGH_WORK: usize = 400_000;
 
@@ -50,7 +52,8 @@ impl Split {
 
     /// The cut of a product whose depth blocks are given.
     pub(super) fn with_depth_block(shape: Shape, tile: Tile, depth_block: usize) -> Split {
-        let limit = (LEFT_BYTES / 4 / depth_block.max(1)).min(MAX_ROWS);
+        let fitting = (LEFT_BYTES / 4 / depth_block.max(1)).min(MAX_ROWS);
+        let limit = fitting.min((shape.rows / ENOUGH_TASKS).max(ENOUGH_ROWS));
         let row_block = even_blocks(shape.rows, limit.max(tile.rows), tile.rows);
         let panels = shape.columns.div_ceil(tile.columns());
         let row_tasks = shape.rows.div_ceil(row_block).max(1);

@@ -144,7 +144,7 @@ impl Problem {
 
 fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
-        Activation::None => x,
+        Activation::Identity => x,
         Activation::Relu => x.max(0.0),
         Activation::Gelu => x / 2.0 * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),

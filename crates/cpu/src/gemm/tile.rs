@@ -1,6 +1,6 @@
 //! The register tile: how much of the output one microkernel call computes.
 
-use crate::gemm::int8::Granularity;
+use crate::gemm::int8::Scales;
 use crate::simd::Isa;
 
 /// Rows of the left side by columns of the right side whose sums stay in registers.
@@ -45,13 +45,13 @@ impl Tile {
     }
 
     /// The same for a right side of bytes.
-    pub fn choose_int8(isa: Isa, columns: usize, granularity: Granularity) -> Tile {
+    pub fn choose_int8(isa: Isa, columns: usize, granularity: Scales) -> Tile {
         let isa = isa.or_available();
         let candidates = match (granularity, isa) {
-            (Granularity::Channel, _) => return Tile::choose(isa, columns),
-            (Granularity::Block, Isa::Avx512) => AVX512_BLOCKED,
-            (Granularity::Block, Isa::Avx2) => AVX2_BLOCKED,
-            (Granularity::Block, Isa::Portable) => PORTABLE_BLOCKED,
+            (Scales::PerRow, _) => return Tile::choose(isa, columns),
+            (Scales::PerBlock, Isa::Avx512) => AVX512_BLOCKED,
+            (Scales::PerBlock, Isa::Avx2) => AVX2_BLOCKED,
+            (Scales::PerBlock, Isa::Portable) => PORTABLE_BLOCKED,
         };
         Tile::cheapest(isa, columns, candidates)
     }

@@ -21,6 +21,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod write;
 
 use cutout_graph::RunError;
 use cutout_graph::ops::{Attention, AttentionInputs};

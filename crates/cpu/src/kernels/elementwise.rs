@@ -7,10 +7,12 @@ mod functions;
 
 use cutout_graph::ops::{BinaryKind, Operand, Step, UnaryKind};
 use cutout_graph::{Layout, RunError};
-use cutout_tensor::{Shape, contiguous_strides};
+use cutout_tensor::Shape;
 
 use self::functions::{Argument, binary, unary};
-use crate::execute::{Execute, Inputs, Io, SharedSlice};
+use super::axes::{Axes, Reader};
+use super::rows::{is_overwritten, prefers_streaming, stream};
+use crate::execute::{Execute, Io, SharedSlice};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements of a block: with sixteen steps, the values in between take 16 KiB.
@@ -19,28 +21,20 @@ const BLOCK: usize = 256;
 /// Elements a task computes: a few pages of output, so that small tensors stay on one thread.
 const TASK: usize = 1 << 14;
 
-/// Steps whose results fit the memory for values in between.
-const MOST_STEPS: usize = 16;
+/// Rows of at least this length are cut into blocks of their own; blocks go across shorter ones.
+const LONG_ROW: usize = 64;
 
 /// An elementwise chain over inputs of fixed layouts.
 pub(crate) struct Chain {
     steps: Vec<Step>,
     axes: Axes,
-}
-
-/// The output's axes, merged as far as all inputs allow, and how each input walks them.
-struct Axes {
-    /// Lengths, outermost first; the last is the row that blocks are cut from.
-    lengths: Vec<usize>,
-    /// For each input, its stride along each axis.
-    strides: Vec<Vec<usize>>,
+    inputs: usize,
 }
 
 impl Chain {
-    /// A chain whose inputs broadcast to `output`. Along the last axis every input is dense or repeats one element.
+    /// A chain whose inputs broadcast to `output`.
     pub(crate) fn new(steps: &[Step], inputs: &[&Layout], output: &Shape) -> Self {
-        assert!(steps.len() <= MOST_STEPS, "passes keep chains short");
-        Chain { steps: steps.to_vec(), axes: Axes::new(inputs, output) }
+        Chain { steps: steps.to_vec(), axes: Axes::new(inputs, output), inputs: inputs.len() }
     }
 
     /// The chain of one unary function.
@@ -52,122 +46,129 @@ impl Chain {
     pub(crate) fn binary(kind: BinaryKind, inputs: &[&Layout], output: &Shape) -> Self {
         Chain::new(&[Step::Binary(kind, Operand::Input(0), Operand::Input(1))], inputs, output)
     }
-}
 
-impl Axes {
-    fn new(inputs: &[&Layout], output: &Shape) -> Self {
-        let spread = |layout: &&Layout| -> Vec<usize> {
-            let missing = output.rank() - layout.shape.rank();
-            let stride = |axis: usize| match axis.checked_sub(missing) {
-                Some(own) if layout.shape[own] == output[axis] => layout.strides[own],
-                Some(_) | None => 0,
-            };
-            (0..output.rank()).map(stride).collect()
-        };
-        let every: Vec<Vec<usize>> = inputs.iter().map(spread).collect();
-        let mut axes = Axes { lengths: Vec::new(), strides: vec![Vec::new(); inputs.len()] };
-        for axis in (0..output.rank()).rev().filter(|&axis| output[axis] != 1) {
-            axes.prepend(output[axis], &every, axis);
-        }
-        if axes.lengths.is_empty() {
-            axes.lengths.push(1);
-            axes.strides.iter_mut().for_each(|strides| strides.push(0));
-        }
-        let mut inner = axes.strides.iter().map(|strides| strides[0]);
-        assert!(
-            inner.all(|stride| stride <= 1),
-            "the memory plan copies inputs that cannot be walked"
-        );
-        axes.lengths.reverse();
-        axes.strides.iter_mut().for_each(|strides| strides.reverse());
-        axes
+    /// Whether blocks go across rows.
+    fn crosses_rows(&self) -> bool {
+        self.axes.row_length() < LONG_ROW
     }
 
-    /// Adds the next outer axis, or merges it with the one inside where every input continues evenly.
-    fn prepend(&mut self, length: usize, every: &[Vec<usize>], axis: usize) {
-        let even = self.lengths.last().is_some_and(|inner| {
-            let mut pairs = self.strides.iter().zip(every);
-            pairs.all(|(strides, own)| {
-                Some(&own[axis]) == strides.last().map(|s| s * inner).as_ref()
-            })
-        });
-        match self.lengths.last_mut() {
-            Some(inner) if even => *inner *= length,
-            Some(_) | None => {
-                self.lengths.push(length);
-                for (strides, own) in self.strides.iter_mut().zip(every) {
-                    strides.push(own[axis]);
-                }
+    /// Floats of scratch memory: a block for each step, and room to spread each input.
+    fn scratch(&self) -> usize {
+        self.steps.len() * BLOCK + self.inputs * SPREAD
+    }
+
+    /// How a task that starts at `position` reads an input; `None` is the input that the output overwrites.
+    fn access<'a>(
+        &'a self,
+        input: usize,
+        source: Option<&'a [f32]>,
+        position: usize,
+        room: &mut [f32],
+    ) -> Access<'a> {
+        let Some(source) = source else { return Access::Output };
+        let period = self.axes.row_length();
+        if self.axes.is_constant(input) {
+            Access::Number(source[0])
+        } else if self.axes.is_flat(input) {
+            Access::Flat(source)
+        } else if self.crosses_rows() && self.axes.repeats_rows(input) {
+            let stride = self.axes.row_stride(input);
+            for (i, element) in room.iter_mut().enumerate() {
+                *element = source[i % period * stride];
             }
+            Access::Cycle { period }
+        } else {
+            Access::Walk { source, reader: Reader::new(&self.axes, input, position) }
         }
     }
-
-    fn row_length(&self) -> usize {
-        *self.lengths.last().expect("there is always a row")
-    }
-
-    /// Where input `input` reads its first element of row `row`.
-    fn row_start(&self, input: usize, row: usize) -> usize {
-        let outer = &self.lengths[..self.lengths.len() - 1];
-        let steps = contiguous_strides(outer);
-        let indices = outer.iter().zip(&steps).map(|(length, step)| row / step % length);
-        indices.zip(&self.strides[input]).map(|(index, stride)| index * stride).sum()
-    }
 }
+
+/// Room to spread an input's elements for one block, or for one block from any position of a short row on.
+const SPREAD: usize = BLOCK + LONG_ROW;
 
 impl Execute for Chain {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let (inputs, isa) = (io.inputs, io.isa);
+        let isa = io.isa;
         let output = io.output.f32();
         let count = output.len();
-        let first = output.as_mut_ptr();
-        let pointers: Vec<SourcePointer> =
-            (0..inputs.len()).map(|i| self.source(&inputs, i, first, count)).collect();
+        if count == 0 {
+            return Ok(());
+        }
+        let first = output.as_ptr();
+        let mut streaming = prefers_streaming(count);
+        let mut sources: Vec<Option<&[f32]>> = Vec::with_capacity(self.inputs);
+        for input in 0..self.inputs {
+            assert!(self.axes.reach(input) <= io.inputs.reach(input), "inputs are read inside");
+            if is_overwritten(&io.inputs, input, first) {
+                assert!(self.axes.is_flat(input), "only an input laid out as the output is lost");
+                streaming = false;
+                sources.push(None);
+            } else {
+                sources.push(Some(io.inputs.f32(input)));
+            }
+        }
         let shared = SharedSlice::new(output);
-        io.pool.run(count.div_ceil(TASK), &|task| {
+        io.pool.run_with_scratch(count.div_ceil(TASK), self.scratch(), &|task, scratch| {
             let start = task * TASK;
-            let length = TASK.min(count - start);
             // SAFETY: tasks write disjoint ranges of the output.
-            let part = unsafe { shared.part(start, length) };
-            dispatch(isa, ChainTask { chain: self, sources: &pointers, start, output: part });
+            let output = unsafe { shared.part(start, TASK.min(count - start)) };
+            let sources = &sources;
+            dispatch(isa, ChainTask { chain: self, sources, start, output, scratch, streaming });
         });
         Ok(())
     }
 }
 
-impl Chain {
-    fn source(
-        &self,
-        inputs: &Inputs<'_>,
-        index: usize,
-        output: *mut f32,
-        count: usize,
-    ) -> SourcePointer {
-        let pointer = inputs.pointer(index, output);
-        let walked: usize = self
-            .axes
-            .lengths
-            .iter()
-            .zip(&self.axes.strides[index])
-            .map(|(length, stride)| length.saturating_sub(1) * stride)
-            .sum();
-        assert!(count == 0 || walked < inputs.reach(index), "a chain stays inside its inputs");
-        SourcePointer(pointer)
-    }
+/// How a task reads an input.
+enum Access<'a> {
+    /// The output's own memory, before it is written.
+    Output,
+    /// In the order of the output.
+    Flat(&'a [f32]),
+    /// One number for all.
+    Number(f32),
+    /// A short row again and again, spread out over more than a block.
+    Cycle { period: usize },
+    /// Row by row.
+    Walk { source: &'a [f32], reader: Reader<'a> },
 }
 
-/// First element of an input, readable from every thread.
-struct SourcePointer(*const f32);
-// SAFETY: inputs are only read; the one that the output overwrites is read by each task only where that task writes.
-unsafe impl Sync for SourcePointer {}
+impl Access<'_> {
+    /// The elements for the block of `length` elements at `position`, which will be written to `target`.
+    #[inline(always)]
+    fn argument(
+        &mut self,
+        position: usize,
+        length: usize,
+        target: *const f32,
+        room: &mut [f32],
+    ) -> Argument {
+        match self {
+            Access::Output => Argument::Pointer(target),
+            Access::Flat(source) => Argument::Pointer(source[position..position + length].as_ptr()),
+            Access::Number(number) => Argument::Number(*number),
+            Access::Cycle { period } => Argument::Pointer(room[position % *period..].as_ptr()),
+            Access::Walk { source, reader } if reader.repeats(length) => {
+                let number = source[reader.here()];
+                reader.advance(length);
+                Argument::Number(number)
+            }
+            Access::Walk { source, reader } => {
+                Argument::Pointer(reader.next(source, length, room).as_ptr())
+            }
+        }
+    }
+}
 
 /// The part of the output that one thread computes.
 struct ChainTask<'a> {
     chain: &'a Chain,
-    sources: &'a [SourcePointer],
+    sources: &'a [Option<&'a [f32]>],
     /// Position of the part in the whole output.
     start: usize,
     output: &'a mut [f32],
+    scratch: &'a mut [f32],
+    streaming: bool,
 }
 
 impl Kernel for ChainTask<'_> {
@@ -175,66 +176,65 @@ impl Kernel for ChainTask<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let row_length = self.chain.axes.row_length();
-        let mut values = [0f32; MOST_STEPS * BLOCK];
-        let mut arguments: Vec<Argument> = vec![Argument::Number(0.0); self.sources.len()];
-        let mut starts: Vec<usize> = vec![0; self.sources.len()];
+        let chain = self.chain;
+        let (values, rooms) = self.scratch.split_at_mut(chain.steps.len() * BLOCK);
+        let mut accesses: Vec<Access<'_>> = Vec::with_capacity(self.sources.len());
+        for (input, room) in rooms.chunks_exact_mut(SPREAD).enumerate() {
+            accesses.push(chain.access(input, self.sources[input], self.start, room));
+        }
+        let mut arguments: Vec<Argument> = vec![Argument::Number(0.0); accesses.len()];
+        let row_length = if chain.crosses_rows() { usize::MAX } else { chain.axes.row_length() };
         let mut done = 0;
-        let mut current_row = usize::MAX;
         while done < self.output.len() {
             let position = self.start + done;
-            let (row, column) = (position / row_length, position % row_length);
-            if row != current_row {
-                current_row = row;
-                for (input, start) in starts.iter_mut().enumerate() {
-                    *start = self.chain.axes.row_start(input, row);
-                }
+            let length =
+                BLOCK.min(row_length - position % row_length).min(self.output.len() - done);
+            let part = &mut self.output[done..done + length];
+            let target = part.as_mut_ptr();
+            for (input, room) in rooms.chunks_exact_mut(SPREAD).enumerate() {
+                arguments[input] =
+                    accesses[input].argument(position, length, target.cast_const(), room);
             }
-            let length = BLOCK.min(row_length - column).min(self.output.len() - done);
-            for (input, argument) in arguments.iter_mut().enumerate() {
-                let repeats = self.chain.axes.strides[input].last() == Some(&0);
-                let offset = starts[input] + if repeats { 0 } else { column };
-                let pointer = self.sources[input].0.wrapping_add(offset);
-                *argument = if repeats {
-                    // SAFETY: the layout's reach was checked against the memory before the tasks started.
-                    Argument::Number(unsafe { pointer.read() })
-                } else {
-                    Argument::Pointer(pointer)
-                };
+            let last = (chain.steps.len() - 1) * BLOCK;
+            let block = values.as_mut_ptr();
+            let result = if self.streaming { block.wrapping_add(last) } else { target };
+            // SAFETY: arguments reach `length` elements, `values` holds a block for each step, and the result is one of
+            // them or the output, which only `Access::Output` also reads.
+            unsafe { run_block(simd, &chain.steps, &arguments, block, (result, length)) };
+            if self.streaming {
+                stream(simd, &values[last..last + length], part);
             }
-            let target = &mut self.output[done..done + length];
-            run_block(simd, &self.chain.steps, &arguments, &mut values, target);
             done += length;
         }
+        simd.fence();
     }
 }
 
-/// Evaluates all steps on one block; the last writes the output.
+/// Evaluates all steps on one block; the last writes `output`, a place and the number of elements.
+///
+/// # Safety
+///
+/// Inputs are readable for that number of elements, `values` is writable for a block per step and apart from the
+/// inputs, and the output is writable; it is an input, the last block of `values`, or apart from both.
 #[inline(always)]
-fn run_block<S: Simd>(
+unsafe fn run_block<S: Simd>(
     simd: S,
     steps: &[Step],
     inputs: &[Argument],
-    values: &mut [f32; MOST_STEPS * BLOCK],
-    output: &mut [f32],
+    values: *mut f32,
+    (output, length): (*mut f32, usize),
 ) {
-    let base = values.as_mut_ptr();
     for (number, step) in steps.iter().enumerate() {
-        let target = if number + 1 == steps.len() {
-            output.as_mut_ptr()
-        } else {
-            base.wrapping_add(number * BLOCK)
-        };
+        let target =
+            if number + 1 == steps.len() { output } else { values.wrapping_add(number * BLOCK) };
         let argument = |operand: &Operand| match *operand {
             Operand::Input(i) => inputs[i],
-            Operand::Step(i) => Argument::Pointer(base.wrapping_add(i * BLOCK).cast_const()),
+            Operand::Step(i) => Argument::Pointer(values.wrapping_add(i * BLOCK).cast_const()),
             Operand::Number(number) => Argument::Number(number),
         };
-        let length = output.len();
         match step {
-            // SAFETY: inputs reach `length` elements (checked before the tasks started), values in between have a whole
-            // block each, and the target is the output or a block of its own. Where an input is the output itself,
-            // each vector is read before it is written.
+            // SAFETY: by this function's contract. Where an input is the output itself, each vector is read before it is
+            // written.
             Step::Unary(kind, x) => unsafe { unary(simd, *kind, argument(x), target, length) },
             Step::Binary(kind, a, b) => {
                 let arguments = [argument(a), argument(b)];

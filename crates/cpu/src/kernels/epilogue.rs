@@ -24,14 +24,31 @@ impl<'a> Fused<'a> {
         let residual = first + usize::from(epilogue.bias);
         Fused {
             scale: epilogue.scale,
-            activation: match epilogue.activation {
-                ops::Activation::Identity => Activation::None,
-                ops::Activation::Relu => Activation::Relu,
-                ops::Activation::Gelu => Activation::Gelu,
-                ops::Activation::Sigmoid => Activation::Sigmoid,
-            },
+            activation: epilogue.activation,
             bias: epilogue.bias.then(|| inputs.f32(first)),
             residual: epilogue.residual.then(|| inputs.f32(residual)),
+        }
+    }
+
+    /// The epilogue of a product that writes the whole output, `columns` elements a row, reading the inputs from `first`
+    /// on. A residual that is overwritten is what the output holds.
+    pub(crate) fn whole(
+        epilogue: &ops::Epilogue,
+        inputs: &Inputs<'a>,
+        first: usize,
+        columns: usize,
+    ) -> Epilogue<'a> {
+        let position = first + usize::from(epilogue.bias);
+        let residual = match epilogue.residual {
+            false => Residual::None,
+            true if inputs.is_in_place(position) => Residual::Output,
+            true => Residual::Rows { data: inputs.f32(position), row_stride: columns },
+        };
+        Epilogue {
+            scale: epilogue.scale,
+            bias: epilogue.bias.then(|| inputs.f32(first)),
+            activation: epilogue.activation,
+            residual,
         }
     }
 
@@ -57,7 +74,7 @@ impl<'a> Fused<'a> {
     pub(crate) fn finish<S: Simd>(&self, simd: S, sums: S::F, bias: S::F, residual: S::F) -> S::F {
         let value = simd.fma(sums, simd.splat(self.scale), bias);
         let value = match self.activation {
-            Activation::None => value,
+            Activation::Identity => value,
             // The second operand wins where either is NaN: NaN stays NaN.
             Activation::Relu => simd.max(simd.splat(0.0), value),
             Activation::Gelu => vecmath::gelu(simd, value),

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use cutout_graph::ops::{self, Activation};
-use cutout_graph::{CompileError, RunError};
+use cutout_graph::{CompileError, RunError, ops};
 use cutout_tensor::{DType, Tensor, TensorError};
 use half::{bf16, f16};
 
-use crate::execute::{Execute, Inputs, Io};
+use crate::execute::{Execute, Io};
 use crate::gemm::{
     self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, PackedWeights, Residual,
     RowMajor, WeightData, WeightView, batched_gemm,
 };
+use crate::kernels::epilogue::Fused;
 use crate::lower::{Lowered, Site};
 
 /// Position of the weight among the inputs.
@@ -20,7 +20,7 @@ const WEIGHT: usize = 1;
 /// `epilogue(x · weightᵀ)` with a weight that was packed when the program was compiled.
 struct Linear {
     weights: Arc<PackedWeights>,
-    epilogue: FusedEpilogue,
+    epilogue: ops::Epilogue,
     rows: usize,
     row_stride: usize,
 }
@@ -29,7 +29,7 @@ struct Linear {
 struct LinearAtRunTime {
     outputs: usize,
     depth: usize,
-    epilogue: FusedEpilogue,
+    epilogue: ops::Epilogue,
     rows: usize,
     row_stride: usize,
 }
@@ -38,7 +38,7 @@ struct LinearAtRunTime {
 pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, CompileError> {
     let (rows, row_stride) =
         site.inputs[0].layout.as_rows().expect("the memory plan copies what has no rows");
-    let epilogue = FusedEpilogue { epilogue: op.epilogue, first: WEIGHT + 1 };
+    let epilogue = op.epilogue;
     let &[outputs, depth] = &site.inputs[WEIGHT].ty.shape[..] else {
         panic!("inference checked the weight's rank")
     };
@@ -83,43 +83,12 @@ pub(crate) fn weight_data(tensor: &Tensor) -> Result<WeightData<'_>, TensorError
     }
 }
 
-/// An op's epilogue and the position of its first input.
-#[derive(Clone, Copy)]
-pub(crate) struct FusedEpilogue {
-    pub(crate) epilogue: ops::Epilogue,
-    pub(crate) first: usize,
-}
-
-impl FusedEpilogue {
-    /// The epilogue over a step's inputs, for an output whose rows have `columns` elements. A residual that is
-    /// overwritten is what the output holds.
-    pub(crate) fn of<'a>(&self, inputs: &Inputs<'a>, columns: usize) -> gemm::Epilogue<'a> {
-        let position = self.first + usize::from(self.epilogue.bias);
-        let residual = match self.epilogue.residual {
-            false => Residual::None,
-            true if inputs.is_in_place(position) => Residual::Output,
-            true => Residual::Rows { data: inputs.f32(position), row_stride: columns },
-        };
-        gemm::Epilogue {
-            scale: self.epilogue.scale,
-            bias: self.epilogue.bias.then(|| inputs.f32(self.first)),
-            activation: match self.epilogue.activation {
-                Activation::Identity => gemm::Activation::None,
-                Activation::Relu => gemm::Activation::Relu,
-                Activation::Gelu => gemm::Activation::Gelu,
-                Activation::Sigmoid => gemm::Activation::Sigmoid,
-            },
-            residual,
-        }
-    }
-}
-
 impl Execute for Linear {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let columns = self.weights.outputs();
         let left =
             RowMajor::new(io.inputs.f32(0), self.rows, self.weights.depth(), self.row_stride);
-        let epilogue = self.epilogue.of(&io.inputs, columns);
+        let epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, columns);
         let output = gemm::Output::new(io.output.f32(), columns);
         gemm::gemm(io.pool, &left, &self.weights, &epilogue, output);
         Ok(())
@@ -129,7 +98,7 @@ impl Execute for Linear {
 impl Execute for LinearAtRunTime {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let LinearAtRunTime { outputs, depth, rows, row_stride, .. } = *self;
-        let mut epilogue = self.epilogue.of(&io.inputs, outputs);
+        let mut epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
         let output = io.output.f32();
         if let Residual::Rows { data, .. } = epilogue.residual {
             output.copy_from_slice(data);

@@ -6,9 +6,10 @@ use cutout_graph::{CompileError, RunError, ops};
 use cutout_tensor::{Scales, Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
-use crate::gemm::int8::{Granularity, Int8View, PackedInt8, gemm_int8};
+use crate::gemm::int8::{Int8View, PackedInt8, gemm_int8};
 use crate::gemm::{self, RowMajor};
-use crate::kernels::linear::{FusedEpilogue, form};
+use crate::kernels::epilogue::Fused;
+use crate::kernels::linear::form;
 use crate::lower::{Lowered, Site};
 
 /// Positions of the weight and its scales among the inputs.
@@ -18,12 +19,12 @@ const SCALES: usize = 2;
 /// `epilogue(quantise(x) · weightᵀ)`.
 struct QuantizedLinear {
     weight: Weight,
-    epilogue: FusedEpilogue,
+    epilogue: ops::Epilogue,
     rows: usize,
     row_stride: usize,
     outputs: usize,
     depth: usize,
-    granularity: Granularity,
+    granularity: Scales,
 }
 
 /// Where the weight comes from.
@@ -41,19 +42,14 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
     let &[outputs, depth] = &site.inputs[VALUES].ty.shape[..] else {
         panic!("inference checked the weight's rank")
     };
-    let granularity = match op.scales {
-        Scales::PerRow => Granularity::Channel,
-        Scales::PerBlock => Granularity::Block,
-    };
-    let epilogue = FusedEpilogue { epilogue: op.epilogue, first: SCALES + 1 };
     let mut kernel = QuantizedLinear {
         weight: Weight::AtRunTime,
-        epilogue,
+        epilogue: op.epilogue,
         rows,
         row_stride,
         outputs,
         depth,
-        granularity,
+        granularity: op.scales,
     };
     let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
         return Ok(kernel.into());
@@ -101,7 +97,7 @@ impl Execute for QuantizedLinear {
             }
         };
         let left = RowMajor::new(io.inputs.f32(0), self.rows, self.depth, self.row_stride);
-        let epilogue = self.epilogue.of(&io.inputs, self.outputs);
+        let epilogue = Fused::whole(&self.epilogue, &io.inputs, SCALES + 1, self.outputs);
         let output = gemm::Output::new(io.output.f32(), self.outputs);
         gemm_int8(io.pool, &left, weights, &epilogue, output);
         Ok(())

@@ -99,13 +99,26 @@ impl Side {
 
     /// For each cell, the offsets and weights of all its samples' neighbours among `length` pixels, `stride` apart.
     fn taps(&self, cells: usize, length: usize, stride: usize) -> Vec<Vec<WeightedOffset>> {
-        let sample = |cell: usize, sample: usize| {
-            let within = ((sample as f64 + 0.5) / self.samples as f64) as f32;
-            neighbours(self.start + (cell as f32 + within) * self.cell, length, stride)
-        };
-        (0..cells)
-            .map(|cell| (0..self.samples).filter_map(|i| sample(cell, i)).flatten().collect())
-            .collect()
+        let mut every = vec![Vec::new(); cells];
+        for (cell, taps) in every.iter_mut().enumerate() {
+            for sample in 0..self.samples {
+                let within = ((sample as f64 + 0.5) / self.samples as f64) as f32;
+                let position = self.start + (cell as f32 + within) * self.cell;
+                let neighbours = neighbours(position, length, stride).into_iter().flatten();
+                neighbours.for_each(|tap| add_tap(taps, tap));
+            }
+        }
+        every
+    }
+}
+
+/// Adds a tap, to one of the last two where that is the same pixel: neighbouring samples share neighbours. Weights of zero
+/// stay apart, because zero times infinity is not a number.
+fn add_tap(taps: &mut Vec<WeightedOffset>, (offset, weight): WeightedOffset) {
+    let same = |tap: &&mut WeightedOffset| tap.0 == offset && tap.1 != 0.0 && weight != 0.0;
+    match taps.iter_mut().rev().take(2).find(same) {
+        Some(tap) => tap.1 += weight,
+        None => taps.push((offset, weight)),
     }
 }
 

@@ -253,9 +253,12 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn interleave(self, block: Interleave<'_>) {
         let mut rows = [self.splat(0.0); 8];
-        for (row, &start) in rows.iter_mut().zip(block.rows) {
-            // SAFETY: the caller vouches for 8 readable elements from `column` on.
-            *row = unsafe { self.load_pointer(start.wrapping_add(block.column)) };
+        // A loop of known length, so that the rows stay in registers.
+        for (index, row) in rows.iter_mut().enumerate() {
+            if let Some(start) = block.rows.get(index) {
+                // SAFETY: the caller vouches for 8 readable elements from `column` on.
+                *row = unsafe { self.load_pointer(start.wrapping_add(block.column)) };
+            }
         }
         // SAFETY: `self` is proof that the machine has the instructions.
         let columns = unsafe { transpose(rows) };

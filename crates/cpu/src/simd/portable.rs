@@ -1,6 +1,6 @@
 //! Plain Rust over 8 lanes, which the compiler turns into the target's baseline vectors.
 
-use super::native::{self, QUAD, Quad};
+use super::native::{self, QUAD, Quad, QuadInt};
 use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
 
 const LANES: usize = 2 * QUAD;
@@ -17,7 +17,7 @@ pub(super) struct Floats([Quad; 2]);
 /// Eight integers; as a mask, all bits set is true and none is false.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
-pub(super) struct Integers([i32; LANES]);
+pub(super) struct Integers([QuadInt; 2]);
 
 impl Sealed for Portable {}
 
@@ -38,22 +38,24 @@ impl Floats {
 impl Integers {
     #[inline(always)]
     fn new(lanes: [i32; LANES]) -> Integers {
-        Integers(lanes)
+        // SAFETY: both types are eight integers in memory, and every bit pattern is an integer.
+        Integers(unsafe { std::mem::transmute::<[i32; LANES], [QuadInt; 2]>(lanes) })
     }
 
     #[inline(always)]
     fn lanes(self) -> [i32; LANES] {
-        self.0
+        // SAFETY: both types are eight integers in memory, and every bit pattern is an integer.
+        unsafe { std::mem::transmute::<[QuadInt; 2], [i32; LANES]>(self.0) }
     }
 }
 
 /// Methods that work on each half with the target's own instructions.
 macro_rules! halves {
-    ($($name:ident($($argument:ident),*);)*) => {
+    ($($name:ident($($argument:ident: $type:ident),*) -> $result:ident;)*) => {
         $(
             #[inline(always)]
-            fn $name(self, $($argument: Floats),*) -> Floats {
-                Floats([native::$name($($argument.0[0]),*), native::$name($($argument.0[1]),*)])
+            fn $name(self, $($argument: $type),*) -> $result {
+                $result([native::$name($($argument.0[0]),*), native::$name($($argument.0[1]),*)])
             }
         )*
     };
@@ -99,17 +101,6 @@ fn floor(value: f32) -> f32 {
     if rounded > value { rounded - 1.0 } else { rounded }
 }
 
-/// Dot product of the four signed bytes of two words.
-#[inline(always)]
-fn dot_bytes(left: i32, right: i32) -> i32 {
-    let [left, right] = [left.to_le_bytes(), right.to_le_bytes()];
-    let mut sum = 0;
-    for i in 0..4 {
-        sum += i32::from(left[i] as i8) * i32::from(right[i] as i8);
-    }
-    sum
-}
-
 impl Simd for Portable {
     type F = Floats;
     type I = Integers;
@@ -124,13 +115,16 @@ impl Simd for Portable {
     }
 
     halves! {
-        add(a, b);
-        sub(a, b);
-        mul(a, b);
-        div(a, b);
-        fma(a, b, c);
-        max(a, b);
-        min(a, b);
+        add(a: Floats, b: Floats) -> Floats;
+        sub(a: Floats, b: Floats) -> Floats;
+        mul(a: Floats, b: Floats) -> Floats;
+        div(a: Floats, b: Floats) -> Floats;
+        fma(a: Floats, b: Floats, c: Floats) -> Floats;
+        max(a: Floats, b: Floats) -> Floats;
+        min(a: Floats, b: Floats) -> Floats;
+        add_int(a: Integers, b: Integers) -> Integers;
+        to_float(a: Integers) -> Floats;
+        dot4(sum: Integers, left: Integers, right: Integers) -> Integers;
     }
 
     lanewise! {
@@ -144,17 +138,13 @@ impl Simd for Portable {
         equal(a: Floats, b: Floats) -> Integers = truth(a == b);
         select(mask: Integers, a: Floats, b: Floats) -> Floats =
             f32::from_bits((a.to_bits() & mask as u32) | (b.to_bits() & !mask as u32));
-        add_int(a: Integers, b: Integers) -> Integers = a.wrapping_add(b);
         sub_int(a: Integers, b: Integers) -> Integers = a.wrapping_sub(b);
         max_int(a: Integers, b: Integers) -> Integers = a.max(b);
         and_int(a: Integers, b: Integers) -> Integers = a & b;
         or_int(a: Integers, b: Integers) -> Integers = a | b;
         to_int(a: Floats) -> Integers = round(a) as i32;
-        to_float(a: Integers) -> Floats = a as f32;
         bits(a: Floats) -> Integers = a.to_bits() as i32;
         from_bits(a: Integers) -> Floats = f32::from_bits(a as u32);
-        dot4(sum: Integers, left: Integers, right: Integers) -> Integers =
-            sum.wrapping_add(dot_bytes(left, right));
     }
 
     #[inline(always)]
@@ -164,17 +154,17 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn splat_int(self, value: i32) -> Integers {
-        Integers([value; LANES])
+        Integers([native::splat_int(value); 2])
     }
 
     #[inline(always)]
     fn shift_left(self, a: Integers, bits: u32) -> Integers {
-        Integers(a.0.map(|lane| lane << bits))
+        Integers::new(a.lanes().map(|lane| lane << bits))
     }
 
     #[inline(always)]
     fn shift_right(self, a: Integers, bits: u32) -> Integers {
-        Integers(a.0.map(|lane| lane >> bits))
+        Integers::new(a.lanes().map(|lane| lane >> bits))
     }
 
     #[inline(always)]
@@ -190,7 +180,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn reduce_max_int(self, a: Integers) -> i32 {
-        a.0.into_iter().fold(i32::MIN, i32::max)
+        a.lanes().into_iter().fold(i32::MIN, i32::max)
     }
 
     #[inline(always)]
@@ -237,18 +227,18 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_int_pointer(self, source: *const i32) -> Integers {
         // SAFETY: the caller vouches for 8 readable elements.
-        Integers(unsafe { source.cast::<[i32; LANES]>().read_unaligned() })
+        Integers(unsafe { source.cast::<[QuadInt; 2]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store_int_pointer(self, value: Integers, target: *mut i32) {
         // SAFETY: the caller vouches for 8 writable elements.
-        unsafe { target.cast::<[i32; LANES]>().write_unaligned(value.0) }
+        unsafe { target.cast::<[QuadInt; 2]>().write_unaligned(value.0) }
     }
 
     #[inline(always)]
     unsafe fn store_low_bytes(self, value: Integers, target: *mut u8) {
-        let bytes = value.0.map(|lane| lane as u8);
+        let bytes = value.lanes().map(|lane| lane as u8);
         // SAFETY: the caller vouches for 8 writable bytes.
         unsafe { target.cast::<[u8; LANES]>().write_unaligned(bytes) }
     }

@@ -12,14 +12,17 @@ use crate::{Case, OpDef, OpError, Plain, Real};
 /// Longest run of bytes under one scale: a sum of this many products fits 32 bits.
 pub const LONGEST_GROUP: usize = 1 << 17;
 
+/// A row of activations whose largest magnitude is below this, 2^-120, counts as zeros.
+pub const SMALLEST_ROW: f32 = f32::from_bits((127 - 120) << 23);
+
 /// `x · weightᵀ` with a quantised weight and `x` quantised row by row on the way, then the epilogue.
 ///
 /// `x: f32[.., K]`, `values: i8[N, K]`, `scales: f32[N, S]` with `S` as [`Scales::per_row`] says, then the epilogue's
 /// inputs. Output `f32[.., N]`. The definition is exact up to the order of the last sum, so that backends agree on
 /// every rounding to bytes. In `f32`, whatever the arithmetic around it, per row of `x`:
 ///
-/// * `largest = max|x|`; `inverse = 127 / largest`, or 0 where that is not finite (a row of zeros, or of numbers so
-///   small that the quotient overflows: such a row counts as zeros);
+/// * `largest = max|x|`; `inverse = 127 / largest`, or 0 where `largest` is below [`SMALLEST_ROW`]: such a row counts
+///   as zeros, since the quotient could overflow;
 /// * `q = round(x * inverse)`, halves to even, within -127..=127.
 ///
 /// Then `sum = largest / 127 * Σ_g d_g * scale_g` over the groups `g` of elements that share a scale, where
@@ -56,8 +59,7 @@ impl QuantizedRow {
             return QuantizedRow { numbers: vec![0; row.len()], step: f32::NAN };
         }
         let largest = row.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-        let quotient = 127.0 / largest;
-        let inverse = if quotient.is_finite() { quotient } else { 0.0 };
+        let inverse = if largest < SMALLEST_ROW { 0.0 } else { 127.0 / largest };
         let quantize = |x: &f32| (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i64;
         QuantizedRow { numbers: row.iter().map(quantize).collect(), step: largest / 127.0 }
     }

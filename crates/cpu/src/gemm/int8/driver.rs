@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::gemm::finish::Finish;
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
 use crate::gemm::int8::quantize::quantize_row;
-use crate::gemm::int8::{Granularity, PackedInt8, padded_depth};
+use crate::gemm::int8::{PackedInt8, Scales, padded_depth};
 use crate::gemm::kernel::{Block, Product};
 use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
 use crate::gemm::split::{Shape, Split, Tasks};
@@ -51,8 +51,8 @@ pub fn gemm_int8(
         };
         let part = Part { tile, finish: &finish, rows, panels, columns: shape.columns };
         match weights.granularity {
-            Granularity::Channel => part.run(product),
-            Granularity::Block => part.run(BlockProduct(product)),
+            Scales::PerRow => part.run(product),
+            Scales::PerBlock => part.run(BlockProduct(product)),
         }
     });
 }

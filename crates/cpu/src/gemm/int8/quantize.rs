@@ -1,10 +1,9 @@
 //! From floats to bytes and scales.
 
-use crate::gemm::int8::{BLOCK, Granularity, Int8View};
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use cutout_graph::ops::SMALLEST_ROW;
 
-/// Below this magnitude a row or block counts as zero; the inverse of its scale would overflow.
-const TINY: f32 = f32::from_bits((127 - 120) << 23);
+use crate::gemm::int8::{BLOCK, Int8View, Scales};
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The scale of values whose largest magnitude is `largest`, and the factor that quantises them; see the module's
 /// documentation.
@@ -12,7 +11,7 @@ const TINY: f32 = f32::from_bits((127 - 120) << 23);
 fn scale_of(largest: f32) -> (f32, f32) {
     if !largest.is_finite() {
         (f32::NAN, 0.0)
-    } else if largest < TINY {
+    } else if largest < SMALLEST_ROW {
         (0.0, 0.0)
     } else {
         (largest / 127.0, 127.0 / largest)
@@ -79,14 +78,14 @@ fn largest_magnitude<S: Simd>(simd: S, row: &[f32]) -> f32 {
 pub struct QuantizedWeight {
     /// `[outputs, depth]`
     pub data: Vec<i8>,
-    /// `[outputs, granularity.scales(depth)]`
+    /// `[outputs, granularity.per_row(depth)]`
     pub scales: Vec<f32>,
     /// Columns of the product.
     pub outputs: usize,
     /// Length of the sums.
     pub depth: usize,
     /// How many weights share a scale.
-    pub granularity: Granularity,
+    pub granularity: Scales,
 }
 
 impl QuantizedWeight {
@@ -105,18 +104,18 @@ pub fn quantize_weight(
     weight: &[f32],
     outputs: usize,
     depth: usize,
-    granularity: Granularity,
+    granularity: Scales,
 ) -> QuantizedWeight {
     assert_eq!(weight.len(), outputs * depth, "elements of the weight");
     let block = match granularity {
-        Granularity::Channel => depth.max(1),
-        Granularity::Block => BLOCK,
+        Scales::PerRow => depth.max(1),
+        Scales::PerBlock => BLOCK,
     };
     let mut data = Vec::with_capacity(weight.len());
-    let mut scales = Vec::with_capacity(outputs * granularity.scales(depth));
+    let mut scales = Vec::with_capacity(outputs * granularity.per_row(depth));
     for output in 0..outputs {
         let row = &weight[output * depth..][..depth];
-        for index in 0..granularity.scales(depth) {
+        for index in 0..granularity.per_row(depth) {
             let values = &row[index * block..depth.min((index + 1) * block)];
             let bits = values.iter().map(|value| value.abs().to_bits()).max().unwrap_or(0);
             let (scale, factor) = scale_of(f32::from_bits(bits));

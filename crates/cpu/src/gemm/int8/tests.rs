@@ -12,14 +12,14 @@ struct Problem {
     bias: Vec<f32>,
 }
 
-const GRANULARITIES: [Granularity; 2] = [Granularity::Channel, Granularity::Block];
+const GRANULARITIES: [Scales; 2] = [Scales::PerRow, Scales::PerBlock];
 
 impl Problem {
     /// Weights over the whole range of bytes, -128 included.
-    fn new(rows: usize, depth: usize, outputs: usize, granularity: Granularity) -> Problem {
+    fn new(rows: usize, depth: usize, outputs: usize, granularity: Scales) -> Problem {
         let mut noise = Noise((rows * 7919 + depth * 104_729 + outputs) as u64);
         let data = (0..outputs * depth).map(|_| noise.next() as i8).collect();
-        let scales = outputs * granularity.scales(depth);
+        let scales = outputs * granularity.per_row(depth);
         let scales = (0..scales).map(|_| 0.01 + noise.float().abs() / 50.0).collect();
         let weight = QuantizedWeight { data, scales, outputs, depth, granularity };
         Problem { rows, left: noise.floats(rows * depth), weight, bias: noise.floats(outputs) }
@@ -52,10 +52,10 @@ impl Problem {
         let sum = |range: std::ops::Range<usize>| -> f32 {
             range.map(|k| bytes[k] * i32::from(weights[k])).sum::<i32>() as f32
         };
-        let count = granularity.scales(depth);
+        let count = granularity.per_row(depth);
         match granularity {
-            Granularity::Channel => sum(0..depth) * (scale * scales[output]),
-            Granularity::Block => {
+            Scales::PerRow => sum(0..depth) * (scale * scales[output]),
+            Scales::PerBlock => {
                 let add = |total: f32, block: usize| {
                     let sum = sum(block * BLOCK..depth.min((block + 1) * BLOCK));
                     sum.mul_add(scales[output * count + block], total)
@@ -220,7 +220,7 @@ impl LeftSource for Copied<'_> {
 #[test]
 fn any_source_can_be_the_left_side() {
     for isa in Isa::available() {
-        let problem = Problem::new(30, 50, 60, Granularity::Channel);
+        let problem = Problem::new(30, 50, 60, Scales::PerRow);
         let left = Copied(RowMajor::new(&problem.left, 30, 50, 50));
         let packed = PackedInt8::pack(isa, &problem.weight.view());
         let mut output = vec![0.0; 30 * 60];
@@ -257,7 +257,7 @@ fn quantised_products_are_close_to_the_exact_ones() {
 #[test]
 #[should_panic(expected = "scales of the weight")]
 fn missing_scales_are_refused() {
-    let mut problem = Problem::new(1, 40, 3, Granularity::Block);
+    let mut problem = Problem::new(1, 40, 3, Scales::PerBlock);
     problem.weight.scales.pop();
     PackedInt8::pack(Isa::Portable, &problem.weight.view());
 }
@@ -271,7 +271,7 @@ fn a_depth_whose_sums_could_overflow_is_refused() {
         scales: vec![1.0],
         outputs: 1,
         depth: MAX_DEPTH + 1,
-        granularity: Granularity::Channel,
+        granularity: Scales::PerRow,
     };
     PackedInt8::pack(Isa::Portable, &weight.view());
 }

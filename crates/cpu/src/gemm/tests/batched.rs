@@ -90,7 +90,7 @@ fn epilogues_apply_to_each_product() {
     for isa in Isa::available() {
         for depth in [30, 1200] {
             let batch = Batch::new(3, 20, depth, 40);
-            for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
+            for activation in [Activation::Identity, Activation::Relu, Activation::Gelu] {
                 let bias = batch.problems[0].bias.clone();
                 let epilogue = Epilogue {
                     scale: 0.3,

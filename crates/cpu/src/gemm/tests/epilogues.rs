@@ -1,7 +1,7 @@
 use super::*;
 
 const ACTIVATIONS: [Activation; 4] =
-    [Activation::None, Activation::Relu, Activation::Gelu, Activation::Sigmoid];
+    [Activation::Identity, Activation::Relu, Activation::Gelu, Activation::Sigmoid];
 
 /// Every combination of scale, bias, activation and residual.
 fn epilogues(problem: &Problem) -> Vec<Epilogue<'_>> {

@@ -1,6 +1,7 @@
 use half::{bf16, f16};
 
 use super::*;
+use crate::gemm::right::{RightBlock, RightView};
 
 fn product_with(problem: &Problem, packed: &PackedWeights) -> Vec<f32> {
     let mut output = problem.blank();
@@ -51,6 +52,34 @@ fn half_precision_weights_are_widened() {
                 WeightData::F32(_) => unreachable!("not in the list"),
             };
             assert_eq!(found, product_with(&problem, &problem.packed(isa)), "{isa:?}");
+        }
+    }
+}
+
+/// The panels of a right side by the definition.
+fn panels(view: &RightView<'_>, block: &RightBlock) -> Vec<f32> {
+    let (width, depth) = (block.tile.columns(), block.depth.len());
+    let element = |index: usize| {
+        let column = index / (width * depth) * width + index % width;
+        let source = column * view.column_stride + index / width % depth * view.depth_stride;
+        if column < block.columns.len() { view.data[source] } else { 0.0 }
+    };
+    (0..block.len()).map(element).collect()
+}
+
+#[test]
+fn panels_are_padded_with_zeros() {
+    for isa in Isa::available() {
+        for columns in [1, 50, 77] {
+            let (depth, data) = (19, Noise(9).floats(19 * 77));
+            let tile = Tile::choose(isa, columns);
+            let block = RightBlock { tile, columns: 0..columns, depth: 0..depth };
+            for (column_stride, depth_stride) in [(depth, 1), (1, columns)] {
+                let view = RightView { data: &data, column_stride, depth_stride };
+                let mut packed = vec![f32::NAN; block.len()];
+                view.pack(&block, &mut packed);
+                assert_eq!(packed, panels(&view, &block), "{isa:?} {columns}");
+            }
         }
     }
 }

@@ -5,20 +5,6 @@ use std::ops::Range;
 use super::operands::Operands;
 use super::plan::{Job, MOST_KEYS, Plan};
 
-/// The keys of a block that take part, in the order of their positions.
-pub(super) struct KeyBlock {
-    /// How many there are.
-    pub(super) count: usize,
-    /// How many of them, the first ones, are rotated.
-    pub(super) rotated: usize,
-    keys: [*const f32; MOST_KEYS],
-    values: [*const f32; MOST_KEYS],
-    /// Index in the window.
-    pub(super) indices: [u32; MOST_KEYS],
-    /// Row and column in the packed biases.
-    pub(super) bias: [[u32; 2]; MOST_KEYS],
-}
-
 /// Some positions of a window of keys, row-major.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
@@ -31,11 +17,13 @@ pub(super) struct Span {
 }
 
 impl Span {
+    const EMPTY: Span = Span { indices: 0..0, rows: 0..0, columns: 0..0 };
+
     /// The block of a window that starts at `index`.
-    pub(super) fn new(plan: &Plan, job: &Job, index: usize) -> Span {
+    fn new(plan: &Plan, job: &Job, index: usize) -> Span {
         let end = job.keys.positions().min(index + plan.key_block);
         let Some(bias) = plan.bias else {
-            return Span { indices: index..end, rows: 0..0, columns: 0..0 };
+            return Span { indices: index..end, ..Span::EMPTY };
         };
         let [height, width] = bias.grid;
         let [y, x] = job.keys.position_at(index);
@@ -51,10 +39,27 @@ impl Span {
     }
 }
 
+/// The keys of a block that take part, in the order of their positions.
+pub(super) struct KeyBlock {
+    /// The positions that the block was gathered from.
+    pub(super) span: Span,
+    /// How many keys there are.
+    pub(super) count: usize,
+    /// How many of them, the first ones, are rotated.
+    pub(super) rotated: usize,
+    keys: [*const f32; MOST_KEYS],
+    values: [*const f32; MOST_KEYS],
+    /// Index in the window.
+    pub(super) indices: [u32; MOST_KEYS],
+    /// Row and column in the packed biases.
+    pub(super) bias: [[u32; 2]; MOST_KEYS],
+}
+
 impl KeyBlock {
     /// A block without keys.
     pub(super) fn new() -> KeyBlock {
         KeyBlock {
+            span: Span::EMPTY,
             count: 0,
             rotated: 0,
             keys: [std::ptr::null(); MOST_KEYS],
@@ -74,11 +79,16 @@ impl KeyBlock {
         &self.values[..self.count]
     }
 
-    /// Collects the keys of a span, at most [`MOST_KEYS`].
-    pub(super) fn gather(&mut self, plan: &Plan, job: &Job, operands: &Operands<'_>, span: &Span) {
-        let rotated = job.keys.positions() - plan.key_tail;
-        let mut position = job.keys.position_at(span.indices.start);
+    /// Collects the keys of the block that starts at `index`; none from the end of the window on.
+    pub(super) fn gather(&mut self, plan: &Plan, job: &Job, operands: &Operands<'_>, index: usize) {
         (self.count, self.rotated) = (0, 0);
+        if index >= job.keys.positions() {
+            self.span = Span::EMPTY;
+            return;
+        }
+        let span = Span::new(plan, job, index);
+        let rotated = job.keys.positions() - plan.key_tail;
+        let mut position = job.keys.position_at(index);
         for index in span.indices.clone() {
             if let Some([key, value]) = source(job, operands, position) {
                 let slot = self.count;
@@ -92,10 +102,12 @@ impl KeyBlock {
             }
             position = job.keys.after(position);
         }
+        self.span = span;
     }
 }
 
 /// Key and value at a position of the window; none where the key is masked.
+#[inline(always)]
 fn source<'a>(job: &Job, operands: &Operands<'a>, position: [usize; 2]) -> Option<[&'a [f32]; 2]> {
     let place = job.place;
     match (job.keys.token(position), operands.padding) {

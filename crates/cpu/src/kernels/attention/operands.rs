@@ -64,7 +64,8 @@ pub(super) struct Rotations<'a> {
     cos: &'a [f32],
     sin: &'a [f32],
     positions: usize,
-    pairs: usize,
+    /// Pairs of channels of a head.
+    pub(super) pairs: usize,
 }
 
 impl<'a> Rotations<'a> {

@@ -5,21 +5,26 @@ use crate::simd::{Interleave, Kernel, Simd};
 /// No vector has more lanes.
 pub(super) const MOST_LANES: usize = 16;
 
-/// Transposes rows into columns of `LANES` elements: `out[i * LANES + lane] = rows[lane][i]`, and zero for the lanes without
+/// Transposes rows into columns of `LANES` elements: `out[i * stride + lane] = rows[lane][i]`, and zero for the lanes without
 /// a row. Columns from `width` to the next multiple of `LANES` are zero.
 pub(super) struct PackRows<'a> {
     /// At most `LANES`, each of `width` readable elements.
     rows: &'a [*const f32],
     width: usize,
-    /// `width` rounded up to a multiple of `LANES`, times `LANES` elements.
-    out: &'a mut [f32],
+    columns: Columns<'a>,
+}
+
+/// Columns of `LANES` elements, `stride` elements apart. There are as many as a whole number of vectors has lanes.
+pub(super) struct Columns<'a> {
+    pub(super) out: &'a mut [f32],
+    pub(super) stride: usize,
 }
 
 impl<'a> PackRows<'a> {
     /// # Safety
     /// Each row has `width` readable elements, none of them in `out`.
-    pub(super) unsafe fn new(rows: &'a [*const f32], width: usize, out: &'a mut [f32]) -> Self {
-        PackRows { rows, width, out }
+    pub(super) unsafe fn new(rows: &'a [*const f32], width: usize, columns: Columns<'a>) -> Self {
+        PackRows { rows, width, columns }
     }
 }
 
@@ -27,13 +32,14 @@ impl Kernel for PackRows<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let PackRows { rows, width, out } = self;
-        assert!(rows.len() <= S::LANES && out.len() >= width.next_multiple_of(S::LANES) * S::LANES);
+        let PackRows { rows, width, columns: Columns { out, stride } } = self;
+        assert!(rows.len() <= S::LANES && stride >= S::LANES);
+        let extent = (S::LANES - 1) * stride + S::LANES;
         let whole = width - width % S::LANES;
         let mut column = 0;
         while column < whole {
-            let out = out[column * S::LANES..][..S::LANES * S::LANES].as_mut_ptr();
-            let block = Interleave { rows, column, panel_rows: S::LANES, out };
+            let out = out[column * stride..][..extent].as_mut_ptr();
+            let block = Interleave { rows, column, panel_rows: stride, out };
             // SAFETY: the rows reach to `width` by the contract of `new`; `out` was sliced to the extent of the block.
             unsafe { simd.interleave(block) };
             column += S::LANES;
@@ -49,9 +55,9 @@ impl Kernel for PackRows<'_> {
                 simd.store(end, copy);
                 starts[lane] = copy.as_ptr();
             }
-            let out = out[whole * S::LANES..][..S::LANES * S::LANES].as_mut_ptr();
+            let out = out[whole * stride..][..extent].as_mut_ptr();
             let rows = &starts[..rows.len()];
-            let block = Interleave { rows, column: 0, panel_rows: S::LANES, out };
+            let block = Interleave { rows, column: 0, panel_rows: stride, out };
             // SAFETY: each copy has `LANES` elements; `out` was sliced to the extent of the block.
             unsafe { simd.interleave(block) };
         }
@@ -79,8 +85,10 @@ impl Kernel for Scale<'_> {
 pub(super) struct Rotate<'a> {
     /// Packed cosines and sines, `[pairs][LANES]`.
     pub(super) rotations: [&'a [f32]; 2],
-    /// Packed tokens, `[2 * pairs][LANES]`.
-    pub(super) tokens: &'a mut [f32],
+    /// How many pairs there are.
+    pub(super) pairs: usize,
+    /// Packed tokens, two columns for each pair.
+    pub(super) tokens: Columns<'a>,
     /// The first lanes, so many, are rotated.
     pub(super) rotated: usize,
 }
@@ -91,12 +99,13 @@ impl Kernel for Rotate<'_> {
     fn run<S: Simd>(self, simd: S) {
         let last = simd.splat(self.rotated as f32);
         let rotated = simd.less(simd.load(&LANE_NUMBERS), last);
-        let [cosines, sines] = self.rotations.map(|table| table.chunks_exact(S::LANES));
-        let pairs = self.tokens.chunks_exact_mut(2 * S::LANES);
-        for (pair, (cos, sin)) in pairs.zip(cosines.zip(sines)) {
-            let (first, second) = pair.split_at_mut(S::LANES);
+        let [cosines, sines] = self.rotations;
+        let Columns { out, stride } = self.tokens;
+        for pair in 0..self.pairs {
+            let (first, second) = out[2 * pair * stride..].split_at_mut(stride);
             let (a, b) = (simd.load(first), simd.load(second));
-            let (cos, sin) = (simd.load(cos), simd.load(sin));
+            let cos = simd.load(&cosines[pair * S::LANES..]);
+            let sin = simd.load(&sines[pair * S::LANES..]);
             let turned =
                 [simd.fma(a, cos, simd.neg(simd.mul(b, sin))), simd.fma(a, sin, simd.mul(b, cos))];
             simd.store(simd.select(rotated, turned[0], a), first);

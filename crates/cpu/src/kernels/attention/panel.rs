@@ -4,38 +4,65 @@ use super::keys::KeyBlock;
 use super::pack::{LANE_NUMBERS, MOST_LANES};
 use super::plan::{MOST_ROWS, MOST_VECTORS, Packing, Plan};
 use super::softmax::{PerQuery, Weights};
-use super::tile::{Keys, Left, Packed, Right, Values, sums};
+use super::tile::{Keys, Left, Packed, Values, sums};
 use crate::simd::{Isa, Kernel, Simd};
 
 /// `VECTORS` vectors of queries and a block of keys. Slices are parts of a task's scratch memory.
 pub(super) struct PanelStep<'a, const VECTORS: usize> {
     pub(super) plan: &'a Plan,
     pub(super) block: &'a KeyBlock,
-    /// `[VECTORS][padded width][LANES]`.
+    /// `[padded width][VECTORS * LANES]`.
     pub(super) queries: &'a [f32],
     /// `[groups of keys][padded width][LANES]`, unless keys are read directly.
     pub(super) keys: &'a [f32],
     /// `[groups of channels][keys][LANES]`, unless values are read directly.
     pub(super) values: &'a [f32],
-    /// `[VECTORS][bias rows, then bias columns, padded][LANES]`.
+    /// `[bias rows, then bias columns, each padded][VECTORS * LANES]`.
     pub(super) bias: &'a [f32],
     /// With causal order, the last key that the first query sees.
     pub(super) last_key: Option<usize>,
+    pub(super) ahead: Ahead<'a>,
     pub(super) state: PanelState<'a>,
 }
 
 /// What a panel keeps from block to block, and the scores of the current one.
 pub(super) struct PanelState<'a> {
-    /// `[VECTORS][padded value width][LANES]`.
+    /// `[padded value width][VECTORS * LANES]`.
     pub(super) outputs: &'a mut [f32],
     /// Whether the outputs hold sums over earlier blocks.
     pub(super) started: bool,
-    /// `[VECTORS][LANES]`.
+    /// `[VECTORS * LANES]`.
     pub(super) largest: &'a mut [f32],
-    /// `[VECTORS][LANES]`.
+    /// `[VECTORS * LANES]`.
     pub(super) sums: &'a mut [f32],
-    /// `[VECTORS][keys][LANES]`.
+    /// `[keys][VECTORS * LANES]`.
     pub(super) scores: &'a mut [f32],
+}
+
+/// Keys and values that are fetched into the cache meanwhile, because the next block needs them.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    pub(super) keys: &'a [*const f32],
+    pub(super) values: &'a [*const f32],
+}
+
+impl Ahead<'_> {
+    /// Fetches the share of one of `tiles` tiles.
+    #[inline(always)]
+    fn fetch<S: Simd>(&self, simd: S, plan: &Plan, tile: usize, tiles: usize) {
+        const LINE: usize = 16;
+        let share = self.keys.len().div_ceil(tiles);
+        let start = (tile * share).min(self.keys.len());
+        let end = (start + share).min(self.keys.len());
+        for (&key, &value) in self.keys[start..end].iter().zip(&self.values[start..end]) {
+            for line in 0..plan.width.div_ceil(LINE) {
+                simd.prefetch_second_level(key.wrapping_add(line * LINE));
+            }
+            for line in 0..plan.value_width.div_ceil(LINE) {
+                simd.prefetch_second_level(value.wrapping_add(line * LINE));
+            }
+        }
+    }
 }
 
 impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
@@ -51,20 +78,13 @@ impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
 }
 
 impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
-    /// Elements from one vector of scores to the next.
-    fn score_stride<S: Simd>(&self) -> usize {
-        self.block.count * S::LANES
-    }
-
     #[inline(always)]
     fn with_rows<S: Simd, const ROWS: usize>(mut self, simd: S) {
         self.check::<S>();
         let block_largest = self.score::<S, ROWS>(simd);
-        let stride = self.score_stride::<S>();
+        let used = self.block.count * VECTORS * S::LANES;
         let factors = simd.vectorize(Weights::<VECTORS> {
-            scores: self.state.scores,
-            stride,
-            keys: self.block.count,
+            scores: &mut self.state.scores[..used],
             block_largest: &block_largest,
             largest: self.state.largest,
             sums: self.state.sums,
@@ -77,11 +97,11 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
     fn check<S: Simd>(&self) {
         let padded = |length: usize| length.next_multiple_of(S::LANES);
         let (width, value_width) = (padded(self.plan.width), padded(self.plan.value_width));
-        let count = self.block.count;
+        let (count, queries) = (self.block.count, VECTORS * S::LANES);
         assert!(VECTORS <= MOST_VECTORS && S::LANES <= MOST_LANES);
-        assert!(self.queries.len() >= VECTORS * width * S::LANES);
-        assert!(self.state.outputs.len() >= VECTORS * value_width * S::LANES);
-        assert!(self.state.scores.len() >= VECTORS * self.score_stride::<S>());
+        assert!(self.queries.len() >= width * queries);
+        assert!(self.state.outputs.len() >= value_width * queries);
+        assert!(self.state.scores.len() >= count * queries);
         match self.plan.packing {
             Packing::Packed => {
                 assert!(self.keys.len() >= padded(count) * width);
@@ -97,35 +117,27 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         let mut largest = PerQuery([f32::NEG_INFINITY; MOST_VECTORS * MOST_LANES]);
         let group_stride = self.plan.width.next_multiple_of(S::LANES) * S::LANES;
         let scores = self.state.scores.as_mut_ptr();
-        let mut first = 0;
-        while first < self.block.count {
+        let tiles = self.block.count.div_ceil(ROWS);
+        for tile in 0..tiles {
+            let first = tile * ROWS;
+            self.ahead.fetch(simd, self.plan, tile, tiles);
             let largest = &mut largest;
+            let step = &*self;
             match self.plan.packing {
                 Packing::Packed => {
                     let place = first / S::LANES * group_stride + first % S::LANES;
                     let left = Packed(self.keys.as_ptr().wrapping_add(place));
-                    simd.vectorize(ScoreTile::<_, ROWS, VECTORS> {
-                        left,
-                        step: self,
-                        first,
-                        scores,
-                        largest,
-                    });
+                    let tile = ScoreTile::<_, ROWS, VECTORS> { left, step, first, scores, largest };
+                    simd.vectorize(tile);
                 }
                 Packing::Direct => {
                     let keys = self.block.keys();
                     let last = keys.len() - 1;
                     let left = Keys(std::array::from_fn(|row| keys[last.min(first + row)]));
-                    simd.vectorize(ScoreTile::<_, ROWS, VECTORS> {
-                        left,
-                        step: self,
-                        first,
-                        scores,
-                        largest,
-                    });
+                    let tile = ScoreTile::<_, ROWS, VECTORS> { left, step, first, scores, largest };
+                    simd.vectorize(tile);
                 }
             }
-            first += ROWS;
         }
         largest
     }
@@ -135,32 +147,20 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
     fn add_values<S: Simd, const ROWS: usize>(&mut self, simd: S, factors: &PerQuery) {
         let group_stride = self.block.count * S::LANES;
         let outputs = self.state.outputs.as_mut_ptr();
-        let mut channel = 0;
-        while channel < self.plan.value_width {
+        for channel in (0..self.plan.value_width).step_by(ROWS) {
+            let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
+            let step = &*self;
             match self.plan.packing {
                 Packing::Packed => {
                     let place = channel / S::LANES * group_stride + channel % S::LANES;
                     let left = Packed(self.values.as_ptr().wrapping_add(place));
-                    simd.vectorize(ValueTile::<_, ROWS, VECTORS> {
-                        left,
-                        step: self,
-                        channel,
-                        outputs,
-                        factors,
-                    });
+                    simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
                 }
                 Packing::Direct => {
                     let left = Values { starts: self.block.values(), channel };
-                    simd.vectorize(ValueTile::<_, ROWS, VECTORS> {
-                        left,
-                        step: self,
-                        channel,
-                        outputs,
-                        factors,
-                    });
+                    simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
                 }
             }
-            channel += ROWS;
         }
     }
 }
@@ -184,11 +184,9 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
-        let stride = step.plan.width.next_multiple_of(S::LANES) * S::LANES;
-        let right = Right { start: step.queries.as_ptr(), stride };
+        let (queries, width) = (step.queries.as_ptr(), step.plan.width);
         // SAFETY: `check` measured the packed sides, keys in place have `width` elements, and the queries were measured too.
-        let mut scores =
-            unsafe { sums::<S, L, ROWS, VECTORS>(simd, self.left, right, step.plan.width) };
+        let mut scores = unsafe { sums::<S, L, ROWS, VECTORS>(simd, self.left, queries, width) };
         let rows = ROWS.min(step.block.count - self.first);
         if step.plan.bias.is_some() {
             self.add_bias(simd, &mut scores, rows);
@@ -202,14 +200,13 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
         for (index, largest) in largest.iter_mut().enumerate() {
             *largest = simd.load(&self.largest.0[index * S::LANES..]);
         }
-        let stride = step.score_stride::<S>();
         for (row, scores) in scores.into_iter().enumerate() {
             if row >= rows {
                 break;
             }
             for (index, score) in scores.into_iter().enumerate() {
-                let place = index * stride + (self.first + row) * S::LANES;
-                // SAFETY: `check` measured the scores: a vector for each of the block's keys and the panel's vectors.
+                let place = ((self.first + row) * VECTORS + index) * S::LANES;
+                // SAFETY: `check` measured the scores: the panel's vectors for each of the block's keys.
                 unsafe { simd.store_pointer(score, self.scores.wrapping_add(place)) };
                 largest[index] = simd.max(largest[index], score);
             }
@@ -225,16 +222,17 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, L, ROWS
     #[inline(always)]
     fn add_bias<S: Simd>(&self, simd: S, scores: &mut [[S::F; VECTORS]; ROWS], rows: usize) {
         let step = self.step;
-        let lengths = step.plan.bias.map_or([0; 2], |bias| bias.lengths);
-        let [height, width] = lengths.map(|length| length.next_multiple_of(S::LANES));
+        let height = step.plan.bias.map_or(0, |bias| bias.lengths[0].next_multiple_of(S::LANES));
+        let queries = VECTORS * S::LANES;
         for (row, scores) in scores.iter_mut().enumerate() {
             // Rows beyond the last key repeat it.
             let key = self.first + row.min(rows - 1);
             let [y, x] = step.block.bias[key].map(|position| position as usize);
+            let row_biases = &step.bias[y * queries..][..queries];
+            let column_biases = &step.bias[(height + x) * queries..][..queries];
             for (index, score) in scores.iter_mut().enumerate() {
-                let tables = &step.bias[index * (height + width) * S::LANES..];
-                let row_bias = simd.load(&tables[y * S::LANES..]);
-                let column_bias = simd.load(&tables[(height + x) * S::LANES..]);
+                let row_bias = simd.load(&row_biases[index * S::LANES..]);
+                let column_bias = simd.load(&column_biases[index * S::LANES..]);
                 *score = simd.add(*score, simd.add(row_bias, column_bias));
             }
         }
@@ -266,10 +264,8 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, L, ROWS
 struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
     left: L,
     step: &'a PanelStep<'b, VECTORS>,
-    /// The first channel.
-    channel: usize,
-    /// The panel's outputs.
-    outputs: *mut f32,
+    /// The panel's outputs, from the tile's first channel on.
+    target: *mut f32,
     /// What the outputs so far are multiplied by.
     factors: &'a PerQuery,
 }
@@ -281,22 +277,23 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
-        let stride = step.score_stride::<S>();
-        let right = Right { start: step.state.scores.as_ptr(), stride };
+        let (weights, keys) = (step.state.scores.as_ptr(), step.block.count);
         // SAFETY: `check` measured the packed sides and the scores; values in place have whole tiles of channels.
-        let sums = unsafe { sums::<S, L, ROWS, VECTORS>(simd, self.left, right, step.block.count) };
-        let stride = step.plan.value_width.next_multiple_of(S::LANES) * S::LANES;
-        for index in 0..VECTORS {
-            let factor = simd.load(&self.factors.0[index * S::LANES..]);
-            for (row, sums) in sums.iter().enumerate() {
-                let place = index * stride + (self.channel + row) * S::LANES;
-                let output = self.outputs.wrapping_add(place);
-                let sum = if step.state.started {
+        let mut sums = unsafe { sums::<S, L, ROWS, VECTORS>(simd, self.left, weights, keys) };
+        if step.state.started {
+            for index in 0..VECTORS {
+                let factor = simd.load(&self.factors.0[index * S::LANES..]);
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let output = self.target.wrapping_add((row * VECTORS + index) * S::LANES);
                     // SAFETY: `check` measured the outputs: whole tiles of channels for the panel's vectors.
-                    simd.fma(unsafe { simd.load_pointer(output) }, factor, sums[index])
-                } else {
-                    sums[index]
-                };
+                    let before = unsafe { simd.load_pointer(output) };
+                    sums[index] = simd.fma(before, factor, sums[index]);
+                }
+            }
+        }
+        for (row, sums) in sums.into_iter().enumerate() {
+            for (index, sum) in sums.into_iter().enumerate() {
+                let output = self.target.wrapping_add((row * VECTORS + index) * S::LANES);
                 // SAFETY: as above.
                 unsafe { simd.store_pointer(sum, output) };
             }

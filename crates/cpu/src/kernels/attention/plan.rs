@@ -14,7 +14,7 @@ pub(super) const MOST_VECTORS: usize = 3;
 /// Most rows of a tile. Values that are read directly fill whole tiles.
 pub(super) const MOST_ROWS: usize = 8;
 /// Most panels of a task.
-pub(super) const MOST_PANELS: usize = 8;
+pub(super) const MOST_PANELS: usize = 16;
 /// Bytes of packed keys and values that a block should not exceed: a quarter of a second-level cache of 1 MiB.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of packed queries and sums that a task should not exceed: the rest of that cache, about.

@@ -5,28 +5,29 @@ use super::plan::{MOST_VECTORS, Packing, Plan};
 /// Lengths of the parts, in elements. `LANES` is the innermost axis of all of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
-    /// Packed queries: `[vectors][width]`.
+    /// Packed queries: `[panels][width][vectors of a panel]`.
     pub(super) queries: usize,
-    /// Sums of values: `[vectors][value width]`.
+    /// Sums of values: `[panels][value width][vectors of a panel]`.
     pub(super) outputs: usize,
-    /// Largest scores, or sums of weights: `[vectors]`.
+    /// Largest scores, or sums of weights: `[panels][vectors of a panel]`.
     pub(super) statistics: usize,
     /// Packed keys: `[groups of keys][width]`.
     pub(super) keys: usize,
     /// Packed values: `[groups of channels][keys]`.
     pub(super) values: usize,
-    /// Scores, then weights: `[vectors of a panel][keys]`.
+    /// Scores, then weights: `[keys][vectors of a panel]`.
     pub(super) scores: usize,
-    /// Bias rows and columns: `[vectors][rows, then columns]`.
+    /// Bias rows and columns: `[panels][rows, then columns][vectors of a panel]`.
     pub(super) bias: usize,
     /// Cosines, or sines: `[width / 2]`.
     pub(super) rotations: usize,
 }
 
 impl Lengths {
-    /// The lengths for a plan. Widths are rounded up to whole vectors.
+    /// The lengths for a plan. Widths are rounded up to whole vectors, and vectors to whole panels.
     pub(super) fn new(plan: &Plan) -> Lengths {
         let lanes = plan.isa.lanes();
+        let vectors = plan.task_vectors.next_multiple_of(plan.panel_vectors);
         let padded = |length: usize| length.next_multiple_of(lanes);
         let copied = match plan.packing {
             Packing::Packed => plan.key_block,
@@ -34,13 +35,13 @@ impl Lengths {
         };
         let bias = plan.bias.map_or(0, |bias| bias.lengths.map(padded).iter().sum());
         Lengths {
-            queries: plan.task_vectors * padded(plan.width) * lanes,
-            outputs: plan.task_vectors * padded(plan.value_width) * lanes,
-            statistics: plan.task_vectors * lanes,
+            queries: vectors * padded(plan.width) * lanes,
+            outputs: vectors * padded(plan.value_width) * lanes,
+            statistics: vectors * lanes,
             keys: copied * padded(plan.width),
             values: copied * padded(plan.value_width),
             scores: MOST_VECTORS * plan.key_block * lanes,
-            bias: plan.task_vectors * bias * lanes,
+            bias: vectors * bias * lanes,
             rotations: padded(plan.width.div_ceil(2)) * lanes,
         }
     }

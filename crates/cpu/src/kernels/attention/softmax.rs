@@ -34,13 +34,11 @@ const EXP2: [f32; 6] =
 
 /// Replaces a block of scores, in powers of two, by weights relative to the largest score so far.
 pub(super) struct Weights<'a, const VECTORS: usize> {
-    /// `[VECTORS][keys][LANES]`, each vector `stride` elements after the last.
+    /// `[keys][VECTORS * LANES]`.
     pub(super) scores: &'a mut [f32],
-    pub(super) stride: usize,
-    pub(super) keys: usize,
     /// The largest scores of the block.
     pub(super) block_largest: &'a PerQuery,
-    /// The largest scores so far, `[VECTORS][LANES]`; minus infinity before the first block.
+    /// The largest scores so far, `[VECTORS * LANES]`; minus infinity before the first block.
     pub(super) largest: &'a mut [f32],
     /// The sums of the weights so far.
     pub(super) sums: &'a mut [f32],
@@ -64,19 +62,13 @@ impl<const VECTORS: usize> Kernel for Weights<'_, VECTORS> {
             let factor = exp2_of_negative(simd, simd.sub(before, *origin));
             simd.store(factor, &mut factors.0[place..]);
         }
-        let end = (VECTORS - 1) * self.stride + self.keys * S::LANES;
-        assert!(VECTORS == 0 || self.scores.len() >= end);
-        let start = self.scores.as_mut_ptr();
         let mut sums = [simd.splat(0.0); VECTORS];
-        for key in 0..self.keys {
-            for index in 0..VECTORS {
-                let place = start.wrapping_add(index * self.stride + key * S::LANES);
-                // SAFETY: at most `end` by the loops' bounds.
-                let score = unsafe { simd.load_pointer(place) };
-                let weight = exp2_of_negative(simd, simd.sub(score, origins[index]));
-                sums[index] = simd.add(sums[index], weight);
-                // SAFETY: as above.
-                unsafe { simd.store_pointer(weight, place) };
+        for scores in self.scores.chunks_exact_mut(VECTORS * S::LANES) {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                let score = &mut scores[index * S::LANES..];
+                let weight = exp2_of_negative(simd, simd.sub(simd.load(score), origins[index]));
+                *sum = simd.add(*sum, weight);
+                simd.store(weight, score);
             }
         }
         for (index, sum) in sums.into_iter().enumerate() {

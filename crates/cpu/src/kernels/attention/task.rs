@@ -1,15 +1,17 @@
 //! One task: some queries of one head meet all keys of their window.
 
+use cutout_graph::ops::BiasForm;
+
 use super::grid::Region;
 use super::keys::{KeyBlock, Span};
 use super::operands::{Operands, Rotations};
-use super::pack::{MOST_LANES, PackRows, PackValues, Rotate, Scale};
-use super::panel::{PanelState, PanelStep};
+use super::pack::{Columns, MOST_LANES, PackRows, PackValues, Rotate, Scale};
+use super::panel::{Ahead, PanelState, PanelStep};
 use super::plan::{Job, MOST_PANELS, Packing, Plan};
 use super::scratch::{Lengths, Scratch};
+use super::write::WriteVector;
 use crate::execute::SharedSlice;
-use crate::simd::{Interleave, Kernel, Simd};
-use cutout_graph::ops::BiasForm;
+use crate::simd::{Kernel, Simd};
 
 /// A task and its memory.
 pub(super) struct Task<'a> {
@@ -31,15 +33,8 @@ impl Kernel for Task<'_> {
         let lengths = Lengths::new(self.plan);
         let scratch = Scratch::new(&lengths, self.scratch);
         let Task { plan, job, operands, output, image_stride, .. } = self;
-        let mut run = Run {
-            plan,
-            job,
-            operands,
-            output,
-            image_stride,
-            scratch,
-            started: [false; MOST_PANELS],
-        };
+        let started = [false; MOST_PANELS];
+        let mut run = Run { plan, job, operands, output, image_stride, scratch, started };
         run.pack_queries(simd);
         run.meet_keys(simd);
         run.write(simd);
@@ -58,36 +53,51 @@ struct Run<'a> {
     started: [bool; MOST_PANELS],
 }
 
+/// A vector of queries, and where its lanes lie in the arrays of its panel.
+struct Vector {
+    panel: usize,
+    /// Its first lane, counted in its panel.
+    lane: usize,
+    /// Lanes of the panel.
+    stride: usize,
+    /// Position of each query in the window.
+    positions: [[usize; 2]; MOST_LANES],
+    /// How many queries there are.
+    count: usize,
+}
+
 /// Packs rows by their slices; see [`PackRows`].
 #[inline(always)]
-fn pack_rows<S: Simd>(simd: S, rows: &[&[f32]], width: usize, out: &mut [f32]) {
+fn pack_rows<S: Simd>(simd: S, rows: &[&[f32]], width: usize, columns: Columns<'_>) {
     let mut starts = [std::ptr::null(); MOST_LANES];
     for (start, row) in starts.iter_mut().zip(rows) {
         assert!(row.len() >= width);
         *start = row.as_ptr();
     }
-    // SAFETY: each row has `width` elements, as just checked, and `out` is borrowed exclusively.
-    simd.vectorize(unsafe { PackRows::new(&starts[..rows.len()], width, out) });
+    // SAFETY: each row has `width` elements, as just checked, and the columns are borrowed exclusively.
+    simd.vectorize(unsafe { PackRows::new(&starts[..rows.len()], width, columns) });
 }
 
-/// Rotates packed tokens whose indices in their window are `indices`.
+/// Rotates packed tokens, the first lanes of `tokens`, whose indices in their window are `indices`.
 #[inline(always)]
 fn rotate<S: Simd>(
     simd: S,
     table: &Rotations<'_>,
     indices: &[usize],
     memory: &mut [&mut [f32]; 2],
-    (tokens, rotated): (&mut [f32], usize),
+    tokens: Columns<'_>,
 ) {
     for (which, memory) in memory.iter_mut().enumerate() {
         let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
         for (row, &index) in rows.iter_mut().zip(indices) {
             *row = table.rows(index)[which];
         }
-        pack_rows(simd, &rows[..indices.len()], rows[0].len(), memory);
+        let columns = Columns { out: memory, stride: S::LANES };
+        pack_rows(simd, &rows[..indices.len()], table.pairs, columns);
     }
     let [cos, sin] = memory;
-    simd.vectorize(Rotate { rotations: [cos, sin], tokens, rotated });
+    let rotated = indices.len();
+    simd.vectorize(Rotate { rotations: [cos, sin], pairs: table.pairs, tokens, rotated });
 }
 
 impl Run<'_> {
@@ -96,41 +106,71 @@ impl Run<'_> {
         self.job.count.div_ceil(S::LANES)
     }
 
-    /// Positions of the queries of one vector, and their number.
+    /// Panels that they make.
+    fn panels<S: Simd>(&self) -> usize {
+        self.vectors::<S>().div_ceil(self.plan.panel_vectors)
+    }
+
+    /// Vectors of a panel: fewer in the last one.
+    fn panel_vectors<S: Simd>(&self, panel: usize) -> usize {
+        let most = self.plan.panel_vectors;
+        most.min(self.vectors::<S>() - panel * most)
+    }
+
+    /// Where a vector's queries lie.
     #[inline(always)]
-    fn positions<S: Simd>(&self, vector: usize) -> ([[usize; 2]; MOST_LANES], usize) {
-        let first = vector * S::LANES;
+    fn vector<S: Simd>(&self, number: usize) -> Vector {
+        let panel = number / self.plan.panel_vectors;
+        let first = number * S::LANES;
         let count = S::LANES.min(self.job.count - first);
         let mut positions = [[0; 2]; MOST_LANES];
         for (lane, position) in positions.iter_mut().enumerate().take(count) {
             *position = self.job.queries.position(self.job.first + first + lane);
         }
-        (positions, count)
+        let lane = number % self.plan.panel_vectors * S::LANES;
+        let stride = self.panel_vectors::<S>(panel) * S::LANES;
+        Vector { panel, lane, stride, positions, count }
+    }
+
+    /// Elements that an array with `length` lines per vector has per panel.
+    fn panel_length<S: Simd>(&self, length: usize) -> usize {
+        length.next_multiple_of(S::LANES) * self.plan.panel_vectors * S::LANES
+    }
+
+    /// Elements of the biases of a panel: rows, then columns.
+    fn bias_lengths<S: Simd>(&self) -> [usize; 2] {
+        let lengths = self.plan.bias.map_or([0; 2], |bias| bias.lengths);
+        lengths.map(|length| length.next_multiple_of(S::LANES))
     }
 
     /// Packs, rotates and scales the queries, and forgets what the panels' state was.
     #[inline(always)]
     fn pack_queries<S: Simd>(&mut self, simd: S) {
         let width = self.plan.width;
-        let stride = width.next_multiple_of(S::LANES) * S::LANES;
-        for vector in 0..self.vectors::<S>() {
-            let (positions, count) = self.positions::<S>(vector);
+        let length = self.panel_length::<S>(width);
+        for number in 0..self.vectors::<S>() {
+            let vector = self.vector::<S>(number);
             let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
             let mut indices = [0; MOST_LANES];
-            for lane in 0..count {
-                let token = query_token(&self.job.queries, positions[lane]);
+            for lane in 0..vector.count {
+                let position = vector.positions[lane];
+                let token = query_token(&self.job.queries, position);
                 rows[lane] = self.operands.query.row(self.job.place, token);
-                indices[lane] = self.job.queries.index(positions[lane]);
+                indices[lane] = self.job.queries.index(position);
             }
-            let packed = &mut self.scratch.queries[vector * stride..][..stride];
-            pack_rows(simd, &rows[..count], width, packed);
+            let panel = &mut self.scratch.queries[vector.panel * length..][..length];
+            let out = &mut panel[vector.lane..];
+            let stride = vector.stride;
+            pack_rows(simd, &rows[..vector.count], width, Columns { out, stride });
             if let Some([table, _]) = &self.operands.rope {
                 let memory = &mut self.scratch.rotations;
-                let tokens = &mut packed[..width * S::LANES];
-                rotate(simd, table, &indices[..count], memory, (tokens, count));
+                let tokens = Columns { out: &mut panel[vector.lane..], stride };
+                rotate(simd, table, &indices[..vector.count], memory, tokens);
             }
-            simd.vectorize(Scale { factor: self.plan.scale, values: packed });
         }
+        let used = self.panels::<S>() * length;
+        let values = &mut self.scratch.queries[..used];
+        simd.vectorize(Scale { factor: self.plan.scale, values });
         self.scratch.largest.fill(f32::NEG_INFINITY);
         self.scratch.sums.fill(0.0);
     }
@@ -139,56 +179,60 @@ impl Run<'_> {
     #[inline(always)]
     fn pack_bias<S: Simd>(&mut self, simd: S, span: &Span) {
         let (Some(bias), Some(lines)) = (self.plan.bias, self.operands.bias) else { return };
-        let lengths = bias.lengths.map(|length| length.next_multiple_of(S::LANES) * S::LANES);
-        let stride = lengths[0] + lengths[1];
-        for vector in 0..self.vectors::<S>() {
-            let (positions, count) = self.positions::<S>(vector);
-            let tables = &mut self.scratch.bias[vector * stride..][..stride];
-            let (row_table, column_table) = tables.split_at_mut(lengths[0]);
-            for (axis, table) in [row_table, column_table].into_iter().enumerate() {
-                let range = [&span.rows, &span.columns][axis].clone();
+        let lengths = self.bias_lengths::<S>();
+        let length = self.panel_length::<S>(lengths[0] + lengths[1]);
+        for number in 0..self.vectors::<S>() {
+            let vector = self.vector::<S>(number);
+            let panel = &mut self.scratch.bias[vector.panel * length..][..length];
+            for (axis, range) in [&span.rows, &span.columns].into_iter().enumerate() {
                 let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
-                for lane in 0..count {
-                    let token = query_token(&self.job.queries, positions[lane]);
+                for lane in 0..vector.count {
+                    let position = vector.positions[lane];
                     let shift = match bias.form {
                         BiasForm::Absolute => 0,
-                        BiasForm::Relative => bias.grid[axis] - 1 - positions[lane][axis],
+                        BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
                     };
+                    let token = query_token(&self.job.queries, position);
                     let line = lines[axis].line(self.job.place, token);
                     rows[lane] = &line[shift + range.start..shift + range.end];
                 }
-                pack_rows(simd, &rows[..count], range.len(), table);
-                simd.vectorize(Scale { factor: std::f32::consts::LOG2_E, values: table });
+                let before = if axis == 0 { 0 } else { lengths[0] * vector.stride };
+                let columns =
+                    Columns { out: &mut panel[before + vector.lane..], stride: vector.stride };
+                pack_rows(simd, &rows[..vector.count], range.len(), columns);
             }
         }
+        let used = self.panels::<S>() * length;
+        let values = &mut self.scratch.bias[..used];
+        simd.vectorize(Scale { factor: std::f32::consts::LOG2_E, values });
     }
 
     /// Goes through the keys, block after block, with all panels.
     #[inline(always)]
     fn meet_keys<S: Simd>(&mut self, simd: S) {
-        let mut block = KeyBlock::new();
-        let mut index = 0;
-        while index < self.job.keys.positions() {
-            let span = Span::new(self.plan, &self.job, index);
-            if self.plan.bias.is_some_and(|bias| index == 0 || !bias.is_whole()) {
-                self.pack_bias(simd, &span);
+        let (plan, job, operands) = (self.plan, self.job, self.operands);
+        let (mut first, mut second) = (KeyBlock::new(), KeyBlock::new());
+        let (mut block, mut next) = (&mut first, &mut second);
+        next.gather(plan, &job, operands, 0);
+        while !next.span.indices.is_empty() {
+            std::mem::swap(&mut block, &mut next);
+            next.gather(plan, &job, operands, block.span.indices.end);
+            let starts = block.span.indices.start == 0;
+            if plan.bias.is_some_and(|bias| starts || !bias.is_whole()) {
+                self.pack_bias(simd, &block.span);
             }
-            block.gather(self.plan, &self.job, self.operands, &span);
-            index = span.indices.end;
             if block.count == 0 {
                 continue;
             }
-            if self.plan.packing == Packing::Packed {
-                self.pack_keys(simd, &block);
+            if plan.packing == Packing::Packed {
+                self.pack_keys(simd, block);
+                let values = &mut *self.scratch.values;
                 // SAFETY: the block's values have so many readable elements, in the inputs.
-                let pack = unsafe {
-                    PackValues::new(block.values(), self.plan.value_width, self.scratch.values)
-                };
+                let pack = unsafe { PackValues::new(block.values(), plan.value_width, values) };
                 simd.vectorize(pack);
             }
-            let panels = self.vectors::<S>().div_ceil(self.plan.panel_vectors);
-            for panel in 0..panels {
-                self.meet_block(simd, panel, &block);
+            for panel in 0..self.panels::<S>() {
+                self.meet_block(simd, panel, (block, next));
             }
         }
     }
@@ -197,11 +241,12 @@ impl Run<'_> {
     #[inline(always)]
     fn pack_keys<S: Simd>(&mut self, simd: S, block: &KeyBlock) {
         let width = self.plan.width;
-        let stride = width.next_multiple_of(S::LANES) * S::LANES;
-        let groups = block.keys().chunks(S::LANES).zip(self.scratch.keys.chunks_exact_mut(stride));
-        for (group, (rows, packed)) in groups.enumerate() {
+        let length = width.next_multiple_of(S::LANES) * S::LANES;
+        let stride = S::LANES;
+        let groups = block.keys().chunks(S::LANES).zip(self.scratch.keys.chunks_exact_mut(length));
+        for (group, (rows, out)) in groups.enumerate() {
             // SAFETY: the block's keys have `width` readable elements, in the inputs.
-            simd.vectorize(unsafe { PackRows::new(rows, width, packed) });
+            simd.vectorize(unsafe { PackRows::new(rows, width, Columns { out, stride }) });
             let first = group * S::LANES;
             let rotated = block.rotated.saturating_sub(first).min(rows.len());
             if let Some([_, table]) = &self.operands.rope
@@ -211,28 +256,31 @@ impl Run<'_> {
                 for (index, &of_key) in indices.iter_mut().zip(&block.indices[first..]) {
                     *index = of_key as usize;
                 }
-                let tokens = &mut packed[..width * S::LANES];
                 let memory = &mut self.scratch.rotations;
-                rotate(simd, table, &indices[..rotated], memory, (tokens, rotated));
+                rotate(simd, table, &indices[..rotated], memory, Columns { out, stride });
             }
         }
     }
 
-    /// Lets one panel meet a block.
+    /// Lets one panel meet a block, while the next block is fetched.
     #[inline(always)]
-    fn meet_block<S: Simd>(&mut self, simd: S, panel: usize, block: &KeyBlock) {
-        let first = panel * self.plan.panel_vectors;
-        let vectors = self.plan.panel_vectors.min(self.vectors::<S>() - first);
-        let first_query = self.job.first + first * S::LANES;
+    fn meet_block<S: Simd>(
+        &mut self,
+        simd: S,
+        panel: usize,
+        (block, next): (&KeyBlock, &KeyBlock),
+    ) {
+        let vectors = self.panel_vectors::<S>(panel);
+        let first_query = self.job.first + panel * self.plan.panel_vectors * S::LANES;
         let last_key = self.plan.causal.map(|more_keys| first_query + more_keys);
         let panel_last = last_key.map(|last| last + vectors * S::LANES - 1);
         if panel_last.is_some_and(|last| block.indices[0] as usize > last) {
             return;
         }
         match vectors {
-            1 => self.step::<S, 1>(simd, panel, last_key, block),
-            2 => self.step::<S, 2>(simd, panel, last_key, block),
-            _ => self.step::<S, 3>(simd, panel, last_key, block),
+            1 => self.step::<S, 1>(simd, panel, last_key, (block, next)),
+            2 => self.step::<S, 2>(simd, panel, last_key, (block, next)),
+            _ => self.step::<S, 3>(simd, panel, last_key, (block, next)),
         }
         self.started[panel] = true;
     }
@@ -243,27 +291,30 @@ impl Run<'_> {
         simd: S,
         panel: usize,
         last_key: Option<usize>,
-        block: &KeyBlock,
+        (block, next): (&KeyBlock, &KeyBlock),
     ) {
         let plan = self.plan;
-        let first = panel * plan.panel_vectors;
-        let padded = |length: usize| length.next_multiple_of(S::LANES) * S::LANES;
-        let bias: usize = plan.bias.map_or(0, |bias| bias.lengths.map(padded).iter().sum());
-        let (width, value_width) = (padded(plan.width), padded(plan.value_width));
+        let width = self.panel_length::<S>(plan.width);
+        let value_width = self.panel_length::<S>(plan.value_width);
+        let bias = self.panel_length::<S>(self.bias_lengths::<S>().iter().sum());
+        let lanes = plan.panel_vectors * S::LANES;
+        let share = next.count.div_ceil(self.panels::<S>());
+        let fetched = (panel * share).min(next.count)..((panel + 1) * share).min(next.count);
         let scratch = &mut self.scratch;
         simd.vectorize(PanelStep::<VECTORS> {
             plan,
             block,
-            queries: &scratch.queries[first * width..][..VECTORS * width],
+            queries: &scratch.queries[panel * width..][..width],
             keys: scratch.keys,
             values: scratch.values,
-            bias: &scratch.bias[first * bias..][..VECTORS * bias],
+            bias: &scratch.bias[panel * bias..][..bias],
             last_key,
+            ahead: Ahead { keys: &next.keys()[fetched.clone()], values: &next.values()[fetched] },
             state: PanelState {
-                outputs: &mut scratch.outputs[first * value_width..][..VECTORS * value_width],
+                outputs: &mut scratch.outputs[panel * value_width..][..value_width],
                 started: self.started[panel],
-                largest: &mut scratch.largest[first * S::LANES..][..VECTORS * S::LANES],
-                sums: &mut scratch.sums[first * S::LANES..][..VECTORS * S::LANES],
+                largest: &mut scratch.largest[panel * lanes..][..lanes],
+                sums: &mut scratch.sums[panel * lanes..][..lanes],
                 scores: scratch.scores,
             },
         });
@@ -272,23 +323,24 @@ impl Run<'_> {
     /// Divides by the sums of the weights and writes the output.
     #[inline(always)]
     fn write<S: Simd>(&mut self, simd: S) {
-        let stride = self.plan.value_width.next_multiple_of(S::LANES) * S::LANES;
-        for vector in 0..self.vectors::<S>() {
-            let (positions, count) = self.positions::<S>(vector);
+        let width = self.plan.value_width;
+        let length = self.panel_length::<S>(width);
+        let lanes = self.plan.panel_vectors * S::LANES;
+        for number in 0..self.vectors::<S>() {
+            let vector = self.vector::<S>(number);
             let mut starts = [0; MOST_LANES];
-            for lane in 0..count {
-                let token = query_token(&self.job.queries, positions[lane]);
+            for lane in 0..vector.count {
+                let token = query_token(&self.job.queries, vector.positions[lane]);
                 let row = token * self.plan.heads + self.job.place.head;
-                starts[lane] =
-                    self.job.place.image * self.image_stride + row * self.plan.value_width;
+                starts[lane] = self.job.place.image * self.image_stride + row * width;
             }
-            let met = self.started[vector / self.plan.panel_vectors];
-            let sums = &self.scratch.sums[vector * S::LANES..][..S::LANES];
+            let outputs = &self.scratch.outputs[vector.panel * length..][..length];
             simd.vectorize(WriteVector {
-                outputs: met.then_some(&self.scratch.outputs[vector * stride..][..stride]),
-                sums,
-                width: self.plan.value_width,
-                starts: &starts[..count],
+                outputs: self.started[vector.panel].then_some(&outputs[vector.lane..]),
+                stride: vector.stride,
+                sums: &self.scratch.sums[vector.panel * lanes + vector.lane..][..S::LANES],
+                width,
+                starts: &starts[..vector.count],
                 target: self.output,
             });
         }
@@ -296,52 +348,7 @@ impl Run<'_> {
 }
 
 /// The token of a query.
+#[inline(always)]
 fn query_token(region: &Region, position: [usize; 2]) -> usize {
     region.token(position).expect("queries lie inside their grid")
-}
-
-/// Writes the outputs of one vector of queries.
-struct WriteVector<'a> {
-    /// `[padded width][LANES]`; none where no key was met.
-    outputs: Option<&'a [f32]>,
-    /// Sums of the weights, `[LANES]`.
-    sums: &'a [f32],
-    width: usize,
-    /// Where each query's channels start in the target.
-    starts: &'a [usize],
-    target: &'a SharedSlice<f32>,
-}
-
-impl Kernel for WriteVector<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let inverse = simd.div(simd.splat(1.0), simd.load(self.sums));
-        let mut scaled = [f32::NAN; MOST_LANES * MOST_LANES];
-        let mut turned = [0.0; MOST_LANES * MOST_LANES];
-        for channel in (0..self.width).step_by(S::LANES) {
-            if let Some(outputs) = self.outputs {
-                let outputs = &outputs[channel * S::LANES..][..S::LANES * S::LANES];
-                let targets = scaled.chunks_exact_mut(S::LANES);
-                for (output, target) in outputs.chunks_exact(S::LANES).zip(targets) {
-                    simd.store(simd.mul(simd.load(output), inverse), target);
-                }
-            }
-            let mut rows = [std::ptr::null(); MOST_LANES];
-            for (row, scaled) in rows.iter_mut().zip(scaled.chunks_exact(S::LANES)) {
-                *row = scaled.as_ptr();
-            }
-            let out = turned.as_mut_ptr();
-            let block =
-                Interleave { rows: &rows[..S::LANES], column: 0, panel_rows: S::LANES, out };
-            // SAFETY: `scaled` has `LANES` rows of `LANES` elements, and `turned` as many.
-            unsafe { simd.interleave(block) };
-            let count = S::LANES.min(self.width - channel);
-            for (&start, row) in self.starts.iter().zip(turned.chunks_exact(S::LANES)) {
-                // SAFETY: each query of each head belongs to one task, which writes it here only.
-                let target = unsafe { self.target.part(start + channel, count) };
-                simd.store_partial(simd.load(row), target);
-            }
-        }
-    }
 }

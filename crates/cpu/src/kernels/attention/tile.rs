@@ -52,15 +52,7 @@ impl Left for Values<'_> {
     }
 }
 
-/// Vectors of queries: `[vector][step][LANES]`.
-#[derive(Clone, Copy)]
-pub(super) struct Right {
-    pub(super) start: *const f32,
-    /// Elements from one vector's first step to the next vector's.
-    pub(super) stride: usize,
-}
-
-/// `Σ left[row][step] · right[step][query]` over `steps` steps, in order.
+/// `Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`.
 ///
 /// # Safety
 /// The elements of `left` for `ROWS` rows and of `right` for `VECTORS` vectors are readable for so many steps.
@@ -68,14 +60,14 @@ pub(super) struct Right {
 pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
     simd: S,
     left: L,
-    right: Right,
+    right: *const f32,
     steps: usize,
 ) -> [[S::F; VECTORS]; ROWS] {
     let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
     for step in 0..steps {
         let mut columns = [simd.splat(0.0); VECTORS];
         for (index, column) in columns.iter_mut().enumerate() {
-            let source = right.start.wrapping_add(index * right.stride + step * S::LANES);
+            let source = right.wrapping_add((step * VECTORS + index) * S::LANES);
             // SAFETY: the caller vouches for this step of the right side.
             *column = unsafe { simd.load_pointer(source) };
         }

@@ -1,8 +1,8 @@
 //! Depthwise convolution: every channel with a kernel of its own, as many channels at a time as a vector has lanes.
 //!
-//! A task takes one vector of channels and a block of output rows. It copies the channels of the pixels it needs, zeros
-//! around them, into a small image of its own, which fits the caches whatever the distance of pixels is, and walks the
-//! kernel over it for several neighbouring outputs at a time.
+//! A task takes a few vectors of channels and a block of output rows. It copies the channels of the pixels it needs, zeros
+//! around them, into small images of its own, one for each vector, which fit the caches whatever the distance of pixels
+//! is, and walks the kernel over them for several neighbouring outputs at a time.
 
 use std::ops::Range;
 
@@ -20,8 +20,11 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Neighbouring outputs whose sums stay in registers.
 const SUMS: usize = 8;
 
-/// Bytes of a task's own image, about: an eighth of a second-level cache.
-const TILE_BYTES: usize = 128 << 10;
+/// Vectors of channels of a task at most: pixels are read and written in pieces of a few cache lines.
+const MOST_VECTORS: usize = 4;
+
+/// Bytes of a task's own images, about: half of a second-level cache.
+const TILE_BYTES: usize = 512 << 10;
 
 /// A compiled depthwise convolution.
 pub(super) struct Depthwise {
@@ -30,6 +33,8 @@ pub(super) struct Depthwise {
     input: Image,
     output: Image,
     weight: Weight<ByVector>,
+    /// Vectors of channels of a task.
+    vectors: usize,
     /// Output rows of a task.
     row_block: usize,
     /// Pixels of a row of a task's own image.
@@ -76,12 +81,25 @@ impl Depthwise {
         // Whole groups of sums, so that the last ones need no code of their own.
         let columns = output.width.next_multiple_of(SUMS);
         let tile_width = (columns - 1) * op.stride[1] + kernel[1];
-        let rows = TILE_BYTES / (size_of::<f32>() * lanes * tile_width);
-        let row_block = rows.saturating_sub(kernel[0]) / op.stride[0] + 1;
+        let fitting = TILE_BYTES / (size_of::<f32>() * lanes * tile_width);
+        // Wide images take fewer channels at a time, so that blocks of rows share most of what they read.
+        let vectors = (fitting / (3 * kernel[0])).clamp(1, MOST_VECTORS);
+        let vectors = vectors.min(output.channels.div_ceil(lanes));
+        let row_block = (fitting / vectors).saturating_sub(kernel[0]) / op.stride[0] + 1;
         let row_block = row_block.min(output.height);
-        let depthwise =
-            Depthwise { op: *op, kernel, input, output, weight, row_block, tile_width, lanes };
-        Ok(Lowered { kernel: Box::new(depthwise), absorbed })
+        let op = *op;
+        let kernel = Box::new(Depthwise {
+            op,
+            kernel,
+            input,
+            output,
+            weight,
+            vectors,
+            row_block,
+            tile_width,
+            lanes,
+        });
+        Ok(Lowered { kernel, absorbed })
     }
 
     /// Rows of a task's own image for `rows` output rows.
@@ -93,34 +111,27 @@ impl Depthwise {
 impl Execute for Depthwise {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weight = self.weight.get(&io.inputs)?;
-        let weight_length = self.kernel[0] * self.kernel[1] * self.lanes;
         let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
         let source = io.inputs.f32(0);
         let strides = Strides::new(io.inputs.layout(0));
         let output = SharedSlice::new(io.output.f32());
-        let vectors = self.output.channels.div_ceil(self.lanes);
+        let width = self.vectors * self.lanes;
+        let groups = self.output.channels.div_ceil(width);
         let blocks = self.output.height.div_ceil(self.row_block);
-        let tasks = self.output.batch * blocks * vectors;
-        let scratch = self.tile_height(self.row_block) * self.tile_width * self.lanes;
-        io.pool.run_with_scratch(tasks, scratch, &|task, scratch| {
-            let (vector, block) = (task % vectors, task / vectors % blocks);
+        let tasks = self.output.batch * blocks * groups;
+        let scratch = self.tile_height(self.row_block) * self.tile_width * width;
+        io.pool.run_with_scratch(tasks, scratch, &|task, tiles| {
+            let (group, block) = (task % groups, task / groups % blocks);
             let first = block * self.row_block;
             let part = Part {
-                image: task / vectors / blocks,
+                image: task / groups / blocks,
                 rows: first..self.output.height.min(first + self.row_block),
-                channel: vector * self.lanes,
-                count: self.lanes.min(self.output.channels - vector * self.lanes),
+                channels: group * width..self.output.channels.min((group + 1) * width),
             };
-            let own = DepthwiseTask {
-                depthwise: self,
-                part,
-                source: (source, strides),
-                weight: &weight[vector * weight_length..][..weight_length],
-                fused,
-                tile: scratch,
-                output: &output,
-            };
-            dispatch(io.isa, own);
+            let source = (source, strides);
+            let (depthwise, weight, output) = (self, &weight[..], &output);
+            let task = DepthwiseTask { depthwise, part, source, weight, fused, tiles, output };
+            dispatch(io.isa, task);
         });
         Ok(())
     }
@@ -130,20 +141,18 @@ impl Execute for Depthwise {
 struct Part {
     image: usize,
     rows: Range<usize>,
-    channel: usize,
-    /// Channels, at most a vector.
-    count: usize,
+    channels: Range<usize>,
 }
 
 struct DepthwiseTask<'a> {
     depthwise: &'a Depthwise,
     part: Part,
     source: (&'a [f32], Strides),
-    /// `[kernel_height * kernel_width][LANES]`
+    /// `[channel vector][kernel_height * kernel_width][LANES]`, of all channels.
     weight: &'a [f32],
     fused: Fused<'a>,
-    /// The task's own image, `[tile_height][tile_width][LANES]`.
-    tile: &'a mut [f32],
+    /// The task's own images, `[channel vector][tile_height][tile_width][LANES]`.
+    tiles: &'a mut [f32],
     output: &'a SharedSlice<f32>,
 }
 
@@ -155,14 +164,17 @@ impl Kernel for DepthwiseTask<'_> {
         let depthwise = self.depthwise;
         assert_eq!(depthwise.lanes, S::LANES, "compiled for this instruction set");
         let rows = self.part.rows.len();
-        assert!(self.tile.len() >= depthwise.tile_height(rows) * depthwise.tile_width * S::LANES);
-        self.fill_tile(simd);
-        // Down the image first: one column of the tile stays in the first-level cache.
+        let vectors = self.part.channels.len().div_ceil(S::LANES);
+        assert!(self.tiles.len() >= vectors * self.tile_length());
+        self.fill_tiles(simd);
+        // Down the image first: one column of the tiles stays in the first-level cache.
         let mut x = 0;
         while x < depthwise.output.width {
             for row in 0..rows {
-                let sums = self.sums(simd, row, x);
-                self.store(simd, sums, row, x);
+                for vector in 0..vectors {
+                    let sums = self.sums(simd, vector, row, x);
+                    self.store(simd, sums, vector, [row, x]);
+                }
             }
             x += SUMS;
         }
@@ -170,51 +182,65 @@ impl Kernel for DepthwiseTask<'_> {
 }
 
 impl DepthwiseTask<'_> {
+    /// Elements of one of the task's own images.
+    #[inline(always)]
+    fn tile_length(&self) -> usize {
+        let depthwise = self.depthwise;
+        depthwise.tile_height(self.part.rows.len()) * depthwise.tile_width * depthwise.lanes
+    }
+
     /// Copies the pixels that the task reads, and zeros where there are none.
     #[inline(always)]
-    fn fill_tile<S: Simd>(&mut self, simd: S) {
+    fn fill_tiles<S: Simd>(&mut self, simd: S) {
         let Depthwise { op, input, tile_width, .. } = self.depthwise;
         let (source, strides) = self.source;
-        let height = self.depthwise.tile_height(self.part.rows.len());
-        let [top, left] = [op.padding[0][0], op.padding[1][0]];
-        let first = self.part.rows.start * op.stride[0];
-        let end = (left + input.width).min(*tile_width);
-        for (line, row) in
-            self.tile.chunks_exact_mut(tile_width * S::LANES).take(height).enumerate()
-        {
-            let inside = (first + line).checked_sub(top).filter(|&y| y < input.height);
-            let Some(y) = inside else {
-                row.fill(0.0);
-                continue;
-            };
-            let start = self.part.image * strides.image + y * strides.row + self.part.channel;
-            row[..left.min(*tile_width) * S::LANES].fill(0.0);
-            for x in left..end {
-                let pixel = &source[start + (x - left) * strides.pixel..];
-                let value = load_count(simd, pixel, self.part.count);
-                simd.store(value, &mut row[x * S::LANES..]);
+        let [top, left] = [op.padding[0][0], op.padding[1][0].min(*tile_width)];
+        let end = (op.padding[1][0] + input.width).min(*tile_width);
+        let length = self.tile_length();
+        let line_length = tile_width * S::LANES;
+        for line in 0..length / line_length {
+            let y = (self.part.rows.start * op.stride[0] + line).checked_sub(top);
+            let inside = y.filter(|&y| y < input.height);
+            for tile in self.tiles.chunks_exact_mut(length) {
+                let row = &mut tile[line * line_length..][..line_length];
+                row[..left * S::LANES].fill(0.0);
+                let end = if inside.is_some() { end } else { left };
+                row[end.max(left) * S::LANES..].fill(0.0);
             }
-            row[end.max(left.min(*tile_width)) * S::LANES..].fill(0.0);
+            let Some(y) = inside else { continue };
+            let start = self.part.image * strides.image + y * strides.row;
+            for x in left..end {
+                let pixel =
+                    &source[start + (x - left) * strides.pixel..][self.part.channels.clone()];
+                let place = (line * tile_width + x) * S::LANES;
+                for (vector, channels) in pixel.chunks(S::LANES).enumerate() {
+                    let value = load_count(simd, channels, channels.len());
+                    simd.store(value, &mut self.tiles[vector * length + place..]);
+                }
+            }
         }
     }
 
-    /// The sums of `SUMS` outputs from column `x` of the part's row `row` on.
+    /// The sums of one vector of channels for `SUMS` outputs from column `x` of the part's row `row` on.
     #[inline(always)]
-    fn sums<S: Simd>(&self, simd: S, row: usize, x: usize) -> [S::F; SUMS] {
+    fn sums<S: Simd>(&self, simd: S, vector: usize, row: usize, x: usize) -> [S::F; SUMS] {
         let Depthwise { op, kernel, tile_width, .. } = self.depthwise;
         let mut sums = [simd.splat(0.0); SUMS];
         let step = op.stride[1] * S::LANES;
-        let mut weight = self.weight.as_ptr();
+        let taps = kernel[0] * kernel[1];
+        let number = self.part.channels.start / S::LANES + vector;
+        let mut weight = self.weight[number * taps * S::LANES..][..taps * S::LANES].as_ptr();
+        let tile = &self.tiles[vector * self.tile_length()..];
         for down in 0..kernel[0] {
             let start = (row * op.stride[0] + down) * tile_width + x * op.stride[1];
-            let mut pixel = self.tile[start * S::LANES..].as_ptr();
+            let mut pixel = tile[start * S::LANES..].as_ptr();
             for _ in 0..kernel[1] {
                 // SAFETY: the weight has a vector for each element of the kernel.
                 let factor = unsafe { simd.load_pointer(weight) };
                 for (index, sum) in sums.iter_mut().enumerate() {
                     let pixel = pixel.wrapping_add(index * step);
                     // SAFETY: the tile's width covers the kernel at whole groups of `SUMS` outputs, its height all rows of
-                    // the part, as `run` checked.
+                    // the part, and `run` checked that there is a tile for each vector.
                     let value = unsafe { simd.load_pointer(pixel) };
                     *sum = simd.fma(value, factor, *sum);
                 }
@@ -225,26 +251,27 @@ impl DepthwiseTask<'_> {
         sums
     }
 
-    /// Finishes and writes the sums that lie inside the output.
+    /// Finishes and writes those sums of a vector of channels that lie inside the output.
     #[inline(always)]
-    fn store<S: Simd>(&self, simd: S, sums: [S::F; SUMS], row: usize, x: usize) {
+    fn store<S: Simd>(&self, simd: S, sums: [S::F; SUMS], vector: usize, [row, x]: [usize; 2]) {
         let output = self.depthwise.output;
-        let Part { image, channel, count, .. } = self.part;
-        let y = self.part.rows.start + row;
+        let channel = self.part.channels.start + vector * S::LANES;
+        let count = S::LANES.min(self.part.channels.end - channel);
+        let line = self.part.image * output.height + self.part.rows.start + row;
         let zero = simd.splat(0.0);
         let bias = match self.fused.bias {
             Some(bias) => load_count(simd, &bias[channel..], count),
             None => zero,
         };
         for (index, sum) in sums.into_iter().enumerate().take(output.width - x) {
-            let at = ((image * output.height + y) * output.width + x + index) * output.channels;
+            let at = (line * output.width + x + index) * output.channels + channel;
             let residual = match self.fused.residual {
-                Some(residual) => load_count(simd, &residual[at + channel..], count),
+                Some(residual) => load_count(simd, &residual[at..], count),
                 None => zero,
             };
             let value = self.fused.finish(simd, sum, bias, residual);
             // SAFETY: tasks have different images, rows or channels, so that no two write the same elements.
-            let target = unsafe { self.output.part(at + channel, count) };
+            let target = unsafe { self.output.part(at, count) };
             store_count(simd, value, target, count);
         }
     }

@@ -7,7 +7,7 @@ use cutout_graph::ops;
 use crate::gemm::{LeftSource, PanelBlock, interleave_rows};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::pool::with_scratch;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::simd::{Interleave, Isa, Kernel, Simd, dispatch};
 
 /// Stands for a position outside the image.
 const OUTSIDE: usize = usize::MAX;
@@ -133,25 +133,12 @@ impl Patches<'_> {
     /// Packs panel by panel, transposing the channels of each pixel straight from the image.
     fn pack_runs(&self, block: &PanelBlock, out: &mut [f32]) {
         for (rows, place) in block.panels() {
-            let panel = &mut out[place];
             let mut pixels = [Pixel::default(); MOST_ROWS];
             let count = self.pixels(&rows, &mut pixels);
-            let mut done = 0;
-            while done < block.depth.len() {
-                let depth = block.depth.start + done;
-                let (tap, channel) = (depth / self.channels, depth % self.channels);
-                let length = (self.channels - channel).min(block.depth.end - depth);
-                let length = length.min(ZEROS.len());
-                let mut runs: [&[f32]; MOST_ROWS] = [&ZEROS[..length]; MOST_ROWS];
-                for (run, pixel) in runs.iter_mut().zip(&pixels[..count]) {
-                    if let Some(start) = self.position(pixel, tap) {
-                        *run = &self.image[start + channel..][..length];
-                    }
-                }
-                let target = &mut panel[done * block.panel_rows..][..length * block.panel_rows];
-                interleave_rows(block.isa, block.panel_rows, &runs[..count], target);
-                done += length;
-            }
+            let pixels = &pixels[..count];
+            let (panel_rows, depth, panel) =
+                (block.panel_rows, block.depth.clone(), &mut out[place]);
+            dispatch(block.isa, PackRuns { patches: self, pixels, depth, panel_rows, panel });
         }
     }
 
@@ -205,16 +192,84 @@ impl Patches<'_> {
         }
     }
 
-    /// Where the first channel under a kernel element lies, or `None` outside the image.
+    /// Where the first channel under a kernel element (row, column) lies, or `None` outside the image.
     #[inline(always)]
-    fn position(&self, pixel: &Pixel, tap: usize) -> Option<usize> {
-        let (down, right) = (tap / self.columns.kernel, tap % self.columns.kernel);
+    fn position(&self, pixel: &Pixel, [down, right]: [usize; 2]) -> Option<usize> {
         let (row, column) = (self.rows.at(pixel.y, down), self.columns.at(pixel.x, right));
         let inside = row != OUTSIDE && column != OUTSIDE;
         inside.then(|| {
             let line = pixel.image * self.strides.image + row * self.strides.row;
             line + column * self.strides.pixel
         })
+    }
+}
+
+/// Packs one panel from whole runs of channels.
+struct PackRuns<'a> {
+    patches: &'a Patches<'a>,
+    /// The panel's rows.
+    pixels: &'a [Pixel],
+    depth: Range<usize>,
+    panel_rows: usize,
+    panel: &'a mut [f32],
+}
+
+impl Kernel for PackRuns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let channels = self.patches.channels;
+        let mut tap = self.depth.start / channels;
+        let mut channel = self.depth.start % channels;
+        let mut done = 0;
+        while done < self.depth.len() {
+            let length = (channels - channel).min(self.depth.len() - done).min(ZEROS.len());
+            let mut runs: [&[f32]; MOST_ROWS] = [&ZEROS[..length]; MOST_ROWS];
+            let place = [tap / self.patches.columns.kernel, tap % self.patches.columns.kernel];
+            for (run, pixel) in runs.iter_mut().zip(self.pixels) {
+                if let Some(start) = self.patches.position(pixel, place) {
+                    *run = &self.patches.image[start + channel..][..length];
+                }
+            }
+            let target = &mut self.panel[done * self.panel_rows..][..length * self.panel_rows];
+            interleave(simd, &runs[..self.pixels.len()], self.panel_rows, target);
+            done += length;
+            channel += length;
+            if channel == channels {
+                (tap, channel) = (tap + 1, 0);
+            }
+        }
+    }
+}
+
+/// `target[i * panel_rows + r] = runs[r][i]`, and zero for the rows without a run.
+///
+/// Panics unless there are at most `panel_rows` runs and at most `LANES`, all as long as the target has columns.
+#[inline(always)]
+fn interleave<S: Simd>(simd: S, runs: &[&[f32]], panel_rows: usize, target: &mut [f32]) {
+    let length = target.len() / panel_rows;
+    let width = panel_rows.min(S::LANES);
+    assert!(runs.len() <= width && panel_rows <= S::LANES);
+    let mut rows = [std::ptr::null(); MOST_ROWS];
+    for (row, run) in rows.iter_mut().zip(runs) {
+        *row = run[..length].as_ptr();
+    }
+    let rows = &rows[..runs.len()];
+    let whole = length - length % S::LANES;
+    let mut column = 0;
+    while column < whole {
+        let out = target[column * panel_rows..][..S::LANES * panel_rows].as_mut_ptr();
+        // SAFETY: `column + LANES` elements of every run were sliced, and `LANES` columns of the target; no more rows are
+        // given than a column holds.
+        unsafe { simd.interleave(Interleave { rows, column, panel_rows, out }) };
+        column += S::LANES;
+    }
+    for column in whole..length {
+        let column_target = &mut target[column * panel_rows..][..panel_rows];
+        for (row, element) in column_target.iter_mut().enumerate() {
+            *element = if row < runs.len() { runs[row][column] } else { 0.0 };
+        }
     }
 }
 
@@ -254,17 +309,22 @@ fn copy_patch<S: Simd>(
     target: &mut [f32],
 ) {
     let run = taps * patches.channels;
-    let (mut tap, mut skipped) = (first / run * taps, first % run);
+    let (tap, mut skipped) = (first / run * taps, first % run);
+    let kernel = patches.columns.kernel;
+    let [mut down, mut right] = [tap / kernel, tap % kernel];
     let mut done = 0;
     while done < target.len() {
         let length = (run - skipped).min(target.len() - done);
         let target = &mut target[done..done + length];
-        match patches.position(pixel, tap) {
+        match patches.position(pixel, [down, right]) {
             Some(start) => copy_run(simd, &patches.image[start + skipped..][..length], target),
             None => target.fill(0.0),
         }
         done += length;
-        (tap, skipped) = (tap + taps, 0);
+        (right, skipped) = (right + taps, 0);
+        if right >= kernel {
+            (down, right) = (down + 1, 0);
+        }
     }
 }
 

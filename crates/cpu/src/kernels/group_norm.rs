@@ -1,0 +1,188 @@
+//! Normalisation over groups of channels, channel-last.
+
+use cutout_graph::{Layout, RunError};
+
+use super::rows::{RowKernel, RowOut, Rows};
+use crate::execute::{Execute, Io, for_chunks};
+use crate::pool::with_scratch;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Elements whose statistics one task takes.
+const TASK: usize = 1 << 14;
+
+/// Pixels whose channels are summed in single precision.
+const MOST_PIXELS: usize = 256;
+
+/// Normalises `[images, pixels, channels]` by the statistics of each image's groups of channels.
+pub(crate) struct GroupNorm {
+    rows: Rows,
+    images: usize,
+    pixels: usize,
+    channels: usize,
+    groups: usize,
+    epsilon: f32,
+}
+
+impl GroupNorm {
+    /// Of a contiguous input with at least two axes; the channels, at least one, split evenly into groups.
+    pub(crate) fn new(input: &Layout, groups: usize, epsilon: f32) -> Self {
+        let (images, channels) = (input.shape[0], input.shape.last_axis());
+        let pixels = input.shape[1..input.shape.rank() - 1].iter().product();
+        GroupNorm { rows: Rows::new(input), images, pixels, channels, groups, epsilon }
+    }
+
+    fn pixels_per_task(&self) -> usize {
+        (TASK / self.channels).clamp(1, MOST_PIXELS)
+    }
+
+    /// Mean and squared distances of each group in some pixels.
+    fn statistics(&self, isa: Isa, pixels: &[f32], groups: &mut [Statistics]) {
+        with_scratch(2 * self.channels, |scratch| {
+            let (sums, means) = scratch.split_at_mut(self.channels);
+            let width = self.channels / self.groups;
+            let count = (pixels.len() / self.groups) as f64;
+            sums.fill(0.0);
+            dispatch(isa, Sums { pixels, sums });
+            for (group, statistics) in groups.iter_mut().enumerate() {
+                let own = group * width..(group + 1) * width;
+                let sum: f64 = sums[own.clone()].iter().map(|&sum| f64::from(sum)).sum();
+                *statistics = Statistics { count, mean: sum / count, squares: 0.0 };
+                means[own].fill(statistics.mean as f32);
+            }
+            sums.fill(0.0);
+            dispatch(isa, Squares { pixels, means, sums });
+            for (sums, statistics) in sums.chunks_exact(width).zip(groups) {
+                statistics.squares = sums.iter().map(|&sum| f64::from(sum)).sum();
+            }
+        });
+    }
+}
+
+impl Execute for GroupNorm {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let (isa, x, weight, bias) = (io.isa, io.inputs.f32(0), io.inputs.f32(1), io.inputs.f32(2));
+        let image = self.pixels * self.channels;
+        if image == 0 {
+            return Ok(());
+        }
+        let step = self.pixels_per_task() * self.channels;
+        let tasks = image.div_ceil(step);
+        let mut parts = vec![Statistics::default(); self.images * tasks * self.groups];
+        for_chunks(io.pool, &mut parts, self.groups, &|task, groups| {
+            let (start, first) = (task / tasks * image, task % tasks * step);
+            let end = (first + step).min(image);
+            self.statistics(isa, &x[start + first..start + end], groups);
+        });
+        let (mut means, mut scales) = (Vec::new(), Vec::new());
+        let width = self.channels / self.groups;
+        for parts in parts.chunks_exact(tasks * self.groups) {
+            for (channel, &weight) in weight.iter().enumerate() {
+                let own = parts.iter().skip(channel / width).step_by(self.groups);
+                let all = own.fold(Statistics::default(), Statistics::with);
+                let deviation = (all.squares / all.count + f64::from(self.epsilon)).sqrt();
+                means.push(all.mean as f32);
+                scales.push((f64::from(weight) / deviation) as f32);
+            }
+        }
+        let kernel = NormPixel { norm: self, means, scales, bias };
+        self.rows.run(&kernel, io);
+        Ok(())
+    }
+}
+
+/// Mean and sum of squared distances from it, of some values.
+#[derive(Clone, Copy, Debug, Default)]
+struct Statistics {
+    count: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Statistics {
+    /// The statistics of both sets together.
+    fn with(self, other: &Statistics) -> Statistics {
+        let count = self.count + other.count;
+        let apart = other.mean - self.mean;
+        Statistics {
+            count,
+            mean: self.mean + apart * other.count / count,
+            squares: self.squares
+                + other.squares
+                + apart * apart * self.count * other.count / count,
+        }
+    }
+}
+
+/// Adds up each channel.
+struct Sums<'a> {
+    pixels: &'a [f32],
+    sums: &'a mut [f32],
+}
+
+impl Kernel for Sums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for pixel in self.pixels.chunks_exact(self.sums.len()) {
+            for (sum, &x) in self.sums.iter_mut().zip(pixel) {
+                *sum += x;
+            }
+        }
+    }
+}
+
+/// Adds up the squared distances of each channel from its group's mean.
+struct Squares<'a> {
+    pixels: &'a [f32],
+    means: &'a [f32],
+    sums: &'a mut [f32],
+}
+
+impl Kernel for Squares<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for pixel in self.pixels.chunks_exact(self.sums.len()) {
+            for ((sum, &x), &mean) in self.sums.iter_mut().zip(pixel).zip(self.means) {
+                *sum += (x - mean) * (x - mean);
+            }
+        }
+    }
+}
+
+/// Normalises one pixel, by the mean and scale of each image's channels.
+struct NormPixel<'a> {
+    norm: &'a GroupNorm,
+    means: Vec<f32>,
+    scales: Vec<f32>,
+    bias: &'a [f32],
+}
+
+impl RowKernel for NormPixel<'_> {
+    type State = ();
+
+    fn scratch(&self) -> usize {
+        self.norm.channels
+    }
+
+    #[inline(always)]
+    fn read<S: Simd>(&self, _: S, source: &[f32], scratch: &mut [f32]) {
+        scratch.copy_from_slice(source);
+    }
+
+    #[inline(always)]
+    fn write<S: Simd>(&self, simd: S, (): (), scratch: &mut [f32], mut out: RowOut<'_>) {
+        let image = out.row / self.norm.pixels * self.norm.channels;
+        let means = &self.means[image..image + self.norm.channels];
+        let scales = &self.scales[image..image + self.norm.channels];
+        for position in (0..self.norm.channels).step_by(S::LANES) {
+            let x = simd.load_partial(&scratch[position..]);
+            let distance = simd.sub(x, simd.load_partial(&means[position..]));
+            let scale = simd.load_partial(&scales[position..]);
+            let bias = simd.load_partial(&self.bias[position..]);
+            out.put(simd, simd.fma(distance, scale, bias), position);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Normalisation over one axis.
+
+use cutout_graph::{Layout, RunError};
+
+use super::rows::{RowKernel, RowOut, Rows, fill_scratch, padded, sum, sum_of_squares};
+use crate::execute::{Execute, Io, SharedSlice};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Normalises the last axis. The input may be overwritten.
+pub(crate) struct LayerNorm {
+    rows: Rows,
+    epsilon: f32,
+}
+
+impl LayerNorm {
+    /// The last axis of `input` is dense and not empty.
+    pub(crate) fn new(input: &Layout, epsilon: f32) -> Self {
+        LayerNorm { rows: Rows::new(input), epsilon }
+    }
+}
+
+impl Execute for LayerNorm {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let (weight, bias) = (io.inputs.f32(1), io.inputs.f32(2));
+        let kernel = NormRow { weight, bias, width: self.rows.width, epsilon: self.epsilon };
+        self.rows.run(&kernel, io);
+        Ok(())
+    }
+}
+
+/// Normalises one row.
+struct NormRow<'a> {
+    weight: &'a [f32],
+    bias: &'a [f32],
+    width: usize,
+    epsilon: f32,
+}
+
+impl RowKernel for NormRow<'_> {
+    /// Mean, and one over the deviation, of the row in scratch memory.
+    type State = (f32, f32);
+
+    fn scratch(&self) -> usize {
+        padded(self.width)
+    }
+
+    #[inline(always)]
+    fn read<S: Simd>(&self, simd: S, source: &[f32], scratch: &mut [f32]) -> (f32, f32) {
+        fill_scratch(source, 0.0, scratch);
+        let mean = (sum(simd, scratch) / self.width as f64) as f32;
+        // What fills up the last vector adds nothing to the variance.
+        scratch[self.width..].fill(mean);
+        let variance = sum_of_squares(simd, scratch, mean) / self.width as f64;
+        (mean, (1.0 / (variance + f64::from(self.epsilon)).sqrt()) as f32)
+    }
+
+    #[inline(always)]
+    fn write<S: Simd>(
+        &self,
+        simd: S,
+        (mean, scale): (f32, f32),
+        scratch: &mut [f32],
+        mut out: RowOut<'_>,
+    ) {
+        let (mean, scale) = (simd.splat(mean), simd.splat(scale));
+        for position in (0..self.width).step_by(S::LANES) {
+            let weight = simd.load_partial(&self.weight[position..]);
+            let bias = simd.load_partial(&self.bias[position..]);
+            let distance = simd.sub(simd.load(&scratch[position..]), mean);
+            let result = simd.fma(simd.mul(distance, scale), weight, bias);
+            out.put(simd, result, position);
+        }
+    }
+}
+
+/// Lines side by side that are normalised together: four vectors of the widest instruction set.
+const TILE: usize = 64;
+
+/// Normalises an axis that is not the last: `[outer, length, inner]`, contiguous.
+pub(crate) struct LayerNormAxis {
+    length: usize,
+    inner: usize,
+    epsilon: f32,
+}
+
+impl LayerNormAxis {
+    /// Normalises axis `axis` of a contiguous input of this shape.
+    pub(crate) fn new(shape: &[usize], axis: usize, epsilon: f32) -> Self {
+        LayerNormAxis { length: shape[axis], inner: shape[axis + 1..].iter().product(), epsilon }
+    }
+}
+
+impl Execute for LayerNormAxis {
+    fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+        let (isa, x) = (io.isa, io.inputs.f32(0));
+        let (weight, bias) = (io.inputs.f32(1), io.inputs.f32(2));
+        let output = io.output.f32();
+        if output.is_empty() {
+            return Ok(());
+        }
+        let outer = output.len() / (self.length * self.inner);
+        let tiles = self.inner.div_ceil(TILE);
+        let shared = SharedSlice::new(output);
+        let floats = (self.length + 2) * TILE;
+        io.pool.run_with_scratch(outer * tiles, floats, &|task, scratch| {
+            let first = task % tiles * TILE;
+            let start = task / tiles * self.length * self.inner + first;
+            let width = TILE.min(self.inner - first);
+            let tile = Tile { axis: self, x: &x[start..], width, weight, bias, scratch };
+            dispatch(isa, tile);
+            for (i, row) in scratch[..self.length * TILE].chunks_exact(TILE).enumerate() {
+                // SAFETY: tiles do not overlap, and neither do the rows of one.
+                let target = unsafe { shared.part(start + i * self.inner, width) };
+                target.copy_from_slice(&row[..width]);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Normalises up to `TILE` lines, leaving them in scratch memory, `TILE` elements for each step along the axis.
+struct Tile<'a> {
+    axis: &'a LayerNormAxis,
+    x: &'a [f32],
+    width: usize,
+    weight: &'a [f32],
+    bias: &'a [f32],
+    scratch: &'a mut [f32],
+}
+
+impl Kernel for Tile<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let LayerNormAxis { length, inner, epsilon } = *self.axis;
+        let (lines, statistics) = self.scratch.split_at_mut(length * TILE);
+        let (means, scales) = statistics.split_at_mut(TILE);
+        let (mut sums, mut squares) = ([0f64; TILE], [0f64; TILE]);
+        for (i, line) in lines.chunks_exact_mut(TILE).enumerate() {
+            line[..self.width].copy_from_slice(&self.x[i * inner..i * inner + self.width]);
+            line[self.width..].fill(0.0);
+            for (sum, &x) in sums.iter_mut().zip(&*line) {
+                *sum += f64::from(x);
+            }
+        }
+        for (mean, sum) in means.iter_mut().zip(&sums) {
+            *mean = (sum / length as f64) as f32;
+        }
+        for line in lines.chunks_exact(TILE) {
+            for (lane, square) in squares.iter_mut().enumerate() {
+                let distance = line[lane] - means[lane];
+                *square += f64::from(distance * distance);
+            }
+        }
+        for (scale, square) in scales.iter_mut().zip(&squares) {
+            *scale = (1.0 / (square / length as f64 + f64::from(epsilon)).sqrt()) as f32;
+        }
+        for (i, line) in lines.chunks_exact_mut(TILE).enumerate() {
+            let (weight, bias) = (simd.splat(self.weight[i]), simd.splat(self.bias[i]));
+            for position in (0..TILE).step_by(S::LANES) {
+                let part = &mut line[position..];
+                let distance = simd.sub(simd.load(part), simd.load(&means[position..]));
+                let normal = simd.mul(distance, simd.load(&scales[position..]));
+                simd.store(simd.fma(normal, weight, bias), part);
+            }
+        }
+    }
+}

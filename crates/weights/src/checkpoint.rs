@@ -1,0 +1,325 @@
+//! An open checkpoint: names, types and shapes of its tensors, and the tensors themselves on request.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use cutout_tensor::{DType, Shape, SharedBytes, Tensor, TensorType};
+
+use crate::error::{Format, Problem, WeightsError};
+use crate::metadata::Metadata;
+use crate::stored::StoredType;
+use crate::torch::archive::{Archive, StorageView};
+use crate::{gguf, limits, mmap, nearest, safetensors, torch};
+
+/// What is known of a tensor before it is loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorInfo {
+    /// Name in the file.
+    pub name: String,
+    /// Element type in the file.
+    pub stored: StoredType,
+    /// Lengths of the axes, outermost first.
+    pub shape: Shape,
+    /// Bytes the elements take in the file; 0 when the size of the element type is not known.
+    pub bytes: u64,
+}
+
+impl TensorInfo {
+    pub(crate) fn new(name: &str, stored: StoredType, shape: Shape) -> Result<Self, Problem> {
+        let bytes = stored.bytes(&shape)?;
+        Ok(TensorInfo { name: name.to_owned(), stored, shape, bytes })
+    }
+
+    /// Type and shape once loaded; `None` when the element type cannot be loaded.
+    pub fn loads_as(&self) -> Option<TensorType> {
+        Some(TensorType::new(self.stored.loads_as()?, self.shape.clone()))
+    }
+}
+
+/// Where the elements of a tensor lie.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Contiguous bytes of the file.
+    Range(Range<usize>),
+    /// A view of a storage of a PyTorch file.
+    Storage(StorageView),
+}
+
+/// A tensor and its place.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) info: TensorInfo,
+    pub(crate) source: Source,
+}
+
+/// What a parser makes of a file.
+#[derive(Default)]
+pub(crate) struct Parsed {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) metadata: Metadata,
+    /// Only of PyTorch files.
+    pub(crate) archive: Option<Archive>,
+}
+
+/// A checkpoint file, mapped into memory. Opening reads the directory of the file and no tensor.
+pub struct Checkpoint {
+    file: String,
+    format: Format,
+    bytes: SharedBytes,
+    infos: Vec<TensorInfo>,
+    sources: Vec<Source>,
+    by_name: HashMap<String, usize>,
+    metadata: Metadata,
+    archive: Option<Archive>,
+}
+
+impl Checkpoint {
+    /// Opens a file of any known format. The format is found in the content, never in the name.
+    ///
+    /// The file is mapped, not read: it must not be changed or cut short while the checkpoint or one of its tensors is
+    /// alive. Replacing it by renaming another file over it, as this crate's writers do, is harmless.
+    pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, WeightsError> {
+        let path = path.as_ref();
+        Checkpoint::from_bytes(path.display().to_string(), mmap::map(path)?)
+    }
+
+    /// A checkpoint that is already in memory; `file` names it in errors.
+    pub fn from_bytes(
+        file: impl Into<String>,
+        bytes: SharedBytes,
+    ) -> Result<Checkpoint, WeightsError> {
+        let file = file.into();
+        let content = (*bytes).as_ref();
+        let format = match detect(content) {
+            Ok(format) => format,
+            Err(found) => return Err(WeightsError::Unrecognised { file, found }),
+        };
+        let parsed = match format {
+            Format::Safetensors => safetensors::parse(content),
+            Format::Torch => torch::parse(content),
+            Format::Gguf => gguf::parse(content),
+        };
+        let parsed = parsed.and_then(|parsed| {
+            let by_name = index(&parsed.entries)?;
+            Ok((parsed, by_name))
+        });
+        let (parsed, by_name) = match parsed {
+            Ok(parsed) => parsed,
+            Err(problem) => return Err(WeightsError::Malformed { file, format, problem }),
+        };
+        let (infos, sources) =
+            parsed.entries.into_iter().map(|entry| (entry.info, entry.source)).unzip();
+        let Parsed { metadata, archive, .. } = Parsed { entries: Vec::new(), ..parsed };
+        Ok(Checkpoint { file, format, bytes, infos, sources, by_name, metadata, archive })
+    }
+
+    /// The file's name, as it appears in errors.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The format found in the content.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Every tensor, in the order of the file.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.infos
+    }
+
+    /// What the file says about itself.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// What is known of one tensor.
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.by_name.get(name).map(|&index| &self.infos[index])
+    }
+
+    /// One tensor. Plain element types are views of the mapped file; `f64` and quantised blocks become `f32`.
+    pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
+        let Some(&index) = self.by_name.get(name) else {
+            let names = self.infos.iter().map(|info| info.name.as_str());
+            return Err(WeightsError::NoSuchTensor {
+                file: self.file.clone(),
+                tensor: name.to_owned(),
+                nearest: nearest::nearest(name, names).map(str::to_owned),
+            });
+        };
+        self.load(index).map_err(|problem| WeightsError::Tensor {
+            file: self.file.clone(),
+            tensor: name.to_owned(),
+            problem,
+        })
+    }
+
+    fn load(&self, index: usize) -> Result<Tensor, Problem> {
+        let info = &self.infos[index];
+        if info.stored.loads_as().is_none() {
+            return Err(Problem::ElementType(info.stored.to_string()));
+        }
+        match (&self.sources[index], &self.archive) {
+            (Source::Range(range), _) => decode(info, self.bytes.clone(), range.start),
+            (Source::Storage(view), Some(archive)) => {
+                let (bytes, offset) = archive.contiguous(&self.bytes, view, info)?;
+                decode(info, bytes, offset)
+            }
+            (Source::Storage(_), None) => unreachable!("only a PyTorch archive has storages"),
+        }
+    }
+}
+
+/// The tensor that starts `offset` bytes into `bytes` and lies there contiguously.
+fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<Tensor, Problem> {
+    let content = || {
+        let whole: &[u8] = (*bytes).as_ref();
+        let length = info.bytes;
+        let found = whole.len().saturating_sub(offset) as u64;
+        if found < length {
+            return Err(Problem::Truncated { what: info.name.clone(), wanted: length, found });
+        }
+        Ok(&whole[offset..][..length as usize])
+    };
+    let values = match &info.stored {
+        StoredType::Plain(dtype) => {
+            let ty = TensorType::new(*dtype, info.shape.clone());
+            return Ok(Tensor::from_bytes(ty, bytes.clone(), offset)?);
+        }
+        StoredType::F64 => {
+            let (numbers, _) = content()?.as_chunks::<8>();
+            numbers.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32).collect()
+        }
+        StoredType::Block(block) => block.dequantize(content()?),
+        StoredType::Other { name, .. } => return Err(Problem::ElementType(name.clone())),
+    };
+    Ok(Tensor::from_vec(info.shape.clone(), values)?)
+}
+
+/// Positions by name, or the name that appears twice.
+fn index(entries: &[Entry]) -> Result<HashMap<String, usize>, Problem> {
+    Problem::within("number of tensors", limits::MAX_TENSORS, entries.len() as u64)?;
+    let mut by_name = HashMap::with_capacity(entries.len());
+    for (position, entry) in entries.iter().enumerate() {
+        if by_name.insert(entry.info.name.clone(), position).is_some() {
+            return Err(Problem::Duplicate(entry.info.name.clone()));
+        }
+    }
+    Ok(by_name)
+}
+
+/// First bytes that are known not to be a checkpoint, or to be one of another kind, and what to call them.
+const FOREIGN: &[(&[u8], &str)] = &[
+    (
+        b"version https://git-lfs",
+        "a Git LFS pointer, not the file it stands for (run git lfs pull)",
+    ),
+    (b"<!DOCTYPE", "a web page, not the file it links to"),
+    (b"<!doctype", "a web page, not the file it links to"),
+    (b"<html", "a web page, not the file it links to"),
+    (b"lmgg", "an old ggml file from before GGUF"),
+    (b"tjgg", "an old ggml file from before GGUF"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (b"7z\xbc\xaf", "a 7-Zip archive; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it first"),
+];
+
+/// Advice for files of PyTorch before 1.6.
+const LEGACY: &str = "a PyTorch file from before version 1.6 (or written with \
+    _use_new_zipfile_serialization=False); load it in PyTorch and save it again with torch.save";
+
+/// The format of a file, or what it looks like instead.
+fn detect(content: &[u8]) -> Result<Format, String> {
+    if content.is_empty() {
+        return Err("an empty file".into());
+    }
+    if content.starts_with(b"GGUF") {
+        return Ok(Format::Gguf);
+    }
+    if content.starts_with(b"PK\x03\x04") || content.starts_with(b"PK\x05\x06") {
+        return Ok(Format::Torch);
+    }
+    if let Some((_, name)) = FOREIGN.iter().find(|(magic, _)| content.starts_with(magic)) {
+        return Err((*name).to_owned());
+    }
+    // A pickle of protocol 2 to 5 starts with PROTO and its number; an even older file is a tar.
+    let pickle = matches!(content, [0x80, 2..=5, ..]) && content.get(8) != Some(&b'{');
+    if pickle || content.get(257..262) == Some(b"ustar") {
+        return Err(LEGACY.into());
+    }
+    // Safetensors: the length of the header, then the header, a JSON object.
+    if content.get(8) == Some(&b'{') {
+        return Ok(Format::Safetensors);
+    }
+    let first = content.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>();
+    Err(format!("an unknown kind of file that starts with {}", first.join(" ")))
+}
+
+/// Checks that no two of the ranges share a byte; each comes with the name of what it holds.
+pub(crate) fn refuse_overlaps(mut ranges: Vec<(Range<usize>, &str)>) -> Result<(), Problem> {
+    ranges.retain(|(range, _)| !range.is_empty());
+    ranges.sort_by_key(|(range, _)| (range.start, range.end));
+    for pair in ranges.windows(2) {
+        if pair[1].0.start < pair[0].0.end {
+            let (first, second) = (pair[0].1.to_owned(), pair[1].1.to_owned());
+            return Err(Problem::Overlap { first, second });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes on the heap, shared.
+pub(crate) fn shared(bytes: Vec<u8>) -> SharedBytes {
+    Arc::new(bytes)
+}
+
+/// Whether tensors of this type can lie in a file as they lie in memory.
+pub(crate) const fn plain(dtype: DType) -> StoredType {
+    StoredType::Plain(dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(content: &[u8]) -> String {
+        match Checkpoint::from_bytes("some.bin", shared(content.to_vec())) {
+            Ok(_) => panic!("{content:?} was accepted"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn foreign_files_are_called_by_their_name() {
+        for (content, word) in [
+            (&b""[..], "empty"),
+            (b"\x89PNG\r\n\x1a\n", "PNG"),
+            (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+            (b"<!DOCTYPE html><html>", "web page"),
+            (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "before version 1.6"),
+            (b"what is this", "77 68 61 74"),
+        ] {
+            let message = refusal(content);
+            assert!(message.contains(word), "{message}");
+            assert!(message.starts_with("some.bin: "), "{message}");
+        }
+        let mut tar = vec![0u8; 512];
+        tar[257..262].copy_from_slice(b"ustar");
+        assert!(refusal(&tar).contains("before version 1.6"));
+    }
+
+    #[test]
+    fn a_missing_file_and_a_folder_are_said_to_be_so() {
+        let folder = std::env::temp_dir();
+        let missing = folder.join("cutout-no-such-file.safetensors");
+        assert!(matches!(Checkpoint::open(missing), Err(WeightsError::NotFound { .. })));
+        let message = Checkpoint::open(&folder).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains("a folder"), "{message}");
+    }
+}

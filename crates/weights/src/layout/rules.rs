@@ -1,0 +1,129 @@
+//! Renaming by tables.
+
+/// One line of a table. In `from`, `{}` stands for a number and a final `*` for the rest of the name; in `to` they stand
+/// for what they matched.
+pub(super) struct Rule {
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+    pub(super) how: How,
+}
+
+/// What happens to the tensor itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Nothing.
+    Whole,
+    /// The file has it under several names; one of them is enough.
+    Copy,
+    /// Each row becomes a tensor; `#` in the new name is its number.
+    Rows,
+}
+
+/// A rule that only renames.
+pub(super) const fn whole(from: &'static str, to: &'static str) -> Rule {
+    Rule { from, to, how: How::Whole }
+}
+
+/// The new name or names of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Renamed {
+    Whole(String),
+    Copy(String),
+    /// What stands before and after the number of the row.
+    Rows(String, String),
+}
+
+/// Sends a name through the stages: in each, the first rule that matches is applied; a name that none matches stays.
+pub(super) fn rename(name: &str, stages: &[&[Rule]]) -> Renamed {
+    let mut current = name.to_owned();
+    let mut how = How::Whole;
+    for stage in stages {
+        let hit = stage.iter().find_map(|rule| Some((rule, matches(rule.from, &current)?)));
+        if let Some((rule, parts)) = hit {
+            current = fill(rule.to, &parts);
+            how = if how == How::Whole { rule.how } else { how };
+        }
+    }
+    match (how, current.split_once('#')) {
+        (How::Rows, Some((front, back))) => Renamed::Rows(front.to_owned(), back.to_owned()),
+        (How::Copy, _) => Renamed::Copy(current),
+        (How::Whole | How::Rows, _) => Renamed::Whole(current),
+    }
+}
+
+/// What the placeholders of a pattern match in a name, or `None` when the name does not fit.
+fn matches<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    let (body, open) = match pattern.strip_suffix('*') {
+        Some(body) => (body, true),
+        None => (pattern, false),
+    };
+    for (index, literal) in body.split("{}").enumerate() {
+        if index > 0 {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if digits == 0 {
+                return None;
+            }
+            parts.push(&rest[..digits]);
+            rest = &rest[digits..];
+        }
+        rest = rest.strip_prefix(literal)?;
+    }
+    if open && !rest.is_empty() {
+        parts.push(rest);
+        return Some(parts);
+    }
+    (!open && rest.is_empty()).then_some(parts)
+}
+
+/// Puts the parts in the places of the placeholders.
+fn fill(template: &str, parts: &[&str]) -> String {
+    let mut parts = parts.iter();
+    let mut filled = String::new();
+    let mut rest = template;
+    while let Some(at) = rest.find(['{', '*']) {
+        filled.push_str(&rest[..at]);
+        filled.push_str(parts.next().expect("a rule uses no more placeholders than it matches"));
+        rest = rest[at..].strip_prefix("{}").unwrap_or(&rest[at + 1..]);
+    }
+    filled.push_str(rest);
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_match_numbers_and_the_rest() {
+        assert_eq!(matches("a.{}.norm{}.*", "a.10.norm2.weight"), Some(vec!["10", "2", "weight"]));
+        assert_eq!(matches("a.*", "a."), None);
+        assert_eq!(matches("a.{}", "a.x"), None);
+        assert_eq!(matches("a.{}", "a.1.b"), None);
+        assert_eq!(matches("a", "a"), Some(vec![]));
+        assert_eq!(fill("b.{}.n{}.*", &["10", "2", "w.x"]), "b.10.n2.w.x");
+    }
+
+    #[test]
+    fn stages_follow_each_other() {
+        let first = [whole("old.*", "new.*"), whole("new.*", "never.*")];
+        let second =
+            [Rule { from: "new.points", to: "new.#.point", how: How::Rows }, whole("new.*", "x.*")];
+        let stages = [&first[..], &second[..]];
+        assert_eq!(rename("old.w", &stages), Renamed::Whole("x.w".into()));
+        assert_eq!(rename("other", &stages), Renamed::Whole("other".into()));
+        assert_eq!(rename("old.points", &stages), Renamed::Rows("new.".into(), ".point".into()));
+    }
+
+    #[test]
+    fn every_rule_of_the_tables_can_be_filled() {
+        for stage in super::super::names::all() {
+            for rule in stage {
+                let holes = |text: &str| text.matches("{}").count() + text.matches('*').count();
+                assert!(holes(rule.to) <= holes(rule.from), "{} -> {}", rule.from, rule.to);
+                assert_eq!(rule.how == How::Rows, rule.to.contains('#'), "{}", rule.to);
+            }
+        }
+    }
+}

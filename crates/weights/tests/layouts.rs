@@ -1,0 +1,239 @@
+//! Published checkpoints are recognised by their tensors, and Hugging Face's names become exactly Meta's.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cutout_tensor::{Shape, SharedBytes, Tensor, TensorType};
+use cutout_weights::layout::{Dialect, Family, Identity, Model, Report, Size, identify};
+use cutout_weights::{
+    Checkpoint, Metadata, OutgoingTensor, WeightsError, write_gguf, write_safetensors,
+};
+use support::Folder;
+
+type Keys = BTreeMap<String, Shape>;
+
+/// The list of one checkpoint; see tests/data/README.md.
+fn keys(name: &str) -> Keys {
+    let path = format!("{}/tests/data/{name}.keys", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut keys = Keys::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let shape: Shape = match fields[2] {
+            "scalar" => Shape::new(&[]),
+            axes => axes.split(',').map(|axis| axis.parse::<usize>().unwrap()).collect(),
+        };
+        for number in numbers(fields[1]) {
+            let name = fields[0].replacen('#', &number, 1);
+            assert!(keys.insert(name, shape.clone()).is_none(), "{line}");
+        }
+    }
+    keys
+}
+
+/// `0-2,5` is 0, 1, 2 and 5; `-` is nothing to put in.
+fn numbers(text: &str) -> Vec<String> {
+    if text == "-" {
+        return vec![String::new()];
+    }
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<usize>().unwrap()..=last.parse::<usize>().unwrap()
+    };
+    text.split(',').flat_map(range).map(|number| number.to_string()).collect()
+}
+
+/// A safetensors file with these tensors, whose data is never looked at: one page of zeros would do, so it is left out
+/// of the file by giving the storage the right length only.
+fn file(keys: &Keys, prefix: &str) -> Checkpoint {
+    let mut header = serde_json::Map::new();
+    let mut offset = 0;
+    for (name, shape) in keys {
+        let end = offset + shape.elements();
+        let fields = serde_json::json!(
+            {"dtype": "U8", "shape": &shape[..], "data_offsets": [offset, end]});
+        header.insert(format!("{prefix}{name}"), fields);
+        offset = end;
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    // Untouched zeros cost no memory.
+    let mut whole = vec![0u8; bytes.len() + offset];
+    whole[..bytes.len()].copy_from_slice(&bytes);
+    Checkpoint::from_bytes(format!("{prefix}model"), Arc::new(whole) as SharedBytes).unwrap()
+}
+
+fn identity_of(keys: &Keys) -> Option<Identity> {
+    identify(keys.iter().map(|(name, shape)| (name.as_str(), &shape[..])))
+}
+
+#[test]
+fn every_published_checkpoint_is_recognised() {
+    for (name, family, size) in [
+        ("sam1_vit_b_official", Family::Sam1, Size::Base),
+        ("sam1_vit_l_official", Family::Sam1, Size::Large),
+        ("sam1_vit_h_official", Family::Sam1, Size::Huge),
+        ("sam1_vit_b_hf", Family::Sam1, Size::Base),
+        ("sam1_vit_l_hf", Family::Sam1, Size::Large),
+        ("sam1_vit_h_hf", Family::Sam1, Size::Huge),
+        ("sam2.0_tiny_official", Family::Sam2, Size::Tiny),
+        ("sam2.1_tiny_official", Family::Sam2_1, Size::Tiny),
+        ("sam2.1_small_official", Family::Sam2_1, Size::Small),
+        ("sam2.1_base_plus_official", Family::Sam2_1, Size::BasePlus),
+        ("sam2.1_large_official", Family::Sam2_1, Size::Large),
+        ("sam2.1_tiny_hf_Sam2VideoModel", Family::Sam2_1, Size::Tiny),
+        ("sam2.1_tiny_hf_Sam2Model", Family::Sam2Image, Size::Tiny),
+        ("sam3_official_full", Family::Sam3, Size::Only),
+        ("sam3_hf_Sam3Model", Family::Sam3, Size::Only),
+        ("sam3_hf_Sam3VideoModel", Family::Sam3, Size::Only),
+        ("sam3_hf_Sam3TrackerVideoModel", Family::Sam3, Size::Only),
+    ] {
+        let keys = keys(name);
+        assert_eq!(identity_of(&keys), Some(Identity { family, size }), "{name}");
+        for prefix in ["model.", "module.model.", "sam_model."] {
+            let prefixed =
+                keys.iter().map(|(name, shape)| (format!("{prefix}{name}"), shape.clone()));
+            let found = identity_of(&prefixed.collect());
+            assert_eq!(found, Some(Identity { family, size }), "{prefix}{name}");
+        }
+    }
+    assert_eq!(
+        identity_of(&Keys::from([("conv1.weight".into(), Shape::new(&[64, 3, 7, 7]))])),
+        None
+    );
+    assert_eq!(identity_of(&Keys::new()), None);
+}
+
+#[test]
+fn unpublished_sizes_are_called_custom() {
+    let mut small = keys("sam1_vit_b_official");
+    small.retain(|name, _| !name.contains("blocks.") || name.contains("blocks.1."));
+    small.insert("image_encoder.patch_embed.proj.weight".into(), Shape::new(&[40, 3, 16, 16]));
+    let identity = identity_of(&small).unwrap();
+    assert_eq!(identity.size, Size::Custom { width: 40, depth: 2 });
+    assert_eq!(identity.to_string(), "SAM 1, 40 channels, 2 blocks");
+}
+
+/// Checks that one list becomes another: no name missing, misshapen or left over.
+fn becomes(from: &str, to: &str, except: impl Fn(&str) -> bool) {
+    let file = file(&keys(from), "");
+    let model = Model::of(&file).unwrap();
+    assert_eq!(model.dialect(), Dialect::HuggingFace);
+    let wanted = keys(to).into_iter().filter(|(name, _)| !except(name));
+    let found = model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
+    let report = Report::compare(wanted, found);
+    assert!(report.is_exact(), "{from}:\n{report}");
+}
+
+#[test]
+fn hugging_face_names_become_metas_for_sam1() {
+    for size in ["b", "l", "h"] {
+        becomes(&format!("sam1_vit_{size}_hf"), &format!("sam1_vit_{size}_official"), |_| false);
+    }
+}
+
+#[test]
+fn hugging_face_names_become_metas_for_sam2() {
+    becomes("sam2.1_tiny_hf_Sam2VideoModel", "sam2.1_tiny_official", |_| false);
+    // The image model has no memory.
+    let memory = |name: &str| {
+        let parts = ["memory_", "obj_ptr", "maskmem", "no_mem_pos", "no_obj", "mask_downsample."];
+        parts.iter().any(|part| name.starts_with(part))
+    };
+    becomes("sam2.1_tiny_hf_Sam2Model", "sam2.1_tiny_official", memory);
+}
+
+#[test]
+fn metas_names_stay_and_prefixes_go() {
+    for name in ["sam1_vit_b_official", "sam2.1_large_official", "sam3_official_full"] {
+        for prefix in ["", "model.", "module."] {
+            let wanted = keys(name);
+            let file = file(&wanted, prefix);
+            let model = Model::of(&file).unwrap();
+            assert_eq!(model.dialect(), Dialect::Meta);
+            let report = model.report(wanted.iter().map(|(n, shape)| (n.as_str(), shape.clone())));
+            assert!(report.is_exact(), "{prefix}{name}:\n{report}");
+        }
+    }
+    // A file of the detector alone, without its prefix.
+    let detector: Keys = keys("sam3_official_full")
+        .into_iter()
+        .filter_map(|(name, shape)| Some((name.strip_prefix("detector.")?.to_owned(), shape)))
+        .collect();
+    let file = file(&detector, "");
+    let model = Model::of(&file).unwrap();
+    assert!(model.tensors().all(|(name, ..)| name.starts_with("detector.")));
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let hugging_face = file(&keys("sam3_hf_Sam3Model"), "");
+    let error = Model::of(&hugging_face).map(drop).unwrap_err();
+    assert!(matches!(error, WeightsError::UnknownLayout { .. }), "{error}");
+    assert!(error.to_string().contains("SAM 3 with the names of Hugging Face"), "{error}");
+    let other = file(&Keys::from([("conv1.weight".into(), Shape::new(&[1]))]), "");
+    let error = Model::of(&other).map(drop).unwrap_err();
+    assert!(matches!(error, WeightsError::UnknownModel { tensors: 1, .. }), "{error}");
+}
+
+#[test]
+fn rows_of_a_fused_tensor_are_tensors_of_their_own() {
+    let folder = Folder::new("rows");
+    let path = folder.0.join("model");
+    let zeros = |shape: &[usize]| Tensor::zeros(&TensorType::f32(shape)).unwrap();
+    let points = Tensor::from_vec([4, 3], (0..12).map(|i| i as f32).collect()).unwrap();
+    let matrix = Tensor::from_vec([2, 2], vec![1f32, 2.0, 3.0, 4.0]).unwrap();
+    let tensors = [
+        ("vision_encoder.backbone.patch_embed.projection.weight", zeros(&[6, 3, 7, 7])),
+        ("prompt_encoder.point_embed.weight", points),
+        ("shared_image_embedding.positional_embedding", matrix.clone()),
+        ("prompt_encoder.shared_embedding.positional_embedding", matrix),
+    ];
+    let tensors = tensors.map(|(name, tensor)| OutgoingTensor::new(name, tensor));
+    write_safetensors(&path, &tensors, &Metadata::new()).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let model = Model::of(&checkpoint).unwrap();
+    let row = model.tensor("sam_prompt_encoder.point_embeddings.2.weight").unwrap();
+    assert_eq!(row.shape()[..], [1, 3]);
+    assert_eq!(row.to_vec::<f32>().unwrap(), [6.0, 7.0, 8.0]);
+    // Written under canonical names, it is read back as Meta's.
+    let encoding = cutout_weights::Encoding::Keep;
+    write_gguf(&path, &model.outgoing(), &Metadata::new(), encoding).unwrap();
+    let written = Checkpoint::open(&path).unwrap();
+    let again = Model::of(&written).unwrap();
+    assert_eq!(again.dialect(), Dialect::Meta);
+    let (names, expected): (Vec<_>, Vec<_>) =
+        (again.tensors().collect(), model.tensors().collect());
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once() {
+    let wanted = keys("sam1_vit_b_official");
+    let mut damaged = wanted.clone();
+    let shape = damaged.remove("mask_decoder.iou_token.weight").unwrap();
+    damaged.insert("mask_decoder.iou_tokn.weight".into(), shape);
+    damaged.insert("image_encoder.neck.1.bias".into(), Shape::new(&[128]));
+    damaged.insert("left.over".into(), Shape::new(&[1]));
+    let file = file(&damaged, "");
+    let model = Model::of(&file).unwrap();
+    let report = model.report(wanted.iter().map(|(name, shape)| (name.as_str(), shape.clone())));
+    assert!(!report.is_usable());
+    assert_eq!(report.missing.len(), 1);
+    assert_eq!(report.missing[0].nearest.as_deref(), Some("mask_decoder.iou_tokn.weight"));
+    assert_eq!(report.misshapen.len(), 1);
+    assert_eq!(report.unused.len(), 2);
+    let text = report.to_string();
+    for line in [
+        "mask_decoder.iou_token.weight: missing [1, 256] (did you mean mask_decoder.iou_tokn.weight?)",
+        "image_encoder.neck.1.bias: expected [256], the checkpoint has [128]",
+        "left.over: not used [1]",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\nnot in\n{text}");
+    }
+    let error = model.tensor("mask_decoder.iou_token.weight").unwrap_err();
+    assert!(error.to_string().contains("iou_tokn"), "{error}");
+}

@@ -1,0 +1,190 @@
+//! Thousands of damaged files: never a panic, never more memory than the stated limit, in seconds.
+#![allow(unsafe_code, reason = "a global allocator that counts is unsafe to implement")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cutout_weights::{Checkpoint, limits};
+use support::torch_file::{Zip, dict, torch_file};
+use support::{Random, fixture};
+
+/// Variants of each file.
+const VARIANTS: usize = 1500;
+
+/// The most memory that opening and reading a whole file of this length may take at any moment.
+const fn allowed(length: usize) -> usize {
+    64 * length + (1 << 20)
+}
+
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system allocator with the arguments it came with; the counters touch no memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes that `work` held at its peak beyond what was held before.
+fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = NOW.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let result = work();
+    (result, MOST.load(Ordering::Relaxed).saturating_sub(before))
+}
+
+/// Opens a file and reads all of it. Returns how many tensors were read.
+fn read(bytes: Arc<Vec<u8>>) -> usize {
+    let checkpoint = match Checkpoint::from_bytes("damaged", bytes) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            assert!(error.to_string().starts_with("damaged: "));
+            return 0;
+        }
+    };
+    let mut whole = 0;
+    for info in checkpoint.tensors() {
+        match checkpoint.tensor(&info.name) {
+            Ok(tensor) => {
+                assert_eq!(tensor.shape(), &info.shape);
+                // A view may be all there is of it; touch both ends.
+                let _ = (tensor.elements() <= 4096).then(|| tensor.to_f64_vec());
+                whole += 1;
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    whole
+}
+
+/// One damaged variant of a file.
+fn damage(original: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = original.to_vec();
+    for _ in 0..=random.below(3) {
+        if bytes.is_empty() {
+            break;
+        }
+        // Headers are at the start, zip directories at the end.
+        let near = bytes.len().min(512);
+        let at = match random.below(3) {
+            0 => random.below(near),
+            1 => bytes.len() - 1 - random.below(near),
+            _ => random.below(bytes.len()),
+        };
+        match random.below(8) {
+            0..=2 => bytes[at] ^= 1 << random.below(8),
+            3 => bytes[at] = random.next() as u8,
+            4 => bytes.truncate(at),
+            5 | 6 => overwrite(&mut bytes[at..], random),
+            _ => {
+                let piece = bytes[at..(at + 1 + random.below(64)).min(bytes.len())].to_vec();
+                let to = random.below(bytes.len());
+                bytes.splice(to..to, piece);
+            }
+        }
+    }
+    bytes
+}
+
+/// Sets what may be a length to a treacherous number.
+fn overwrite(bytes: &mut [u8], random: &mut Random) {
+    let numbers =
+        [u64::MAX, u64::MAX >> 1, 1 << 63, 1 << 32, u64::from(u32::MAX), 1 << 40, 0, 1 << 20];
+    let number = numbers[random.below(numbers.len())].to_le_bytes();
+    let length = [2, 4, 8][random.below(3)].min(bytes.len());
+    bytes[..length].copy_from_slice(&number[..length]);
+}
+
+fn originals() -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for name in [
+        "flat.pt",
+        "model.pt",
+        "strided.pt",
+        "training.pt",
+        "protocol4.pt",
+        "deflated.pt",
+        "complex.pt",
+        "flat.safetensors",
+        "quantised.safetensors",
+        "quantised.gguf",
+    ] {
+        files.push((name.to_owned(), std::fs::read(fixture(name)).unwrap()));
+    }
+    let pickle = dict(|pickle| {
+        let pickle = pickle.text("w");
+        pickle.tensor(|p| p.storage("FloatStorage", "0", 64), 0, &[8, 8], &[1, 8])
+    });
+    for how in [Zip::Stored, Zip::Deflated, Zip::Wide] {
+        let file = torch_file(&pickle, &[("0", &[0; 256])], how);
+        files.push(("made by hand".to_owned(), file));
+    }
+    files
+}
+
+// One test, so that nothing else allocates meanwhile.
+#[test]
+fn damaged_files_are_errors_and_nothing_worse() {
+    let start = std::time::Instant::now();
+    let mut random = Random(0x5eed);
+    let (mut opened, mut refused) = (0, 0);
+    for (name, original) in originals() {
+        let length = original.len();
+        let whole = read(Arc::new(original.clone()));
+        assert!(whole > 0, "{name} itself cannot be read");
+        for variant in 0..VARIANTS {
+            let bytes = Arc::new(damage(&original, &mut random));
+            let (read, peak) = peak(|| read(bytes));
+            assert!(peak <= allowed(length), "{name}, variant {variant}: {peak} bytes");
+            *(if read > 0 { &mut opened } else { &mut refused }) += 1;
+        }
+        for cut in (0..length).step_by(length.div_ceil(200)) {
+            let (read, peak) = peak(|| read(Arc::new(original[..cut].to_vec())));
+            assert_eq!(read, 0, "{name} cut at {cut} was accepted");
+            assert!(peak <= allowed(length), "{name}, cut at {cut}: {peak} bytes");
+        }
+    }
+    // Both outcomes must be common, or the damage is too small or too large to test anything.
+    assert!(opened > 1000 && refused > 1000, "{opened} read, {refused} refused");
+    bombs();
+    let seconds = start.elapsed().as_secs_f64();
+    assert!(seconds < 5.0, "{seconds} s is too slow for every test run");
+}
+
+/// Files that are small and promise much.
+fn bombs() {
+    // A pickle that is far larger unpacked than it may be.
+    let zeros = vec![b'N'; 8 << 20];
+    let file = torch_file(&zeros, &[], Zip::Deflated);
+    let inflated = 2 * zeros.len() + limits::MAX_PICKLE_STACK * 64;
+    let (_, used) = peak(|| read(Arc::new(file)));
+    assert!(used < inflated, "{used} bytes");
+    // A header that claims the most it may and is not there.
+    let mut header = limits::MAX_HEADER_BYTES.to_le_bytes().to_vec();
+    header.extend(b"{\"a\":");
+    let (_, used) = peak(|| read(Arc::new(header)));
+    assert!(used < 1 << 16, "{used} bytes");
+    let mut lists = b"GGUF\x03\0\0\0".to_vec();
+    lists.extend([0u64, 1, 1].iter().flat_map(|field| field.to_le_bytes()));
+    lists.extend(b"k\x09\0\0\0\0\0\0\0");
+    lists.extend(limits::MAX_METADATA_VALUES.to_le_bytes());
+    let (_, used) = peak(|| read(Arc::new(lists)));
+    assert!(used < 1 << 16, "{used} bytes");
+}

@@ -1,0 +1,58 @@
+//! What the fuzz targets do with their bytes. Plain functions, so that they compile and can be called on any toolchain.
+
+#[path = "../../crates/weights/tests/support/torch_file.rs"]
+mod torch_file;
+
+use std::sync::Arc;
+
+use cutout_weights::Checkpoint;
+
+/// Larger tensors are listed and not loaded: a view of a mapped file has no size limit of its own.
+const LOADED: usize = 1 << 16;
+
+/// Opens the bytes as a checkpoint of any format, and reads every tensor of it.
+pub fn checkpoint(bytes: Vec<u8>) {
+    let checkpoint = match Checkpoint::from_bytes("fuzzed", Arc::new(bytes)) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            let _ = error.to_string();
+            return;
+        }
+    };
+    for info in checkpoint.tensors() {
+        if info.shape.elements() > LOADED {
+            continue;
+        }
+        if let Ok(tensor) = checkpoint.tensor(&info.name) {
+            assert_eq!(tensor.shape(), &info.shape);
+            let _ = tensor.to_f64_vec();
+        }
+    }
+    let _ = cutout_weights::layout::Model::of(&checkpoint);
+}
+
+/// A header of the length it says, so that the fuzzer need not find that number.
+pub fn safetensors(bytes: &[u8]) {
+    let header = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
+    let mut file = (header as u64).to_le_bytes().to_vec();
+    file.extend(&bytes[..header]);
+    file.extend(bytes.get(header + 1..).unwrap_or_default());
+    checkpoint(file);
+    checkpoint(bytes.to_vec());
+}
+
+/// The magic number, then the bytes.
+pub fn gguf(bytes: &[u8]) {
+    checkpoint([b"GGUF", bytes].concat());
+}
+
+/// A whole archive.
+pub fn torch_zip(bytes: &[u8]) {
+    checkpoint(bytes.to_vec());
+}
+
+/// A pickle in a correct archive with one storage.
+pub fn torch_pickle(bytes: &[u8]) {
+    let storage = [0; 256];
+    checkpoint(torch_file::torch_file(bytes, &[("0", &storage)], torch_file::Zip::Stored));
+}
