@@ -16,7 +16,6 @@ pub(crate) const CONFIGURATION: [&str; 5] = [
 ];
 
 /// A product in single precision: `left [rows, depth] · weight [columns, depth]ᵀ`.
-#[cfg_attr(not(feature = "rivals"), expect(dead_code, reason = "only rivals read it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct FloatOperands<'a> {
     pub(crate) rows: usize,
@@ -50,7 +49,6 @@ pub(crate) use crates::{byte_rivals, float_rivals, prepare};
 
 /// Sizes the thread pools of the rivals.
 #[cfg(not(feature = "rivals"))]
-#[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
 pub(crate) fn prepare(_threads: usize) -> anyhow::Result<()> {
     Ok(())
 }
