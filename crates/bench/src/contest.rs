@@ -1,11 +1,12 @@
 //! Rounds in which every implementation of a kernel and the ceiling run one after another.
 
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::disturbance::Watch;
+use crate::disturbance::{self, Watch};
 use crate::goal::Goal;
 use crate::outcome::{Entry, Outcome, Role, Unit};
 use crate::progress::Progress;
@@ -18,27 +19,40 @@ const TOLERANCE: f64 = 1e-4;
 
 /// How many rounds a kernel is measured: at least the first number, then until the time is over or the second is reached.
 ///
-/// Only quiet rounds count, those in which no other process ran. If the machine does not get quiet within `patience`, the
-/// others count too.
+/// Only quiet rounds count, those in which no other process ran. Waiting for them uses up a patience that all kernels of a
+/// run share; once it is gone, disturbed rounds count too.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     rounds: RangeInclusive<usize>,
     time: Duration,
-    patience: Duration,
+    patience: Cell<Duration>,
 }
 
 impl Budget {
-    pub(crate) fn new(rounds: RangeInclusive<usize>, time: Duration) -> Budget {
-        Budget { rounds, time, patience: time * 2 }
+    pub(crate) fn new(rounds: RangeInclusive<usize>, time: Duration, patience: Duration) -> Budget {
+        Budget { rounds, time, patience: Cell::new(patience) }
     }
 
-    /// Whether another round is due.
-    fn allows(&self, quiet: usize, all: usize, elapsed: Duration) -> bool {
+    /// Whether another round is due, after as many quiet ones in so much time and as many in all.
+    fn allows(&self, quiet: usize, all: usize, time: Duration) -> bool {
         let enough = *self.rounds.start();
         if quiet >= enough {
-            return quiet < *self.rounds.end() && elapsed < self.time;
+            return quiet < *self.rounds.end() && time < self.time;
         }
-        all < enough || elapsed < self.patience
+        all < enough || !self.patience.get().is_zero()
+    }
+
+    /// Lets a disturbance pass, or patience run out.
+    fn wait(&self, disturbed: Watch) {
+        let mut watch = disturbed;
+        loop {
+            self.patience.set(self.patience.get().saturating_sub(watch.elapsed()));
+            if self.patience.get().is_zero() || !watch.is_disturbed() {
+                return;
+            }
+            watch = Watch::start();
+            std::thread::sleep(disturbance::LONG_ENOUGH);
+        }
     }
 }
 
@@ -162,30 +176,34 @@ fn rounds(
     progress: &Progress,
 ) -> Result<Rounds> {
     let count = contestants.len();
-    let mut samples = vec![Vec::new(); count];
-    let mut quiet: Vec<bool> = Vec::new();
-    let started = Instant::now();
-    let mut watch = Watch::start();
-    let mut done = 0;
-    let mut due = true;
-    while due {
-        for position in 0..count {
-            let index = (position + done) % count;
-            progress.step(done + 1, &contestants[index].name);
-            samples[index].push((contestants[index].sample)()?);
-        }
-        done += 1;
+    let mut rounds = Rounds { samples: vec![Vec::new(); count], quiet: Vec::new() };
+    let (mut quiet, mut time) = (0, Duration::ZERO);
+    while budget.allows(quiet, rounds.quiet.len(), time) {
         // Short rounds are judged together: other processes are counted in ticks of the system's clock.
-        let known = quiet.iter().filter(|quiet| **quiet).count();
-        due = budget.allows(known + done - quiet.len(), done, started.elapsed());
-        if !due || watch.is_long_enough() {
-            quiet.resize(done, !watch.is_disturbed());
-            watch = Watch::start();
-            let known = quiet.iter().filter(|quiet| **quiet).count();
-            due = budget.allows(known, done, started.elapsed());
+        let watch = Watch::start();
+        let first = rounds.quiet.len();
+        let mut done = first;
+        while done == first
+            || !watch.is_long_enough() && budget.allows(quiet + done - first, done, time)
+        {
+            for position in 0..count {
+                let index = (position + done) % count;
+                progress.step(done + 1, &contestants[index].name);
+                rounds.samples[index].push((contestants[index].sample)()?);
+            }
+            done += 1;
+        }
+        let disturbed = watch.is_disturbed();
+        rounds.quiet.resize(done, !disturbed);
+        if disturbed {
+            progress.step(done, "waiting for other processes");
+            budget.wait(watch);
+        } else {
+            quiet += done - first;
+            time += watch.elapsed();
         }
     }
-    Ok(Rounds { samples, quiet })
+    Ok(rounds)
 }
 
 /// Takes samples of a call that times itself.
@@ -235,7 +253,7 @@ mod tests {
 
     #[test]
     fn every_round_samples_everybody_once() {
-        let budget = Budget::new(3..=3, Duration::ZERO);
+        let budget = Budget::new(3..=3, Duration::ZERO, Duration::ZERO);
         let order = std::cell::RefCell::new(Vec::new());
         let order = &order;
         let named = |name: &'static str| Contestant {
@@ -270,11 +288,14 @@ mod tests {
 
     #[test]
     fn budgets_wait_for_quiet_rounds_but_not_for_ever() {
-        let budget = Budget::new(3..=5, Duration::from_secs(10));
-        let allows = |quiet, all, seconds| budget.allows(quiet, all, Duration::from_secs(seconds));
-        assert!(allows(2, 2, 11) && allows(2, 9, 19) && !allows(2, 9, 21));
-        assert!(allows(0, 2, 99), "three rounds at least, however long they take");
-        assert!(allows(3, 3, 9) && !allows(3, 3, 11) && !allows(5, 5, 1));
+        let seconds = Duration::from_secs;
+        let budget = Budget::new(3..=5, seconds(10), seconds(1));
+        assert!(budget.allows(0, 9, seconds(0)) && budget.allows(2, 9, seconds(11)));
+        assert!(budget.allows(3, 3, seconds(9)) && !budget.allows(3, 3, seconds(11)));
+        assert!(!budget.allows(5, 5, seconds(1)));
+        budget.patience.set(Duration::ZERO);
+        assert!(budget.allows(0, 2, seconds(99)), "three rounds at least, however long they take");
+        assert!(!budget.allows(2, 3, seconds(0)));
     }
 
     #[test]
@@ -292,7 +313,7 @@ mod tests {
 
     #[test]
     fn another_computation_is_not_measured() {
-        let budget = Budget::new(1..=1, Duration::ZERO);
+        let budget = Budget::new(1..=1, Duration::ZERO, Duration::ZERO);
         for error in [1e-3, f64::NAN] {
             let other = CONTEST.timed("other", Role::Rival, error, || Ok(1.0));
             let result = CONTEST.run(vec![other], &budget, &Progress::silent());

@@ -7,7 +7,7 @@ use std::fs::read_to_string;
 use std::time::{Duration, Instant};
 
 /// Other processes are counted in ticks of a hundredth of a second, so that shorter watches see nothing.
-const LONG_ENOUGH: Duration = Duration::from_millis(250);
+pub(crate) const LONG_ENOUGH: Duration = Duration::from_millis(250);
 
 /// Ticks of /proc/stat per second.
 const TICKS: f64 = 100.0;
@@ -28,15 +28,19 @@ impl Watch {
         Watch { started: Instant::now(), others: others() }
     }
 
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Whether the watch has lasted long enough to be judged.
     pub(crate) fn is_long_enough(&self) -> bool {
-        self.started.elapsed() >= LONG_ENOUGH
+        self.elapsed() >= LONG_ENOUGH
     }
 
     /// Whether others, or the host of a virtual machine, have used the processors since the start.
     pub(crate) fn is_disturbed(&self) -> bool {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
-        let available = self.started.elapsed().as_secs_f64() * cores;
+        let available = self.elapsed().as_secs_f64() * cores;
         let used = self.others.zip(others()).map_or(0.0, |(before, now)| now - before);
         used > TOLERATED_SHARE * available + TOLERATED_SECONDS
     }
