@@ -1,7 +1,7 @@
 //! Image ops on the shapes of the models: convolutions as a share of the multiply-add ceiling and of the plain product of
 //! the same size, the others as a share of the copy bandwidth.
 //!
-//! `cargo run --release -p cutout-cpu --example conv_bench -- [threads] [avx512|avx2|portable]`
+//! `cargo run --release -p cutout-cpu --example conv_bench -- [threads] [avx512|avx2|portable] [part of a name]`
 #![expect(clippy::print_stdout, reason = "a program that prints its measurements")]
 
 use std::collections::HashMap;
@@ -26,19 +26,20 @@ fn main() {
     let ceiling = ceiling::fma_gflops(isa, threads);
     let copy = ceiling::copy_bandwidth(threads);
     println!("{isa:?}, {threads} threads: {ceiling:.1} GFLOP/s, copy {copy:.1} GB/s");
-    products(&Machine::new(isa, threads), ceiling);
-    moves(&Machine::new(isa, threads), copy);
+    let machine = Machine {
+        cpu: Cpu::with_isa(isa, threads),
+        pool: Pool::new(threads),
+        wanted: arguments.get(3).cloned().unwrap_or_default(),
+    };
+    products(&machine, ceiling);
+    moves(&machine, copy);
 }
 
 struct Machine {
     cpu: Cpu,
     pool: Pool,
-}
-
-impl Machine {
-    fn new(isa: Isa, threads: usize) -> Machine {
-        Machine { cpu: Cpu::with_isa(isa, threads), pool: Pool::new(threads) }
-    }
+    /// What the names of the cases to run contain.
+    wanted: String,
 }
 
 /// Convolutions: name, op, image, weight, and the rows, depth and columns of the product they are.
@@ -66,6 +67,9 @@ fn products(machine: &Machine, ceiling: f64) {
         ("depthwise 3x3 128 128x128", by_channel(128, 1), [1, 128, 128, 128], [128, 1, 3, 3]),
     ];
     for (name, op, image, weight) in cases {
+        if !name.contains(&machine.wanted) {
+            continue;
+        }
         let shapes = [image.to_vec(), weight.to_vec()];
         let (times, flops) = measured(&machine.cpu, &op, &shapes);
         let rate = |seconds: f64| flops / seconds / 1e9;
@@ -107,6 +111,9 @@ fn moves(machine: &Machine, copy: f64) {
         ("RoI align 200 256", roi, vec![vec![1, 72, 72, 256], vec![200, 5]]),
     ];
     for (name, op, shapes) in cases {
+        if !name.contains(&machine.wanted) {
+            continue;
+        }
         let (times, _) = measured(&machine.cpu, &op, &shapes);
         let bytes = bytes(&op, &shapes);
         let rate = |seconds: f64| bytes / seconds / 1e9;

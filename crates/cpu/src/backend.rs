@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cutout_graph::plan::{self, Action, Operand, Source};
 use cutout_graph::{
-    Backend, CompileError, Graph, Kind, NodeId, Op, Profile, Program, RunError, Weights, passes,
-    verify,
+    Backend, CompileError, Device, Graph, Kind, NodeId, Op, Profile, Program, RunError, Weights,
+    passes, verify,
 };
 use cutout_tensor::{DType, Tensor};
 
@@ -59,9 +59,14 @@ impl Cpu {
         weights: &Weights,
         profile: &Profile,
     ) -> Result<CpuProgram, CompileError> {
+        if let Device::Cuda(number) = profile.device {
+            let (op, reason) =
+                (format!("device cuda:{number}"), "this backend is the CPU".to_owned());
+            return Err(CompileError::Unsupported { op, reason });
+        }
         verify(graph)?;
         weights.check(graph)?;
-        let graph = passes::optimize(graph, &passes::Context::new(Some(weights)), profile)?;
+        let graph = passes::optimize(graph, &passes::Context::new(Some(weights), profile))?;
         let plan = plan::plan(&graph, &CpuRules);
         let limit =
             profile.memory_limit_mib.map_or(isize::MAX as usize, |mib| mib.saturating_mul(1 << 20));

@@ -71,31 +71,38 @@ impl Epilogue<'_> {
 pub struct Output<'a> {
     data: &'a mut [f32],
     row_stride: usize,
-    groups: RowGroups,
+    rows: Groups,
+    columns: Groups,
 }
 
-/// Rows that are further apart where one group ends and the next begins.
+/// What groups of columns are multiples of: the lanes of the widest vector, so that no vector is in two of them.
+pub const GROUP_COLUMNS: usize = 16;
+
+/// Rows or columns that are further apart where one group ends and the next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RowGroups {
-    /// Rows of a group, at least one.
-    rows: usize,
-    /// Elements between groups, besides the distance of two rows.
-    gap: usize,
+pub struct Groups {
+    /// Rows or columns of a group, at least one.
+    pub length: usize,
+    /// Elements between groups, besides the usual distance of two rows or columns. Nothing touches them.
+    pub gap: usize,
 }
 
-impl RowGroups {
-    /// Where row `index` begins.
+impl Groups {
+    /// No gaps.
+    pub const NONE: Groups = Groups { length: 1, gap: 0 };
+
+    /// Where row or column `index` begins.
     #[inline(always)]
-    fn start(self, index: usize, row_stride: usize) -> usize {
+    fn start(self, index: usize, stride: usize) -> usize {
         // Almost every output has no gaps, and a division costs as much as a few multiply-adds.
-        let gaps = if self.gap == 0 { 0 } else { index / self.rows * self.gap };
-        index * row_stride + gaps
+        let gaps = if self.gap == 0 { 0 } else { index / self.length * self.gap };
+        index * stride + gaps
     }
 
-    /// Whether some of the `count` rows from `first` on are in different groups.
+    /// Whether some of the `count` rows or columns from `first` on are in different groups.
     #[inline(always)]
     fn divide(self, first: usize, count: usize) -> bool {
-        self.gap != 0 && first % self.rows + count > self.rows
+        self.gap != 0 && first % self.length + count > self.length
     }
 }
 
@@ -103,19 +110,35 @@ impl<'a> Output<'a> {
     /// An output whose rows start `row_stride` elements apart. What lies between the end of one row and the start of the next
     /// is not touched.
     pub fn new(data: &'a mut [f32], row_stride: usize) -> Output<'a> {
-        Output { data, row_stride, groups: RowGroups { rows: 1, gap: 0 } }
+        Output { data, row_stride, rows: Groups::NONE, columns: Groups::NONE }
     }
 
-    /// Like [`Output::new`], with `gap` further elements, not touched either, between every `group_rows` rows and the next.
-    /// A residual has the same gaps.
+    /// Like [`Output::new`], with gaps between groups of rows and of columns. Groups of columns are multiples of
+    /// [`GROUP_COLUMNS`], unless there is only one. A residual has the same gaps.
     pub fn grouped(
         data: &'a mut [f32],
         row_stride: usize,
-        group_rows: usize,
-        gap: usize,
+        rows: Groups,
+        columns: Groups,
     ) -> Output<'a> {
-        assert!(group_rows > 0, "groups have rows");
-        Output { data, row_stride, groups: RowGroups { rows: group_rows, gap } }
+        assert!(rows.length > 0 && columns.length > 0, "groups are not empty");
+        Output { data, row_stride, rows, columns }
+    }
+
+    /// Whether no two elements of a product with so many columns share a place: a row ends before the next begins, a group of
+    /// rows before its next group of columns, and all groups of columns before the next group of rows.
+    fn has_a_place_for_each(&self, columns: usize) -> bool {
+        let Output { row_stride, rows, columns: groups, .. } = *self;
+        let (length, count) = match groups.gap {
+            0 => (columns, 1),
+            _ => (groups.length, columns.div_ceil(groups.length)),
+        };
+        let apart = if rows.length == 1 { row_stride + rows.gap } else { row_stride };
+        let row_group = rows.length * row_stride;
+        let column_group = groups.length + groups.gap;
+        apart >= length
+            && (count == 1
+                || (row_group <= column_group && count * column_group <= row_group + rows.gap))
     }
 }
 

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::{Cpu, Isa};
-use cutout_graph::{Backend, Named, Profile, interpret_in};
-use cutout_tensor::{Tolerance, compare};
+use cutout_graph::{Backend, Named, Profile, Weights, interpret_in};
+use cutout_tensor::{DType, Tolerance, compare};
 use cutout_testing::RandomGraph;
 
 fn run(cpu: &Cpu, sample: &RandomGraph) -> Vec<Named> {
@@ -43,6 +43,27 @@ fn any_number_of_threads_gives_the_same_bits() {
                 let same = actual.as_bytes().unwrap() == expected.as_bytes().unwrap();
                 assert!(same, "seed {seed}: output {name} depends on the number of threads");
             }
+        }
+    }
+}
+
+#[test]
+fn weights_in_half_precision_are_read_as_they_are() {
+    let cpu = Cpu::new(2);
+    for (seed, dtype) in (0..200).zip([DType::F16, DType::BF16].into_iter().cycle()) {
+        let mut sample = RandomGraph::new(seed).unwrap();
+        let half = |path: &str| sample.weights.get(path).unwrap().cast(dtype).unwrap();
+        let tensors = sample.weights.paths().map(|path| (path.to_owned(), half(path))).collect();
+        sample.weights = Weights::new(tensors);
+        let inputs = sample.named_inputs();
+        let expected = interpret_in::<f64>(&sample.graph, &sample.weights, &inputs).unwrap();
+        for ((name, actual), (_, expected)) in run(&cpu, &sample).iter().zip(&expected) {
+            let difference = compare(actual, expected, Tolerance::FastMath).unwrap();
+            assert!(
+                difference.within,
+                "seed {seed}: output {name}: {difference}\n{}",
+                sample.graph
+            );
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct BuildError {
 struct State {
     nodes: Vec<Node>,
     outputs: Vec<(String, NodeId)>,
+    /// Stages that only [`Builder::finish_with_stages`] gives out.
+    stages: Vec<(String, NodeId)>,
     error: Option<BuildError>,
     scope: Arc<str>,
 }
@@ -91,6 +93,24 @@ impl Builder {
             return;
         }
         self.state.borrow_mut().outputs.push((name.to_owned(), value.id()));
+    }
+
+    /// Names a value in between, for comparison with another implementation. It costs nothing in the graph that
+    /// [`Builder::finish`] gives; see [`Builder::finish_with_stages`].
+    pub(crate) fn stage(&self, name: &str, value: Value<'_>) {
+        if !self.failed() {
+            self.state.borrow_mut().stages.push((name.to_owned(), value.id()));
+        }
+    }
+
+    /// The graph with every named stage among its outputs, in the order they were named, before the results.
+    pub fn finish_with_stages(self) -> Result<Graph, BuildError> {
+        let mut state = self.state.into_inner();
+        if let Some(error) = state.error {
+            return Err(error);
+        }
+        state.stages.append(&mut state.outputs);
+        Ok(Graph::new(state.nodes, state.stages))
     }
 
     /// The graph, or the first error of the model code.

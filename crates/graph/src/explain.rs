@@ -6,14 +6,12 @@ use std::fmt::Write;
 
 use crate::passes::{Context, PIPELINE, optimize_until};
 use crate::plan::{Rules, plan};
-use crate::{CompileError, Cost, Graph, Profile};
+use crate::{CompileError, Cost, Graph};
 
 /// What to explain.
 pub struct Question<'a> {
     /// The graph as the model built it.
     pub graph: &'a Graph,
-    /// How it is compiled.
-    pub profile: &'a Profile,
     /// What the backend's kernels can do with memory.
     pub rules: &'a dyn Rules,
     /// The pass after which to print; all of them when absent.
@@ -31,9 +29,9 @@ pub fn explain(question: &Question<'_>, context: &Context<'_>) -> Result<String,
             reason: format!("the passes are {}", known.join(", ")),
         });
     }
-    let graph = optimize_until(question.graph, context, question.profile, question.after)?;
+    let graph = optimize_until(question.graph, context, question.after)?;
     let mut text = String::new();
-    section(&mut text, "profile", question.profile.to_toml().trim_end());
+    section(&mut text, "profile", context.profile.to_toml().trim_end());
     let last = question.after.unwrap_or("all passes");
     section(&mut text, &format!("graph after {last}"), graph.to_string().trim_end());
     section(&mut text, "fusion", &notes(&context.notes()));
@@ -94,8 +92,8 @@ fn costs(graph: &Graph) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Builder;
     use crate::plan::PlainRules;
+    use crate::{Builder, Profile};
     use cutout_tensor::DType;
 
     #[test]
@@ -108,15 +106,15 @@ mod tests {
         builder.output("sum", sum);
         let graph = builder.finish().unwrap();
         let profile = Profile::default();
-        let question =
-            |after| Question { graph: &graph, profile: &profile, rules: &PlainRules, after };
-        let text = explain(&question(None), &Context::default()).unwrap();
+        let question = |after| Question { graph: &graph, rules: &PlainRules, after };
+        let text = explain(&question(None), &Context::new(None, &profile)).unwrap();
         assert!(text.contains("fused: Binary { kind: Add } into linear at "), "{text}");
         assert!(text.contains("kept apart: Unary { kind: Gelu } behind linear"), "{text}");
         assert!(text.contains("arena: "), "{text}");
         assert!(text.contains("linear                 1"), "{text}");
-        let before = explain(&question(Some("fold_constants")), &Context::default()).unwrap();
+        let before =
+            explain(&question(Some("fold_constants")), &Context::new(None, &profile)).unwrap();
         assert!(before.contains("Binary { kind: Add } %"), "{before}");
-        assert!(explain(&question(Some("fuse_all")), &Context::default()).is_err());
+        assert!(explain(&question(Some("fuse_all")), &Context::new(None, &profile)).is_err());
     }
 }

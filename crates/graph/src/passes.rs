@@ -8,6 +8,7 @@ mod draft;
 mod fold_constants;
 mod fuse_elementwise;
 mod fuse_epilogues;
+mod quantize_weights;
 mod simplify_layout;
 mod sink_reshapes;
 
@@ -29,17 +30,18 @@ pub struct Pass {
 }
 
 /// What passes may look at, and where they say what they did.
-#[derive(Default)]
 pub struct Context<'a> {
     /// The weights, when they are known: only then are expressions of weights folded.
     pub weights: Option<&'a Weights>,
+    /// How the graph is compiled.
+    pub profile: &'a Profile,
     notes: RefCell<Vec<String>>,
 }
 
 impl<'a> Context<'a> {
     /// A context over these weights.
-    pub fn new(weights: Option<&'a Weights>) -> Self {
-        Context { weights, notes: RefCell::default() }
+    pub fn new(weights: Option<&'a Weights>, profile: &'a Profile) -> Self {
+        Context { weights, profile, notes: RefCell::default() }
     }
 
     /// What the passes fused, and what they could not and why.
@@ -58,6 +60,11 @@ pub const PIPELINE: &[Pass] = &[
         name: "fold_constants",
         summary: "computes what depends only on weights and constants",
         run: fold_constants::run,
+    },
+    Pass {
+        name: "quantize_weights",
+        summary: "turns weights into bytes where the profile asks for it",
+        run: quantize_weights::run,
     },
     Pass {
         name: "simplify_layout",
@@ -92,24 +99,19 @@ pub const PIPELINE: &[Pass] = &[
 ];
 
 /// Runs every pass that the profile does not switch off. Debug builds verify after each.
-pub fn optimize(
-    graph: &Graph,
-    context: &Context<'_>,
-    profile: &Profile,
-) -> Result<Graph, CompileError> {
-    optimize_until(graph, context, profile, None)
+pub fn optimize(graph: &Graph, context: &Context<'_>) -> Result<Graph, CompileError> {
+    optimize_until(graph, context, None)
 }
 
 /// Runs the passes up to and including the one named `last`, or all.
 pub fn optimize_until(
     graph: &Graph,
     context: &Context<'_>,
-    profile: &Profile,
     last: Option<&str>,
 ) -> Result<Graph, CompileError> {
     let mut graph = graph.clone();
     for pass in PIPELINE {
-        if profile.runs(pass.name) {
+        if context.profile.runs(pass.name) {
             graph = (pass.run)(&graph, context)?;
             if cfg!(debug_assertions) {
                 crate::verify(&graph)?;

@@ -31,6 +31,12 @@ impl<'g> Scope<'g> {
         self.builder.parameter(&self.at(name).path, shape.into())
     }
 
+    /// Names `value` as the stage of this position, with `part` behind the path unless it is empty.
+    pub fn stage(&self, part: &str, value: Value<'g>) -> Value<'g> {
+        let name = if part.is_empty() { self.path.clone() } else { self.at(part).path };
+        value.stage(&name)
+    }
+
     /// The dotted path of this position.
     pub fn path(&self) -> &str {
         &self.path

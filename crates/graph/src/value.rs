@@ -59,6 +59,12 @@ impl<'g> Value<'g> {
         }
     }
 
+    /// Names this value as a stage of the model and returns it; see [`Builder::finish_with_stages`].
+    pub fn stage(self, name: &str) -> Value<'g> {
+        self.builder.stage(name, self);
+        self
+    }
+
     /// Adds any op with this value as its first input.
     #[track_caller]
     pub fn apply(self, op: impl Into<Op>, others: &[Value<'g>]) -> Value<'g> {

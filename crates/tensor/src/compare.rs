@@ -17,6 +17,8 @@ pub enum Tolerance {
     Rounding,
     /// Polynomial approximations of `exp`, `erf` and their like on top of reordered sums: 4e-5.
     FastMath,
+    /// A stage of a whole model against another implementation of it: 1e-4.
+    Stage,
     /// Storage in half precision: 4e-3.
     HalfPrecision,
 }
@@ -28,6 +30,7 @@ impl Tolerance {
             Tolerance::Exact => 0.0,
             Tolerance::Rounding => 1e-5,
             Tolerance::FastMath => 4e-5,
+            Tolerance::Stage => 1e-4,
             Tolerance::HalfPrecision => 4e-3,
         }
     }

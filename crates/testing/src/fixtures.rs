@@ -65,21 +65,29 @@ impl Expected {
 
     /// Reads a file that `fixtures/make.py` has written.
     pub fn load(path: &Path) -> Result<Self, FixtureError> {
-        let bytes = std::fs::read(path)
-            .map_err(|error| FixtureError::File { path: path.to_owned(), error })?;
-        let (_, header) = SafeTensors::read_metadata(&bytes)?;
-        let made = header.metadata().as_ref().and_then(|metadata| metadata.get("made"));
-        let Made { cases: digests } =
-            made.and_then(|made| serde_json::from_str(made).ok()).ok_or(FixtureError::Metadata)?;
-        let mut outputs = HashMap::new();
-        for (name, view) in SafeTensors::deserialize(&bytes)?.tensors() {
-            let dtype = loaded(view.dtype())
-                .ok_or_else(|| FixtureError::Type { name: name.clone(), dtype: view.dtype() })?;
-            let ty = TensorType::new(dtype, view.shape());
-            outputs.insert(name, Tensor::from_bytes(ty, Arc::new(view.data().to_vec()), 0)?);
-        }
+        let (outputs, metadata) = read_tensors(path)?;
+        let made = metadata.get("made").and_then(|made| serde_json::from_str(made).ok());
+        let Made { cases: digests } = made.ok_or(FixtureError::Metadata)?;
         Ok(Expected { outputs, digests })
     }
+}
+
+/// Metadata of a safetensors file.
+pub type Metadata = HashMap<String, String>;
+
+/// All tensors of a safetensors file, and its metadata.
+pub fn read_tensors(path: &Path) -> Result<(HashMap<String, Tensor>, Metadata), FixtureError> {
+    let bytes =
+        std::fs::read(path).map_err(|error| FixtureError::File { path: path.to_owned(), error })?;
+    let (_, header) = SafeTensors::read_metadata(&bytes)?;
+    let mut tensors = HashMap::new();
+    for (name, view) in SafeTensors::deserialize(&bytes)?.tensors() {
+        let dtype = loaded(view.dtype())
+            .ok_or_else(|| FixtureError::Type { name: name.clone(), dtype: view.dtype() })?;
+        let ty = TensorType::new(dtype, view.shape());
+        tensors.insert(name, Tensor::from_bytes(ty, Arc::new(view.data().to_vec()), 0)?);
+    }
+    Ok((tensors, header.metadata().clone().unwrap_or_default()))
 }
 
 /// A checksum of everything a case's output depends on: the op's attributes, and the types and bytes of its inputs.

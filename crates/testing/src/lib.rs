@@ -4,7 +4,9 @@ pub mod fixtures;
 pub mod harness;
 mod interpreted;
 mod random_graph;
+mod stages;
 
 pub use harness::{Report, check_backend, check_reference_against_fixtures};
 pub use interpreted::Interpreted;
 pub use random_graph::RandomGraph;
+pub use stages::{StageFile, compare_stages};

@@ -155,11 +155,8 @@ impl<'g> Sketch<'g> {
         let axis = self.random.below(rank);
         match self.random.below(7) {
             0 => {
-                let mut axes: Vec<usize> = (0..rank).collect();
-                for i in (1..rank).rev() {
-                    axes.swap(i, self.random.below(i + 1));
-                }
-                x.permute(axes)
+                let once = x.permute(self.order(rank));
+                if self.random.below(2) == 0 { once } else { once.permute(self.order(rank)) }
             }
             1 => x.reshape([shape.rows(), shape.last_axis()]),
             2 => {
@@ -182,6 +179,15 @@ impl<'g> Sketch<'g> {
                 x.broadcast(larger)
             }
         }
+    }
+
+    /// The numbers below `count` in some order.
+    fn order(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for i in (1..count).rev() {
+            order.swap(i, self.random.below(i + 1));
+        }
+        order
     }
 
     /// A product with everything that an epilogue can take in, sometimes.

@@ -147,7 +147,7 @@ fn place(
     alignment: u64,
     data: std::ops::Range<u64>,
 ) -> Result<Entry, Problem> {
-    if offset % alignment != 0 {
+    if !offset.is_multiple_of(alignment) {
         let what = format!("{}: offset", info.name);
         return Err(Problem::invalid(what, format!("a multiple of {alignment}"), offset));
     }

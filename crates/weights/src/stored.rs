@@ -53,7 +53,7 @@ impl StoredType {
     pub(crate) fn bytes(&self, shape: &Shape) -> Result<u64, Problem> {
         let elements = shape.checked_len()?;
         let (length, bytes) = self.block();
-        if length > 1 && shape.last_axis() % length != 0 {
+        if length > 1 && !shape.last_axis().is_multiple_of(length) {
             let wanted = format!("a last axis that is a multiple of {length} for {self}");
             return Err(Problem::invalid("shape", wanted, shape));
         }

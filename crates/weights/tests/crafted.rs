@@ -1,4 +1,5 @@
 //! Files made by hand, right and wrong, and what is said about them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
 
 mod support;
 
@@ -131,6 +132,8 @@ fn malformed_pickles_are_errors() {
         b"\x80\x02}",
         b"\x80\x02t.",
         b"\x80\x02(((.",
+        b"\x80\x02N(.",
+        b"\x80\x02}NN(st.",
         b"\x80\x02Nu.",
         b"\x80\x02}(Nu.",
         b"\x80\x02NNs.",
@@ -223,6 +226,31 @@ fn a_cut_archive_is_called_cut() {
         let found = problem(whole[..length].to_vec());
         assert!(matches!(found, Problem::Truncated { .. }), "{length}: {found}");
     }
+}
+
+#[test]
+fn entries_that_share_bytes_are_refused() {
+    let good = zip(&[("a", b"12345678"), ("b", b"12345678")], Zip::Stored);
+    // The last directory entry says where its header is in the four bytes before its name.
+    let end = good.len() - 22;
+    let field = end - "b".len() - 4..end - "b".len();
+    assert_eq!(good[field.clone()], 39u32.to_le_bytes());
+    for place in [0u32, 38, 60, u32::MAX - 1] {
+        let mut file = good.clone();
+        file[field.clone()].copy_from_slice(&place.to_le_bytes());
+        let found = problem(file);
+        assert!(matches!(found, Problem::Overlap { .. }), "{place}: {found}");
+    }
+}
+
+#[test]
+fn a_local_header_that_contradicts_the_directory_is_refused() {
+    let mut file = one_tensor(0, &[6], &[1], Zip::Stored);
+    let at = file.windows(8).position(|bytes| bytes == b"m/data/0").unwrap();
+    file[at + 7] = b'1';
+    let checkpoint = open(file).unwrap();
+    let message = checkpoint.tensor("w").unwrap_err().to_string();
+    assert!(message.contains("expected m/data/0, found m/data/1"), "{message}");
 }
 
 fn safetensors(header: &str, data: &[u8]) -> Vec<u8> {

@@ -1,4 +1,5 @@
 //! Files written by PyTorch, safetensors and gguf themselves (fixtures/make_checkpoints.py) hold what they should.
+#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
 
 mod support;
 

@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
+    ("cutout-sam", &["cutout-graph", "cutout-tensor", "cutout-weights"]),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),

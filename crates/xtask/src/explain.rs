@@ -33,8 +33,8 @@ pub(crate) fn run(
     };
     let graph = build(example)?;
     let cpu = Cpu::new(1);
-    let question = Question { graph: &graph, profile: &profile, rules: cpu.rules(), after };
-    print!("{}", explain(&question, &Context::default())?);
+    let question = Question { graph: &graph, rules: cpu.rules(), after };
+    print!("{}", explain(&question, &Context::new(None, &profile))?);
     Ok(())
 }
 

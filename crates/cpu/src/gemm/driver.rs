@@ -7,7 +7,7 @@ use crate::gemm::kernel::{Block, FloatProduct};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, Split, Tasks};
-use crate::gemm::{Activation, Epilogue, Output, Residual};
+use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Output, Residual};
 use crate::pool::Pool;
 use crate::simd::dispatch;
 
@@ -80,10 +80,16 @@ pub(super) fn blocks(total: usize, block: usize) -> impl Iterator<Item = Range<u
 impl Finish {
     /// Checks the epilogue and the output against the product's shape.
     pub(super) fn new(shape: Shape, epilogue: &Epilogue<'_>, output: Output<'_>) -> Finish {
-        let groups = output.groups;
-        let extent = |stride: usize| groups.start(shape.rows - 1, stride) + shape.columns;
-        let stride = output.row_stride;
-        assert!(stride >= shape.columns || shape.rows == 1, "output rows overlap");
+        let Output { row_stride: stride, rows, columns, .. } = output;
+        let last_column = columns.start(shape.columns - 1, 1);
+        let extent = |stride: usize| rows.start(shape.rows - 1, stride) + last_column + 1;
+        let one_group = columns.gap == 0 || shape.columns <= columns.length;
+        let whole = columns.length.is_multiple_of(GROUP_COLUMNS);
+        assert!(one_group || whole, "groups of {} columns", columns.length);
+        assert!(
+            shape.rows == 1 || output.has_a_place_for_each(shape.columns),
+            "output rows overlap"
+        );
         let (needed, given) = (extent(stride), output.data.len());
         assert!(given >= needed, "output: {needed} elements needed, {given} given");
         let pointer = output.data.as_mut_ptr();
@@ -100,13 +106,14 @@ impl Finish {
             assert_eq!(bias.len(), shape.columns, "one bias element per column");
             bias.as_ptr()
         });
-        let strides = [stride, groups.gap];
+        let strides = [stride, rows.gap, columns.gap];
         let aligned = (pointer as usize).is_multiple_of(64)
             && strides.iter().all(|stride| stride.is_multiple_of(16));
         Finish {
             output: pointer,
             output_stride: stride,
-            groups,
+            row_groups: rows,
+            column_groups: columns,
             partial: false,
             streaming: aligned && size_of::<f32>() * needed >= STREAMING_BYTES,
             scale: epilogue.scale,

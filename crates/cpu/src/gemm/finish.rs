@@ -1,6 +1,6 @@
 //! What happens to a tile of sums before it is stored.
 
-use crate::gemm::{Activation, RowGroups};
+use crate::gemm::{Activation, Groups};
 use crate::simd::{Kernel, Simd};
 use crate::vecmath;
 
@@ -12,7 +12,9 @@ pub(super) struct Finish {
     /// Elements from one row of the output to the next.
     pub(super) output_stride: usize,
     /// Where rows of the output and of the residual are further apart.
-    pub(super) groups: RowGroups,
+    pub(super) row_groups: Groups,
+    /// The same for columns; groups are whole vectors.
+    pub(super) column_groups: Groups,
     /// Whether the output holds the sums over the depths before these.
     pub(super) partial: bool,
     /// Whether to store past the caches. Demands an aligned output and stride.
@@ -52,18 +54,27 @@ impl Finish {
         }
     }
 
-    /// Where a row of the output begins, at the tile's first column.
+    /// Where element (row, column) of a tile lies in the output.
     #[inline(always)]
-    fn output_row(&self, place: &Place, row: usize) -> *mut f32 {
-        let start = self.groups.start(place.row + row, self.output_stride);
-        self.output.wrapping_add(start + place.column)
+    fn output_at(&self, place: &Place, row: usize, column: usize) -> *mut f32 {
+        let column = self.column_groups.start(place.column + column, 1);
+        self.output
+            .wrapping_add(self.row_groups.start(place.row + row, self.output_stride) + column)
     }
 
-    /// Where a row of the residual begins, at the tile's first column.
+    /// Where element (row, column) of a tile lies in the residual.
     #[inline(always)]
-    fn residual_row(&self, place: &Place, row: usize) -> *const f32 {
-        let start = self.groups.start(place.row + row, self.residual_stride);
-        self.residual.wrapping_add(start + place.column)
+    fn residual_at(&self, place: &Place, row: usize, column: usize) -> *const f32 {
+        let column = self.column_groups.start(place.column + column, 1);
+        self.residual
+            .wrapping_add(self.row_groups.start(place.row + row, self.residual_stride) + column)
+    }
+
+    /// Whether parts of a tile are further apart than others.
+    #[inline(always)]
+    fn divides(&self, place: &Place) -> bool {
+        self.row_groups.divide(place.row, place.rows)
+            || self.column_groups.divide(place.column, place.columns)
     }
 
     /// Finishes and stores a tile of sums.
@@ -79,8 +90,8 @@ impl Finish {
         place: &Place,
     ) {
         let whole = place.rows == ROWS && place.columns == VECTORS * S::LANES;
-        if whole && self.is_light() && !self.groups.divide(place.row, ROWS) {
-            // SAFETY: the caller vouches for the memory; the tile is whole and its rows evenly apart.
+        if whole && self.is_light() && !self.divides(place) {
+            // SAFETY: the caller vouches for the memory; the tile is whole and all of a piece.
             unsafe { self.store_whole(simd, sums, place) };
             return;
         }
@@ -97,7 +108,7 @@ impl Finish {
     /// Finishes a whole tile in registers.
     ///
     /// # Safety
-    /// As for [`Finish::store`], with `place` a whole tile in one group of rows.
+    /// As for [`Finish::store`], with `place` a whole tile in one group of rows and of columns.
     #[inline(always)]
     unsafe fn store_whole<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
@@ -107,7 +118,7 @@ impl Finish {
     ) {
         if self.partial {
             // SAFETY: inside the output, for which the caller vouches.
-            unsafe { add_matrix(simd, &mut sums, self.output_row(place, 0), self.output_stride) };
+            unsafe { add_matrix(simd, &mut sums, self.output_at(place, 0, 0), self.output_stride) };
         }
         if self.scale != 1.0 {
             let scale = simd.splat(self.scale);
@@ -131,11 +142,11 @@ impl Finish {
             }
         }
         if !self.residual.is_null() {
-            let residual = self.residual_row(place, 0);
+            let residual = self.residual_at(place, 0, 0);
             // SAFETY: inside the residual, for which the caller vouches.
             unsafe { add_matrix(simd, &mut sums, residual, self.residual_stride) };
         }
-        let output = self.output_row(place, 0);
+        let output = self.output_at(place, 0, 0);
         for (row, values) in sums.into_iter().enumerate() {
             let mut target = output.wrapping_add(row * self.output_stride);
             for value in values {
@@ -234,7 +245,7 @@ impl Finish {
         at: Offset,
     ) {
         let mut value = sum;
-        let target = self.output_row(place, at.row).wrapping_add(at.column);
+        let target = self.output_at(place, at.row, at.column);
         if self.partial {
             // SAFETY: inside the output, for which the caller vouches.
             value = simd.add(value, unsafe { load::<S, WHOLE>(simd, target, at.count) });
@@ -252,7 +263,7 @@ impl Finish {
             Activation::Sigmoid => vecmath::sigmoid(simd, value),
         };
         if !self.residual.is_null() {
-            let residual = self.residual_row(place, at.row).wrapping_add(at.column);
+            let residual = self.residual_at(place, at.row, at.column);
             // SAFETY: inside the residual, for which the caller vouches.
             value = simd.add(value, unsafe { load::<S, WHOLE>(simd, residual, at.count) });
         }

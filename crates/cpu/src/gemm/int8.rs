@@ -18,7 +18,6 @@ mod product;
 mod quantize;
 
 pub use driver::gemm_int8;
-pub use quantize::{QuantizedWeight, quantize_weight};
 
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 

@@ -145,11 +145,11 @@ pub struct RowMajor<'a> {
 }
 
 impl<'a> RowMajor<'a> {
-    /// A matrix of `rows` rows of `depth` elements, each row `row_stride` elements after the last.
+    /// A matrix of `rows` rows of `depth` elements, each row `row_stride` elements after the last; rows that are only
+    /// read may overlap, and with stride zero one row stands for all.
     ///
-    /// Panics if `data` is too short or the rows overlap.
+    /// Panics if `data` is too short.
     pub fn new(data: &'a [f32], rows: usize, depth: usize, row_stride: usize) -> RowMajor<'a> {
-        assert!(row_stride >= depth || rows <= 1, "rows of {depth} overlap at stride {row_stride}");
         let needed = if rows == 0 { 0 } else { (rows - 1) * row_stride + depth };
         assert!(data.len() >= needed, "{needed} elements needed, {} given", data.len());
         RowMajor { data, rows, depth, row_stride }

@@ -10,7 +10,7 @@ use crate::simd::{Kernel, Simd, dispatch};
 const TASK: usize = 1 << 14;
 
 /// Columns that a task searches side by side.
-const TILE: usize = 256;
+const TILE: usize = 512;
 
 /// Searches an axis of a contiguous input `[outer, length, inner]`; the first of equals, and NaN before all.
 pub(crate) struct ArgMax {

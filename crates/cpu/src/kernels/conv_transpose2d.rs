@@ -4,7 +4,7 @@ use cutout_graph::{CompileError, RunError, ops};
 use cutout_tensor::{Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
-use crate::gemm::{Output, PackedWeights, RowMajor, gemm};
+use crate::gemm::{Epilogue, GROUP_COLUMNS, Groups, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides};
@@ -31,8 +31,8 @@ pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowere
     Ok(Lowered { kernel: Box::new(gather), absorbed })
 }
 
-/// Kernels that lie side by side: every input pixel becomes a block of the output. One product for each row of the kernel,
-/// with a row for each input pixel and its part of an output row in the columns.
+/// Kernels that lie side by side: every input pixel becomes a block of the output. One product with a row for each input
+/// pixel and its block in the columns, or one for each row of the kernel where that row does not fill vectors.
 struct Upscale {
     epilogue: ops::Epilogue,
     kernel: [usize; 2],
@@ -41,8 +41,8 @@ struct Upscale {
     weight: Weight<ByKernelRow>,
 }
 
-/// A weight `[inputs, outputs, kernel_height, kernel_width]` as one matrix `[kernel_width * outputs, inputs]` for each row
-/// of the kernel.
+/// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix `[kernel_width * outputs, inputs]` for each row of
+/// the kernel; all of them as one where they fill vectors.
 struct ByKernelRow {
     isa: Isa,
 }
@@ -58,10 +58,13 @@ impl Form for ByKernelRow {
         let &[_, outputs, height, width] = &weight.shape()[..] else {
             panic!("inference checked the weight")
         };
-        (0..height)
-            .map(|row| {
-                let own = weight.slice(2, row..row + 1)?.permute(&[2, 3, 1, 0])?;
-                pack_matrix(self.isa, &own, width * outputs)
+        let columns = width * outputs;
+        let rows = if columns.is_multiple_of(GROUP_COLUMNS) { height } else { 1 };
+        (0..height / rows)
+            .map(|part| {
+                let own =
+                    weight.slice(2, part * rows..(part + 1) * rows)?.permute(&[2, 3, 1, 0])?;
+                pack_matrix(self.isa, &own, rows * columns)
             })
             .collect()
     }
@@ -71,7 +74,6 @@ impl Execute for Upscale {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io.inputs)?;
         let fused = Fused::new(&self.epilogue, &io.inputs, 2);
-        let bias = fused.bias.map(|bias| bias.repeat(self.kernel[1]));
         let Image { width, channels, .. } = self.input;
         let rows = self.input.rows() * width;
         if rows == 0 {
@@ -79,14 +81,17 @@ impl Execute for Upscale {
         }
         let left = RowMajor::new(io.inputs.f32(0), rows, channels, channels);
         let output = io.output.f32();
+        let line = self.output.row();
         let stride = self.kernel[1] * self.output.channels;
-        // The output rows of the other kernel rows lie between those of two input rows.
-        let gap = (self.kernel[0] - 1) * self.output.row();
-        for (row, weight) in weights.iter().enumerate() {
-            let first = row * self.output.row();
+        // Between the outputs of two input rows lie those of the other kernel rows; from one kernel row to the next, a line.
+        let row_groups = Groups { length: width, gap: (self.kernel[0] - 1) * line };
+        let column_groups = Groups { length: stride, gap: line - stride };
+        let bias = fused.bias.map(|bias| bias.repeat(weights[0].outputs() / bias.len()));
+        for (part, weight) in weights.iter().enumerate() {
+            let first = part * weight.outputs() / stride * line;
             let epilogue = fused.product(None, first, stride);
-            let epilogue = crate::gemm::Epilogue { bias: bias.as_deref(), ..epilogue };
-            let output = Output::grouped(&mut output[first..], stride, width, gap);
+            let epilogue = Epilogue { bias: bias.as_deref(), ..epilogue };
+            let output = Output::grouped(&mut output[first..], stride, row_groups, column_groups);
             gemm(io.pool, &left, weight, &epilogue, output);
         }
         Ok(())

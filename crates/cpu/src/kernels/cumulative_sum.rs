@@ -9,7 +9,7 @@ use crate::simd::{Kernel, Simd, dispatch};
 const TASK: usize = 1 << 14;
 
 /// Columns that a task adds up side by side.
-const TILE: usize = 256;
+const TILE: usize = 512;
 
 /// Adds up along an axis of a contiguous input `[outer, length, inner]`, in double precision.
 pub(crate) struct CumulativeSum {

@@ -2,7 +2,7 @@
 
 use cutout_graph::{Layout, RunError};
 
-use super::rows::{RowKernel, RowOut, Rows};
+use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded, padded_copy};
 use crate::execute::{Execute, Io, for_chunks};
 use crate::pool::with_scratch;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -83,8 +83,10 @@ impl Execute for GroupNorm {
                 means.push(all.mean as f32);
                 scales.push((f64::from(weight) / deviation) as f32);
             }
+            means.resize(means.len().next_multiple_of(padded(1)), 0.0);
+            scales.resize(means.len(), 0.0);
         }
-        let kernel = NormPixel { norm: self, means, scales, bias };
+        let kernel = NormPixel { norm: self, means, scales, bias: padded_copy(bias) };
         self.rows.run(&kernel, io);
         Ok(())
     }
@@ -152,37 +154,39 @@ impl Kernel for Squares<'_> {
     }
 }
 
-/// Normalises one pixel, by the mean and scale of each image's channels.
+/// Normalises one pixel, by the mean and scale of each image's channels. Each image's are filled up to whole vectors, and
+/// so is `bias`.
 struct NormPixel<'a> {
     norm: &'a GroupNorm,
     means: Vec<f32>,
     scales: Vec<f32>,
-    bias: &'a [f32],
+    bias: Vec<f32>,
 }
 
 impl RowKernel for NormPixel<'_> {
     type State = ();
 
     fn scratch(&self) -> usize {
-        self.norm.channels
+        padded(self.norm.channels)
     }
 
     #[inline(always)]
-    fn read<S: Simd>(&self, _: S, source: &[f32], scratch: &mut [f32]) {
-        scratch.copy_from_slice(source);
+    fn read<S: Simd>(&self, _: S, source: RowIn<'_>, scratch: &mut [f32]) {
+        fill_scratch(source.values, 0.0, scratch);
     }
 
     #[inline(always)]
     fn write<S: Simd>(&self, simd: S, (): (), scratch: &mut [f32], mut out: RowOut<'_>) {
-        let image = out.row / self.norm.pixels * self.norm.channels;
-        let means = &self.means[image..image + self.norm.channels];
-        let scales = &self.scales[image..image + self.norm.channels];
-        for position in (0..self.norm.channels).step_by(S::LANES) {
-            let x = simd.load_partial(&scratch[position..]);
-            let distance = simd.sub(x, simd.load_partial(&means[position..]));
-            let scale = simd.load_partial(&scales[position..]);
-            let bias = simd.load_partial(&self.bias[position..]);
-            out.put(simd, simd.fma(distance, scale, bias), position);
+        let channels = padded(self.norm.channels);
+        let image = out.row / self.norm.pixels * channels;
+        let means = self.means[image..image + channels].chunks_exact(S::LANES);
+        let scales = self.scales[image..image + channels].chunks_exact(S::LANES);
+        let factors = means.zip(scales).zip(self.bias.chunks_exact(S::LANES));
+        let values = scratch.chunks_exact(S::LANES).take(self.norm.channels.div_ceil(S::LANES));
+        for (number, (value, ((mean, scale), bias))) in values.zip(factors).enumerate() {
+            let distance = simd.sub(simd.load(value), simd.load(mean));
+            let result = simd.fma(distance, simd.load(scale), simd.load(bias));
+            out.put(simd, result, number * S::LANES);
         }
     }
 }

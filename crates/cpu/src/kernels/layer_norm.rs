@@ -2,9 +2,12 @@
 
 use cutout_graph::{Layout, RunError};
 
-use super::rows::{RowKernel, RowOut, Rows, fill_scratch, padded, sum, sum_of_squares};
+use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded, padded_copy};
 use crate::execute::{Execute, Io, SharedSlice};
 use crate::simd::{Kernel, Simd, dispatch};
+
+/// Elements that are summed in single precision; longer sums continue in double precision.
+const PIECE: usize = 4096;
 
 /// Normalises the last axis. The input may be overwritten.
 pub(crate) struct LayerNorm {
@@ -21,7 +24,7 @@ impl LayerNorm {
 
 impl Execute for LayerNorm {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let (weight, bias) = (io.inputs.f32(1), io.inputs.f32(2));
+        let [weight, bias] = [1, 2].map(|input| padded_copy(io.inputs.f32(input)));
         let kernel = NormRow { weight, bias, width: self.rows.width, epsilon: self.epsilon };
         self.rows.run(&kernel, io);
         Ok(())
@@ -29,14 +32,15 @@ impl Execute for LayerNorm {
 }
 
 /// Normalises one row.
-struct NormRow<'a> {
-    weight: &'a [f32],
-    bias: &'a [f32],
+struct NormRow {
+    /// Filled up to whole vectors, as `bias` is.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
     width: usize,
     epsilon: f32,
 }
 
-impl RowKernel for NormRow<'_> {
+impl RowKernel for NormRow {
     /// Mean, and one over the deviation, of the row in scratch memory.
     type State = (f32, f32);
 
@@ -45,12 +49,12 @@ impl RowKernel for NormRow<'_> {
     }
 
     #[inline(always)]
-    fn read<S: Simd>(&self, simd: S, source: &[f32], scratch: &mut [f32]) -> (f32, f32) {
-        fill_scratch(source, 0.0, scratch);
+    fn read<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> (f32, f32) {
+        fill_scratch(source.values, 0.0, scratch);
         let mean = (sum(simd, scratch) / self.width as f64) as f32;
         // What fills up the last vector adds nothing to the variance.
         scratch[self.width..].fill(mean);
-        let variance = sum_of_squares(simd, scratch, mean) / self.width as f64;
+        let variance = sum_of_squares(simd, scratch, mean, &source) / self.width as f64;
         (mean, (1.0 / (variance + f64::from(self.epsilon)).sqrt()) as f32)
     }
 
@@ -63,14 +67,57 @@ impl RowKernel for NormRow<'_> {
         mut out: RowOut<'_>,
     ) {
         let (mean, scale) = (simd.splat(mean), simd.splat(scale));
-        for position in (0..self.width).step_by(S::LANES) {
-            let weight = simd.load_partial(&self.weight[position..]);
-            let bias = simd.load_partial(&self.bias[position..]);
-            let distance = simd.sub(simd.load(&scratch[position..]), mean);
-            let result = simd.fma(simd.mul(distance, scale), weight, bias);
-            out.put(simd, result, position);
+        let values = scratch.chunks_exact(S::LANES).take(self.width.div_ceil(S::LANES));
+        let factors = self.weight.chunks_exact(S::LANES).zip(self.bias.chunks_exact(S::LANES));
+        for (number, (value, (weight, bias))) in values.zip(factors).enumerate() {
+            let normal = simd.mul(simd.sub(simd.load(value), mean), scale);
+            let result = simd.fma(normal, simd.load(weight), simd.load(bias));
+            out.put(simd, result, number * S::LANES);
         }
     }
+}
+
+/// Sum of the elements, a multiple of 64.
+#[inline(always)]
+fn sum<S: Simd>(simd: S, values: &[f32]) -> f64 {
+    let mut total = 0.0;
+    for piece in values.chunks(PIECE) {
+        let mut sums = [simd.splat(0.0); 4];
+        for group in piece.chunks_exact(4 * S::LANES) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.add(*sum, simd.load(&group[i * S::LANES..]));
+            }
+        }
+        total += f64::from(combined(simd, sums));
+    }
+    total
+}
+
+/// Sum of the squared distances from `mean` of the elements, a multiple of 64. Meanwhile the row after `row` is fetched.
+#[inline(always)]
+fn sum_of_squares<S: Simd>(simd: S, values: &[f32], mean: f32, row: &RowIn<'_>) -> f64 {
+    let mean = simd.splat(mean);
+    let (mut total, mut position) = (0.0, 0);
+    for piece in values.chunks(PIECE) {
+        let mut sums = [simd.splat(0.0); 4];
+        for group in piece.chunks_exact(4 * S::LANES) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                row.prefetch_next(simd, position);
+                position += S::LANES;
+                let distance = simd.sub(simd.load(&group[i * S::LANES..]), mean);
+                *sum = simd.fma(distance, distance, *sum);
+            }
+        }
+        total += f64::from(combined(simd, sums));
+    }
+    total
+}
+
+/// Sum of all lanes of four vectors.
+#[inline(always)]
+fn combined<S: Simd>(simd: S, sums: [S::F; 4]) -> f32 {
+    let halves = [simd.add(sums[0], sums[1]), simd.add(sums[2], sums[3])];
+    simd.reduce_sum(simd.add(halves[0], halves[1]))
 }
 
 /// Lines side by side that are normalised together: four vectors of the widest instruction set.

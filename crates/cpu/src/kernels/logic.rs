@@ -105,7 +105,7 @@ impl Select {
         Select { axes: Axes::new(inputs, output), element_bytes }
     }
 
-    fn run_on<T: Pod + Send + Sync>(&self, io: Io<'_>) {
+    fn run_on<T: Word>(&self, io: Io<'_>) {
         let isa = io.isa;
         let condition = io.inputs.slice::<u8>(0);
         let choices = (io.inputs.slice::<T>(1), io.inputs.slice::<T>(2));
@@ -127,6 +127,26 @@ impl Execute for Select {
         Ok(())
     }
 }
+
+/// Elements by their size alone.
+trait Word: Pod + Send + Sync {
+    /// `a` where the condition is not 0, else `b`, by bits: a choice between two loads would become a slow gather.
+    fn choose(condition: u8, a: Self, b: Self) -> Self;
+}
+
+macro_rules! words {
+    ($($type:ty)*) => {$(
+        impl Word for $type {
+            #[inline(always)]
+            fn choose(condition: u8, a: $type, b: $type) -> $type {
+                let mask = <$type>::from(condition != 0).wrapping_neg();
+                (a & mask) | (b & !mask)
+            }
+        }
+    )*};
+}
+
+words! { u8 u16 u32 u64 }
 
 /// Writes `function` of each pair of elements.
 fn zip<T, F>(axes: &Axes, inputs: (&[T], &[T]), io: Io<'_>, function: F)
@@ -176,7 +196,7 @@ struct SelectTask<'a, T> {
     output: &'a mut [T],
 }
 
-impl<T: Pod> Kernel for SelectTask<'_, T> {
+impl<T: Word> Kernel for SelectTask<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -190,7 +210,7 @@ impl<T: Pod> Kernel for SelectTask<'_, T> {
             let a = first.next(self.choices.0, output.len(), room);
             let b = second.next(self.choices.1, output.len(), other_room);
             for (((output, &holds), &a), &b) in output.iter_mut().zip(condition).zip(a).zip(b) {
-                *output = if holds != 0 { a } else { b };
+                *output = T::choose(holds, a, b);
             }
         }
     }

@@ -20,9 +20,11 @@ const TASK: usize = 1 << 14;
 /// Elements of a run that are summed in single precision.
 const PIECE: usize = 8192;
 /// Columns that a task adds up side by side.
-const TILE: usize = 512;
+const TILE: usize = 4096;
 /// Rows that are added up in single precision.
 const ROWS: usize = 32;
+/// Rows of a part at least, so that parts are few.
+const PART_ROWS: usize = 4 * ROWS;
 
 /// Reduces some axes of a contiguous input.
 pub(crate) struct Reduce {
@@ -101,7 +103,7 @@ impl Reduce {
     /// Rows that become one part, and how many parts there are.
     fn row_parts(&self) -> (usize, usize) {
         let rows = product(&self.reduced);
-        let per_part = (TASK / self.inner.min(TILE)).max(ROWS).min(rows);
+        let per_part = (TASK / self.inner.min(TILE)).max(PART_ROWS).min(rows);
         (per_part, rows.div_ceil(per_part))
     }
 

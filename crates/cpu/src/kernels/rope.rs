@@ -2,7 +2,7 @@
 
 use cutout_graph::{Layout, RunError};
 
-use super::rows::{RowKernel, RowOut, Rows, stream};
+use super::rows::{RowIn, RowKernel, RowOut, Rows, stream};
 use crate::execute::{Execute, Io};
 use crate::simd::Simd;
 
@@ -45,8 +45,8 @@ impl RowKernel for Rotation<'_> {
     }
 
     #[inline(always)]
-    fn read<S: Simd>(&self, _: S, source: &[f32], scratch: &mut [f32]) {
-        scratch.copy_from_slice(source);
+    fn read<S: Simd>(&self, _: S, source: RowIn<'_>, scratch: &mut [f32]) {
+        scratch.copy_from_slice(source.values);
     }
 
     #[inline(always)]

@@ -13,9 +13,6 @@ const TASK: usize = 1 << 14;
 /// Results of at least this many elements are written past the caches: nothing would be left of them there anyway.
 const STREAMING: usize = 8 << 20;
 
-/// Elements that are summed in single precision; longer sums continue in double precision.
-const PIECE: usize = 4096;
-
 /// Whether a result of `count` elements that overwrites no input is best written past the caches.
 pub(crate) fn prefers_streaming(count: usize) -> bool {
     count >= STREAMING
@@ -51,10 +48,26 @@ pub(crate) trait RowKernel: Sync {
     fn scratch(&self) -> usize;
 
     /// Reads a row. Implementations are `#[inline(always)]`.
-    fn read<S: Simd>(&self, simd: S, source: &[f32], scratch: &mut [f32]) -> Self::State;
+    fn read<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> Self::State;
 
     /// Writes the result of the row that was read last. Implementations are `#[inline(always)]`.
     fn write<S: Simd>(&self, simd: S, state: Self::State, scratch: &mut [f32], out: RowOut<'_>);
+}
+
+/// A row to be read.
+pub(crate) struct RowIn<'a> {
+    /// Its elements.
+    pub(crate) values: &'a [f32],
+    /// Where the next row of the task starts: worth fetching early.
+    next: *const f32,
+}
+
+impl RowIn<'_> {
+    /// Asks for `LANES` elements of the next row.
+    #[inline(always)]
+    pub(crate) fn prefetch_next<S: Simd>(&self, simd: S, position: usize) {
+        simd.prefetch(self.next.wrapping_add(position));
+    }
 }
 
 /// Where the result of a row goes.
@@ -167,8 +180,9 @@ impl<K: RowKernel> Kernel for RowTask<'_, K> {
         for row in rows {
             let source = memory.source.wrapping_add(all.starts.offset(0, row));
             // SAFETY: `Rows::run` checked that rows lie inside the input, and nobody writes this one meanwhile.
-            let source = unsafe { std::slice::from_raw_parts(source, all.width) };
-            let state = kernel.read(simd, source, scratch);
+            let values = unsafe { std::slice::from_raw_parts(source, all.width) };
+            let next = memory.source.wrapping_add(all.starts.offset(0, row + 1));
+            let state = kernel.read(simd, RowIn { values, next }, scratch);
             let target = memory.target.wrapping_add(row * all.width);
             // SAFETY: `Rows::run` checked the length of the output; this row belongs to this task, and `source`, which may
             // be the same memory, is not used any more.
@@ -188,48 +202,14 @@ pub(crate) fn fill_scratch(source: &[f32], filler: f32, scratch: &mut [f32]) {
     rest.fill(filler);
 }
 
+/// The elements, filled up with zeros to whole vectors of any instruction set.
+pub(crate) fn padded_copy(values: &[f32]) -> Vec<f32> {
+    let mut copy = vec![0.0; padded(values.len())];
+    copy[..values.len()].copy_from_slice(values);
+    copy
+}
+
 /// The length of a row of `width` elements in whole vectors of any instruction set.
 pub(crate) fn padded(width: usize) -> usize {
     width.next_multiple_of(64)
-}
-
-/// Sum of the elements, a multiple of 64.
-#[inline(always)]
-pub(crate) fn sum<S: Simd>(simd: S, values: &[f32]) -> f64 {
-    let mut total = 0.0;
-    for piece in values.chunks(PIECE) {
-        let mut sums = [simd.splat(0.0); 4];
-        for group in piece.chunks_exact(4 * S::LANES) {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.add(*sum, simd.load(&group[i * S::LANES..]));
-            }
-        }
-        total += f64::from(combined(simd, sums));
-    }
-    total
-}
-
-/// Sum of the squared distances from `mean` of the elements, a multiple of 64.
-#[inline(always)]
-pub(crate) fn sum_of_squares<S: Simd>(simd: S, values: &[f32], mean: f32) -> f64 {
-    let mean = simd.splat(mean);
-    let mut total = 0.0;
-    for piece in values.chunks(PIECE) {
-        let mut sums = [simd.splat(0.0); 4];
-        for group in piece.chunks_exact(4 * S::LANES) {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let distance = simd.sub(simd.load(&group[i * S::LANES..]), mean);
-                *sum = simd.fma(distance, distance, *sum);
-            }
-        }
-        total += f64::from(combined(simd, sums));
-    }
-    total
-}
-
-/// Sum of all lanes of four vectors.
-#[inline(always)]
-fn combined<S: Simd>(simd: S, sums: [S::F; 4]) -> f32 {
-    let halves = [simd.add(sums[0], sums[1]), simd.add(sums[2], sums[3])];
-    simd.reduce_sum(simd.add(halves[0], halves[1]))
 }

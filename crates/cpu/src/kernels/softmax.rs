@@ -2,7 +2,7 @@
 
 use cutout_graph::{Layout, RunError};
 
-use super::rows::{RowKernel, RowOut, Rows, fill_scratch, padded};
+use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded};
 use crate::execute::{Execute, Io};
 use crate::simd::Simd;
 use crate::vecmath;
@@ -35,13 +35,14 @@ impl RowKernel for Softmax {
     }
 
     #[inline(always)]
-    fn read<S: Simd>(&self, simd: S, source: &[f32], scratch: &mut [f32]) -> f32 {
+    fn read<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> f32 {
         // What fills up the last vector weighs nothing.
-        fill_scratch(source, f32::NEG_INFINITY, scratch);
+        fill_scratch(source.values, f32::NEG_INFINITY, scratch);
         let largest = simd.splat(largest(simd, scratch));
         let mut sums = [simd.splat(0.0); 4];
-        for group in scratch.chunks_exact_mut(4 * S::LANES) {
+        for (number, group) in scratch.chunks_exact_mut(4 * S::LANES).enumerate() {
             for (i, sum) in sums.iter_mut().enumerate() {
+                source.prefetch_next(simd, (4 * number + i) * S::LANES);
                 let part = &mut group[i * S::LANES..(i + 1) * S::LANES];
                 let weight = vecmath::exp(simd, simd.sub(simd.load(part), largest));
                 *sum = simd.add(*sum, weight);
@@ -55,8 +56,9 @@ impl RowKernel for Softmax {
     #[inline(always)]
     fn write<S: Simd>(&self, simd: S, scale: f32, scratch: &mut [f32], mut out: RowOut<'_>) {
         let scale = simd.splat(scale);
-        for position in (0..self.rows.width).step_by(S::LANES) {
-            out.put(simd, simd.mul(simd.load(&scratch[position..]), scale), position);
+        let weights = scratch.chunks_exact(S::LANES).take(self.rows.width.div_ceil(S::LANES));
+        for (number, weight) in weights.enumerate() {
+            out.put(simd, simd.mul(simd.load(weight), scale), number * S::LANES);
         }
     }
 }

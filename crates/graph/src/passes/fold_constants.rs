@@ -123,7 +123,8 @@ impl Folder<'_> {
             inputs.iter().map(|&input| self.tensor(input)).collect::<Result<_, _>>()?;
         let broken = |error| CompileError::Weight { path: op.printed(), error };
         if let Some(view) = moved(op, &tensors[0]) {
-            return view.and_then(|view| view.to_contiguous()).map_err(broken);
+            // Weights in half precision become what the graph calls them.
+            return view.and_then(|view| view.cast(self.graph.ty(id).dtype)).map_err(broken);
         }
         let plain: Vec<Plain<f64>> =
             tensors.iter().map(Plain::from_tensor).collect::<Result<_, _>>().map_err(broken)?;
@@ -157,7 +158,7 @@ impl Folder<'_> {
     }
 }
 
-/// The result of an op that only moves elements, without converting them; `None` for other ops.
+/// The result of an op that only moves elements; `None` for other ops.
 #[expect(clippy::wildcard_enum_match_arm, reason = "everything else goes through its definition")]
 fn moved(op: &Op, x: &Tensor) -> Option<Result<Tensor, TensorError>> {
     match op {

@@ -67,3 +67,43 @@ fn permute(draft: &mut Draft<'_>, id: NodeId, input: NodeId, op: &Permute) -> Op
     }
     draft.add(Permute { axes }, &[source], &origin)
 }
+
+#[cfg(test)]
+mod tests {
+    use cutout_tensor::DType;
+
+    use super::*;
+    use crate::{Builder, Profile, Value};
+
+    fn simplified(model: impl for<'g> Fn(Value<'g>) -> Value<'g>) -> String {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [2, 3, 1, 5]);
+        builder.output("y", model(x));
+        let graph = builder.finish().expect("the shapes fit");
+        run(&graph, &Context::new(None, &Profile::default())).expect("nothing can fail").to_string()
+    }
+
+    #[test]
+    fn permutes_compose_in_order() {
+        let text = simplified(|x| x.permute([1, 2, 3, 0]).permute([3, 0, 2, 1]));
+        assert!(text.contains("Reshape { shape: [2, 3, 5, 1] } %0"), "{text}");
+        let text = simplified(|x| x.permute([3, 0, 1, 2]).permute([1, 3, 0, 2]));
+        assert!(
+            text.contains("%1 = Permute { axes: [0, 2, 3, 1] } %0 : f32[2, 1, 5, 3]"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_changes_nothing_vanishes() {
+        for text in [
+            simplified(|x| x.permute([3, 0, 1, 2]).permute([1, 2, 3, 0])),
+            simplified(|x| x.reshape([30]).reshape([2, 3, 1, 5])),
+            simplified(|x| x.slice(1, 0..3).broadcast([2, 3, 1, 5])),
+        ] {
+            assert!(text.ends_with("return y = %0\n"), "{text}");
+        }
+        let moved_one = simplified(|x| x.permute([0, 2, 1, 3]));
+        assert!(moved_one.contains("Reshape { shape: [2, 1, 3, 5] } %0"), "{moved_one}");
+    }
+}

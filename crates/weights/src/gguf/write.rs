@@ -47,7 +47,9 @@ impl Encoding {
         if !ty.dtype.is_float() {
             return StoredType::Plain(match ty.dtype {
                 DType::U8 | DType::Bool => DType::I32,
-                other => other,
+                DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::I32 | DType::I64 => {
+                    ty.dtype
+                }
             });
         }
         if self == Encoding::Keep {
@@ -56,7 +58,7 @@ impl Encoding {
         if ty.rank() < 2 {
             return StoredType::Plain(DType::F32);
         }
-        let blocks = ty.rank() == 2 && ty.shape.last_axis() % 32 == 0;
+        let blocks = ty.rank() == 2 && ty.shape.last_axis().is_multiple_of(32);
         match self {
             Encoding::Keep => StoredType::Plain(ty.dtype),
             Encoding::F32 => StoredType::Plain(DType::F32),
@@ -225,9 +227,11 @@ fn push_value(header: &mut Vec<u8>, value: &MetadataValue) -> Result<(), Problem
             header.extend(item_kind(items)?.to_le_bytes());
             header.extend((items.len() as u64).to_le_bytes());
             for item in items {
-                match item {
-                    MetadataValue::Unsigned(number) => header.extend(number.to_le_bytes()),
-                    other => push_value(header, other)?,
+                // Whole numbers of a list are all as wide as the widest may be; see `item_kind`.
+                if let MetadataValue::Unsigned(number) = item {
+                    header.extend(number.to_le_bytes());
+                } else {
+                    push_value(header, item)?;
                 }
             }
         }

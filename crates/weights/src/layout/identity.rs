@@ -207,9 +207,10 @@ pub(super) fn recognise<'n>(
         (*family, *known, *blocks) == (mark.family, width, depth)
     });
     let size = published.map_or(Size::Custom { width, depth }, |(.., size)| *size);
-    let family = match mark.family {
-        Family::Sam2 => sam2_version(|name| shapes.contains_key(name)),
-        other => other,
+    let family = if mark.family == Family::Sam2 {
+        sam2_version(|name| shapes.contains_key(name))
+    } else {
+        mark.family
     };
     Some((Identity { family, size }, mark.dialect))
 }

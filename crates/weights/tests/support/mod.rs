@@ -1,22 +1,22 @@
 //! Shared by the integration tests.
 
-pub mod torch_file;
+pub(crate) mod torch_file;
 
 use std::path::PathBuf;
 
 /// The folder of committed checkpoints.
 #[allow(dead_code, reason = "shared by several test binaries, each of which uses a part")]
-pub fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/checkpoints").join(name)
 }
 
 /// A new empty folder that is removed when the guard goes.
 #[allow(dead_code, reason = "see above")]
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 #[allow(dead_code, reason = "see above")]
 impl Folder {
-    pub fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("cutout-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("the temporary folder can be written");
         Folder(path)
@@ -31,11 +31,11 @@ impl Drop for Folder {
 
 /// A small generator of seeded numbers (xorshift*).
 #[allow(dead_code, reason = "see above")]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 #[allow(dead_code, reason = "see above")]
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -43,7 +43,7 @@ impl Random {
     }
 
     /// A number below `bound`, which is not 0.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 16) as usize % bound
     }
 }

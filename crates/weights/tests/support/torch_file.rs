@@ -2,30 +2,30 @@
 
 /// A pickle under construction, one method per instruction.
 #[derive(Clone, Default)]
-pub struct Pickle(Vec<u8>);
+pub(crate) struct Pickle(Vec<u8>);
 
 #[allow(dead_code, reason = "shared by several test binaries, each of which uses a part")]
 impl Pickle {
     /// Protocol 2, which is what `torch.save` writes.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Pickle(vec![0x80, 2])
     }
 
-    pub fn raw(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    pub fn global(self, module: &str, name: &str) -> Self {
+    pub(crate) fn global(self, module: &str, name: &str) -> Self {
         self.raw(format!("c{module}\n{name}\n").as_bytes())
     }
 
-    pub fn text(self, text: &str) -> Self {
+    pub(crate) fn text(self, text: &str) -> Self {
         self.raw(b"X").raw(&(text.len() as u32).to_le_bytes()).raw(text.as_bytes())
     }
 
     /// The shortest instruction that holds the number.
-    pub fn int(self, number: i64) -> Self {
+    pub(crate) fn int(self, number: i64) -> Self {
         if let Ok(number) = u8::try_from(number) {
             return self.raw(&[b'K', number]);
         }
@@ -35,7 +35,7 @@ impl Pickle {
         }
     }
 
-    pub fn tuple(mut self, numbers: &[i64]) -> Self {
+    pub(crate) fn tuple(mut self, numbers: &[i64]) -> Self {
         self = self.raw(b"(");
         for &number in numbers {
             self = self.int(number);
@@ -44,13 +44,13 @@ impl Pickle {
     }
 
     /// `('storage', torch.<kind>, key, 'cpu', elements)`.
-    pub fn storage(self, kind: &str, key: &str, elements: i64) -> Self {
+    pub(crate) fn storage(self, kind: &str, key: &str, elements: i64) -> Self {
         let named = self.raw(b"(").text("storage").global("torch", kind).text(key).text("cpu");
         named.int(elements).raw(b"tQ")
     }
 
     /// `_rebuild_tensor_v2` of the storage that `storage` puts on the stack.
-    pub fn tensor(
+    pub(crate) fn tensor(
         self,
         storage: impl FnOnce(Self) -> Self,
         offset: i64,
@@ -63,21 +63,21 @@ impl Pickle {
     }
 
     /// The whole pickle.
-    pub fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.raw(b".").0
     }
 }
 
 /// A pickle of one dict, given the instructions for its keys and values.
 #[allow(dead_code, reason = "see above")]
-pub fn dict(items: impl FnOnce(Pickle) -> Pickle) -> Vec<u8> {
+pub(crate) fn dict(items: impl FnOnce(Pickle) -> Pickle) -> Vec<u8> {
     items(Pickle::new().raw(b"}(")).raw(b"u").finish()
 }
 
 /// How a zip archive is written.
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "see above")]
-pub enum Zip {
+pub(crate) enum Zip {
     Stored,
     Deflated,
     /// Sizes and positions in the 64-bit fields.
@@ -85,7 +85,7 @@ pub enum Zip {
 }
 
 /// A zip archive of these entries.
-pub fn zip(entries: &[(&str, &[u8])], how: Zip) -> Vec<u8> {
+pub(crate) fn zip(entries: &[(&str, &[u8])], how: Zip) -> Vec<u8> {
     let mut file = Vec::new();
     let mut directory = Vec::new();
     for (name, content) in entries {
@@ -165,7 +165,7 @@ fn checksum(content: &[u8]) -> u32 {
 
 /// A PyTorch file of a pickle and storages by key.
 #[allow(dead_code, reason = "see above")]
-pub fn torch_file(pickle: &[u8], storages: &[(&str, &[u8])], how: Zip) -> Vec<u8> {
+pub(crate) fn torch_file(pickle: &[u8], storages: &[(&str, &[u8])], how: Zip) -> Vec<u8> {
     let names: Vec<String> = storages.iter().map(|(key, _)| format!("m/data/{key}")).collect();
     let mut entries: Vec<(&str, &[u8])> = vec![("m/data.pkl", pickle), ("m/byteorder", b"little")];
     entries.extend(names.iter().zip(storages).map(|(name, (_, bytes))| (name.as_str(), *bytes)));

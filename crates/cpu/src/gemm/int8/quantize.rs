@@ -2,7 +2,6 @@
 
 use cutout_graph::ops::SMALLEST_ROW;
 
-use crate::gemm::int8::{BLOCK, Int8View, Scales};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The scale of values whose largest magnitude is `largest`, and the factor that quantises them; see the module's
@@ -71,57 +70,4 @@ fn largest_magnitude<S: Simd>(simd: S, row: &[f32]) -> f32 {
     let rest = simd.load_partial(chunks.remainder());
     largest = simd.max_int(largest, simd.bits(simd.abs(rest)));
     f32::from_bits(simd.reduce_max_int(largest) as u32)
-}
-
-/// A weight in 8 bits.
-#[derive(Clone, Debug)]
-pub struct QuantizedWeight {
-    /// `[outputs, depth]`
-    pub data: Vec<i8>,
-    /// `[outputs, granularity.per_row(depth)]`
-    pub scales: Vec<f32>,
-    /// Columns of the product.
-    pub outputs: usize,
-    /// Length of the sums.
-    pub depth: usize,
-    /// How many weights share a scale.
-    pub granularity: Scales,
-}
-
-impl QuantizedWeight {
-    /// The weight, for packing.
-    pub fn view(&self) -> Int8View<'_> {
-        let QuantizedWeight { ref data, ref scales, outputs, depth, granularity } = *self;
-        Int8View { data, scales, outputs, depth, granularity }
-    }
-}
-
-/// Quantises a weight `[outputs, depth]` symmetrically: per output or block `scale = max |w| / 127` and
-/// `q = round(w * (127 / max |w|))`. A NaN or an infinity makes the scale NaN.
-///
-/// Panics unless `weight` has `outputs * depth` elements.
-pub fn quantize_weight(
-    weight: &[f32],
-    outputs: usize,
-    depth: usize,
-    granularity: Scales,
-) -> QuantizedWeight {
-    assert_eq!(weight.len(), outputs * depth, "elements of the weight");
-    let block = match granularity {
-        Scales::PerRow => depth.max(1),
-        Scales::PerBlock => BLOCK,
-    };
-    let mut data = Vec::with_capacity(weight.len());
-    let mut scales = Vec::with_capacity(outputs * granularity.per_row(depth));
-    for output in 0..outputs {
-        let row = &weight[output * depth..][..depth];
-        for index in 0..granularity.per_row(depth) {
-            let values = &row[index * block..depth.min((index + 1) * block)];
-            let bits = values.iter().map(|value| value.abs().to_bits()).max().unwrap_or(0);
-            let (scale, factor) = scale_of(f32::from_bits(bits));
-            scales.push(scale);
-            data.extend(values.iter().map(|value| (value * factor).round_ties_even() as i8));
-        }
-    }
-    QuantizedWeight { data, scales, outputs, depth, granularity }
 }

@@ -1,9 +1,37 @@
 //! Products of bytes against plain loops of the documented arithmetic, on every instruction set of the machine.
 
+use cutout_tensor::{QuantizedMatrix, Tensor};
+
 use super::*;
 use crate::gemm::tests::Noise;
 use crate::gemm::{Activation, Epilogue, LeftSource, Output, PanelBlock, Residual, RowMajor};
 use crate::pool::Pool;
+
+/// A weight in 8 bits.
+struct QuantizedWeight {
+    /// `[outputs, depth]`
+    data: Vec<i8>,
+    /// `[outputs, granularity.per_row(depth)]`
+    scales: Vec<f32>,
+    outputs: usize,
+    depth: usize,
+    granularity: Scales,
+}
+
+impl QuantizedWeight {
+    fn quantize(weight: &[f32], outputs: usize, depth: usize, granularity: Scales) -> Self {
+        let matrix = Tensor::from_vec([outputs, depth], weight.to_vec()).unwrap();
+        let quantized = QuantizedMatrix::quantize(&matrix, granularity).unwrap();
+        let (data, scales) =
+            (quantized.values.to_vec().unwrap(), quantized.scales.to_vec().unwrap());
+        QuantizedWeight { data, scales, outputs, depth, granularity }
+    }
+
+    fn view(&self) -> Int8View<'_> {
+        let QuantizedWeight { ref data, ref scales, outputs, depth, granularity } = *self;
+        Int8View { data, scales, outputs, depth, granularity }
+    }
+}
 
 struct Problem {
     rows: usize,
@@ -239,7 +267,7 @@ fn quantised_products_are_close_to_the_exact_ones() {
         let problem = Problem {
             rows,
             left: left.clone(),
-            weight: quantize_weight(&weight, outputs, depth, granularity),
+            weight: QuantizedWeight::quantize(&weight, outputs, depth, granularity),
             bias: vec![],
         };
         let found = problem.run(Isa::detect(), 1, &Epilogue::NONE);

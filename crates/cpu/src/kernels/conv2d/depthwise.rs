@@ -226,26 +226,20 @@ impl DepthwiseTask<'_> {
     fn sums<S: Simd>(&self, simd: S, vector: usize, row: usize, x: usize) -> [S::F; SUMS] {
         let Depthwise { op, kernel, tile_width, .. } = self.depthwise;
         let mut sums = [simd.splat(0.0); SUMS];
-        let step = op.stride[1] * S::LANES;
         let taps = kernel[0] * kernel[1];
         let number = self.part.channels.start / S::LANES + vector;
-        let mut weight = self.weight[number * taps * S::LANES..][..taps * S::LANES].as_ptr();
-        let tile = &self.tiles[vector * self.tile_length()..];
-        for down in 0..kernel[0] {
+        let weight = &self.weight[number * taps * S::LANES..][..taps * S::LANES];
+        let tile = &self.tiles[vector * self.tile_length()..][..self.tile_length()];
+        // The tile's width covers the kernel at whole groups of outputs.
+        let width = (SUMS - 1) * op.stride[1] + kernel[1];
+        for (down, weight) in weight.chunks_exact(kernel[1] * S::LANES).enumerate() {
             let start = (row * op.stride[0] + down) * tile_width + x * op.stride[1];
-            let mut pixel = tile[start * S::LANES..].as_ptr();
-            for _ in 0..kernel[1] {
-                // SAFETY: the weight has a vector for each element of the kernel.
-                let factor = unsafe { simd.load_pointer(weight) };
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    let pixel = pixel.wrapping_add(index * step);
-                    // SAFETY: the tile's width covers the kernel at whole groups of `SUMS` outputs, its height all rows of
-                    // the part, and `run` checked that there is a tile for each vector.
-                    let value = unsafe { simd.load_pointer(pixel) };
-                    *sum = simd.fma(value, factor, *sum);
-                }
-                weight = weight.wrapping_add(S::LANES);
-                pixel = pixel.wrapping_add(S::LANES);
+            let pixels = &tile[start * S::LANES..][..width * S::LANES];
+            match (kernel[1], op.stride[1]) {
+                (3, 1) => add_row::<S, 3>(simd, pixels, weight, &mut sums),
+                (5, 1) => add_row::<S, 5>(simd, pixels, weight, &mut sums),
+                (7, 1) => add_row::<S, 7>(simd, pixels, weight, &mut sums),
+                (_, stride) => add_any_row(simd, (pixels, stride), weight, &mut sums),
             }
         }
         sums
@@ -273,6 +267,52 @@ impl DepthwiseTask<'_> {
             // SAFETY: tasks have different images, rows or channels, so that no two write the same elements.
             let target = unsafe { self.output.part(at, count) };
             store_count(simd, value, target, count);
+        }
+    }
+}
+
+/// Widest kernel whose rows stay in registers.
+const MOST_WIDTH: usize = 7;
+
+/// Adds one row of a kernel of known width: each pixel is loaded once and meets all kernel elements that cover it.
+#[inline(always)]
+fn add_row<S: Simd, const WIDTH: usize>(
+    simd: S,
+    pixels: &[f32],
+    weight: &[f32],
+    sums: &mut [S::F; SUMS],
+) {
+    assert!(pixels.len() >= (SUMS - 1 + WIDTH) * S::LANES && weight.len() >= WIDTH * S::LANES);
+    let mut factors = [simd.splat(0.0); WIDTH];
+    for (index, factor) in factors.iter_mut().enumerate() {
+        // SAFETY: the weight's length was just checked.
+        *factor = unsafe { simd.load_pointer(weight.as_ptr().wrapping_add(index * S::LANES)) };
+    }
+    let mut window = [simd.splat(0.0); SUMS - 1 + MOST_WIDTH];
+    for (index, pixel) in window.iter_mut().enumerate().take(SUMS - 1 + WIDTH) {
+        // SAFETY: the length of the pixels was just checked.
+        *pixel = unsafe { simd.load_pointer(pixels.as_ptr().wrapping_add(index * S::LANES)) };
+    }
+    for (index, factor) in factors.iter().enumerate() {
+        for (output, sum) in sums.iter_mut().enumerate() {
+            *sum = simd.fma(window[output + index], *factor, *sum);
+        }
+    }
+}
+
+/// Adds one row of a kernel of any width, with any distance between the first pixels of two outputs.
+#[inline(always)]
+fn add_any_row<S: Simd>(
+    simd: S,
+    (pixels, stride): (&[f32], usize),
+    weight: &[f32],
+    sums: &mut [S::F; SUMS],
+) {
+    for (index, factor) in weight.chunks_exact(S::LANES).enumerate() {
+        let factor = simd.load(factor);
+        for (output, sum) in sums.iter_mut().enumerate() {
+            let pixel = simd.load(&pixels[(output * stride + index) * S::LANES..]);
+            *sum = simd.fma(pixel, factor, *sum);
         }
     }
 }

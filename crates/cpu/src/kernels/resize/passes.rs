@@ -193,10 +193,15 @@ fn fixed_runs<S: Simd, const TAPS: usize>(
     let mut start = 0;
     while start + S::LANES <= length {
         // SAFETY: every run has `length` elements, and `LANES` of them begin at `start`.
-        let mut sum = simd.mul(weights[0], unsafe { simd.load_pointer(runs[0].add(start)) });
+        let mut sum =
+            simd.mul(weights[0], unsafe { simd.load_pointer(runs[0].wrapping_add(start)) });
         for tap in 1..TAPS {
             // SAFETY: as above.
-            sum = simd.fma(weights[tap], unsafe { simd.load_pointer(runs[tap].add(start)) }, sum);
+            sum = simd.fma(
+                weights[tap],
+                unsafe { simd.load_pointer(runs[tap].wrapping_add(start)) },
+                sum,
+            );
         }
         let place = target[start..][..S::LANES].as_mut_ptr();
         if streaming {

@@ -314,10 +314,10 @@ impl Machine<'_> {
     /// `NEWOBJ_EX`: class, arguments and keywords; only of classes whose instances are of no interest.
     fn new_with_keywords(&mut self) -> Result<(), Problem> {
         self.pop_many(2)?;
-        match self.pop()? {
-            Value::Name(Name::Inert) => self.make(Object::Inert),
-            _ => Err(Problem::invalid("NEWOBJ_EX", "a harmless class", "another value")),
+        if self.pop()? == Value::Name(Name::Inert) {
+            return self.make(Object::Inert);
         }
+        Err(Problem::invalid("NEWOBJ_EX", "a harmless class", "another value"))
     }
 
     /// Sets the attributes of the value below: `_metadata` of a state dict and their like, none of them a tensor.

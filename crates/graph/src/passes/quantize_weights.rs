@@ -1,0 +1,74 @@
+//! Turns the weights of linear layers into bytes where the profile asks for it.
+
+use std::sync::Arc;
+
+use cutout_tensor::{DType, QuantizedMatrix, Scales, Tensor, TensorError};
+
+use super::{Context, Draft, rewrite};
+use crate::graph::{Constant, Graph, Kind, NodeId};
+use crate::ops::{Linear, QuantizedLinear};
+use crate::{CompileError, Op, Precision, Weights};
+
+/// A linear layer whose weight lies in a part of precision `int8` becomes a quantised one, with one scale per output
+/// channel. Nothing happens without weights. Parts of a precision that has no kernels are an error, never ignored.
+///
+/// ```text
+/// %1 = weight lin.weight : f32[8, 6]                  %1 = constant <int8 values of lin.weight> : i8[8, 6]
+/// %2 = Linear { .. } %0 %1 : f32[9, 8]           →    %2 = constant <int8 scales of lin.weight> : f32[8, 1]
+///                                                     %3 = QuantizedLinear { scales: PerRow, .. } %0 %1 %2 : f32[9, 8]
+/// ```
+pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, CompileError> {
+    let mut problem = None;
+    let result = rewrite(graph, |draft, id| {
+        let old = draft.old();
+        let &Op::Linear(op) = old.op(id)? else { return None };
+        let Kind::Parameter(path) = &old.node(old.node(id).inputs[1]).kind else { return None };
+        match context.profile.precision_of(path) {
+            Precision::F32 => return None,
+            Precision::Int8 => {}
+            Precision::Bf16 => {
+                let reason = "no backend multiplies in bf16 yet; use f32 or int8".to_owned();
+                problem.get_or_insert(CompileError::Unsupported { op: path.clone(), reason });
+                return None;
+            }
+        }
+        match quantized(context.weights?, path) {
+            Ok(parts) => replace(draft, id, op, parts),
+            Err(error) => {
+                problem.get_or_insert(CompileError::Weight { path: path.clone(), error });
+                None
+            }
+        }
+    });
+    problem.map_or(Ok(result), Err)
+}
+
+/// A constant with the name it is shared under.
+fn named(name: Arc<str>, tensor: Tensor) -> Constant {
+    Constant { tensor, name: Some(name) }
+}
+
+/// Values and scales of a weight, quantised once for all graphs.
+fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError> {
+    let names: [Arc<str>; 2] =
+        ["values", "scales"].map(|part| format!("int8 {part} of {path}").into());
+    let make = || {
+        let weight =
+            weights.get(path).ok_or_else(|| TensorError::Shape(format!("{path} is missing")))?;
+        QuantizedMatrix::quantize(&weight.cast(DType::F32)?, Scales::PerRow)
+    };
+    let values = weights.derived(&names[0], || make().map(|matrix| matrix.values))?;
+    let scales = weights.derived(&names[1], || make().map(|matrix| matrix.scales))?;
+    let [values_name, scales_name] = names;
+    Ok([named(values_name, values), named(scales_name, scales)])
+}
+
+/// Puts the quantised layer in the place of a linear one.
+fn replace(draft: &mut Draft<'_>, id: NodeId, op: Linear, parts: [Constant; 2]) -> Option<NodeId> {
+    let origin = draft.old().node(id).origin.clone();
+    let inputs = draft.new_inputs(id);
+    let parts = parts.map(|constant| draft.add_constant(constant, &origin));
+    let all: Vec<NodeId> =
+        [inputs[0]].into_iter().chain(parts).chain(inputs[2..].iter().copied()).collect();
+    draft.add(QuantizedLinear { scales: Scales::PerRow, epilogue: op.epilogue }, &all, &origin)
+}

@@ -1,0 +1,213 @@
+//! From a checkpoint to a configuration and weights: everything is read from the tensors.
+
+use std::collections::HashMap;
+
+use cutout_graph::{BuildError, Graph, Weights};
+use cutout_tensor::Shape;
+use cutout_weights::layout::{Family, Identity, Model, Report};
+use cutout_weights::{Checkpoint, WeightsError};
+
+use crate::config::{DecoderConfig, Sam1Config, VitConfig};
+use crate::sam1::{self, PromptShape};
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Weights(Box<WeightsError>),
+    /// The model is known, but not supported yet.
+    #[error("{file}: {identity} is recognised, but cutout cannot run it yet")]
+    Unsupported {
+        /// The file.
+        file: String,
+        /// What it holds.
+        identity: Identity,
+    },
+    /// The tensors do not fit the model.
+    #[error("{file}: the tensors do not fit {identity}:\n{report}")]
+    Misfit {
+        /// The file.
+        file: String,
+        /// What it claims to be.
+        identity: Identity,
+        /// Everything missing, misshapen or unused.
+        report: Box<Report>,
+    },
+    /// A shape from which no configuration can be read.
+    #[error("{tensor}: {reason}")]
+    Shape {
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The model cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+impl From<WeightsError> for OpenError {
+    fn from(error: WeightsError) -> Self {
+        OpenError::Weights(Box::new(error))
+    }
+}
+
+/// A configuration with the weights it was read from.
+pub(crate) struct Loaded {
+    pub(crate) config: Sam1Config,
+    pub(crate) weights: Weights,
+    pub(crate) identity: Identity,
+}
+
+/// Opens SAM 1 from a checkpoint in any format and layout.
+pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
+    let model = Model::of(checkpoint)?;
+    let identity = model.identity();
+    let file = || checkpoint.file().to_owned();
+    if identity.family != Family::Sam1 {
+        return Err(OpenError::Unsupported { file: file(), identity });
+    }
+    let shapes: HashMap<String, Shape> =
+        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
+    let config = read_config(&shapes)?;
+    let needed = needed(&config)?;
+    let report = model.report(needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())));
+    if !report.is_usable() {
+        let report = Box::new(report);
+        return Err(OpenError::Misfit { file: file(), identity, report });
+    }
+    let tensors = needed
+        .into_keys()
+        .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
+        .collect::<Result<HashMap<_, _>, _>>()?;
+    Ok(Loaded { config, weights: Weights::new(tensors), identity })
+}
+
+/// Every weight the model's graphs ask for.
+fn needed(config: &Sam1Config) -> Result<HashMap<String, Shape>, BuildError> {
+    let all = PromptShape { prompts: 1, points: 1, masks: true };
+    let graphs = [
+        sam1::encoder_graph(config)?,
+        sam1::image_side_graph(config)?,
+        sam1::decoder_graph(config, all)?,
+    ];
+    let parameters = |graph: &Graph| -> Vec<(String, Shape)> {
+        let parameters = graph.parameters();
+        parameters.map(|(path, id)| (path.to_owned(), graph.ty(id).shape.clone())).collect()
+    };
+    Ok(graphs.iter().flat_map(parameters).collect())
+}
+
+/// Heads of the mask decoder: the one number that no tensor's shape tells, the same in all of Meta's models.
+const DECODER_HEADS: usize = 8;
+
+/// The shapes of a checkpoint's tensors, by name.
+struct Shapes<'a>(&'a HashMap<String, Shape>);
+
+impl Shapes<'_> {
+    /// The axes of a tensor, none of them empty.
+    fn axes<const N: usize>(&self, tensor: &str) -> Result<[usize; N], OpenError> {
+        let wrong = |reason: String| OpenError::Shape { tensor: tensor.to_owned(), reason };
+        let shape = self.0.get(tensor).ok_or_else(|| wrong("is missing".to_owned()))?;
+        let axes = <[usize; N]>::try_from(&shape[..])
+            .map_err(|_| wrong(format!("expected {N} axes, the checkpoint has {shape}")))?;
+        if axes.contains(&0) { Err(wrong(format!("has an empty axis: {shape}"))) } else { Ok(axes) }
+    }
+
+    /// How many `prefix.0.suffix`, `prefix.1.suffix`, … there are.
+    fn count(&self, prefix: &str, suffix: &str) -> usize {
+        (0..).take_while(|i| self.0.contains_key(&format!("{prefix}.{i}.{suffix}"))).count()
+    }
+}
+
+/// Reads the configuration of a SAM 1 from its tensors.
+pub(crate) fn read_config(shapes: &HashMap<String, Shape>) -> Result<Sam1Config, OpenError> {
+    let shapes = Shapes(shapes);
+    let encoder = read_encoder(&shapes)?;
+    let decoder = read_decoder(&shapes)?;
+    Ok(Sam1Config { encoder, decoder })
+}
+
+fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
+    let [_, grid, _, width] = shapes.axes("image_encoder.pos_embed")?;
+    let [_, _, patch, _] = shapes.axes("image_encoder.patch_embed.proj.weight")?;
+    let [_, head_width] = shapes.axes("image_encoder.blocks.0.attn.rel_pos_h")?;
+    let [mlp_width] = shapes.axes("image_encoder.blocks.0.mlp.lin1.bias")?;
+    let [embedding] = shapes.axes("image_encoder.neck.1.weight")?;
+    let depth = shapes.count("image_encoder.blocks", "norm1.weight");
+    // A block that sees the whole grid has one relative position for each distance on it.
+    let mut global_blocks = Vec::new();
+    let mut window = grid;
+    for block in 0..depth {
+        let [positions, _] =
+            shapes.axes(&format!("image_encoder.blocks.{block}.attn.rel_pos_h"))?;
+        let side = positions.div_ceil(2);
+        if side == grid {
+            global_blocks.push(block);
+        } else {
+            window = side;
+        }
+    }
+    Ok(VitConfig {
+        image_size: grid.saturating_mul(patch),
+        patch,
+        width,
+        depth,
+        heads: (width / head_width).max(1),
+        mlp_width,
+        window,
+        global_blocks,
+        norm_epsilon: 1e-6,
+        embedding,
+    })
+}
+
+fn read_decoder(shapes: &Shapes<'_>) -> Result<DecoderConfig, OpenError> {
+    let [mask_tokens, width] = shapes.axes("mask_decoder.mask_tokens.weight")?;
+    let layers = "mask_decoder.transformer.layers";
+    let [mlp_width] = shapes.axes(&format!("{layers}.0.mlp.lin1.bias"))?;
+    let [narrow] = shapes.axes(&format!("{layers}.0.cross_attn_token_to_image.q_proj.bias"))?;
+    let [iou_width] = shapes.axes("mask_decoder.iou_prediction_head.layers.0.bias")?;
+    let [mask_channels] = shapes.axes("prompt_encoder.mask_downscaling.0.bias")?;
+    Ok(DecoderConfig {
+        width,
+        depth: shapes.count(layers, "norm1.weight"),
+        heads: DECODER_HEADS,
+        mlp_width,
+        downsample: (width / narrow).max(1),
+        mask_tokens,
+        iou_width,
+        iou_depth: shapes.count("mask_decoder.iou_prediction_head.layers", "bias"),
+        mask_channels,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_are_read_back_from_their_own_shapes() {
+        for config in [Sam1Config::vit_b(), Sam1Config::vit_l(), Sam1Config::vit_h()] {
+            let shapes = needed(&config).expect("the presets can be built");
+            assert_eq!(read_config(&shapes).expect("the shapes are whole"), config);
+        }
+    }
+
+    #[test]
+    fn shapes_that_cannot_be_are_errors() {
+        let shapes = needed(&Sam1Config::vit_b()).expect("the presets can be built");
+        for (tensor, axes) in [
+            ("image_encoder.pos_embed", vec![1, 64]),
+            ("image_encoder.blocks.0.attn.rel_pos_h", vec![27, 0]),
+            ("mask_decoder.mask_tokens.weight", vec![]),
+        ] {
+            let mut broken = shapes.clone();
+            broken.insert(tensor.to_owned(), Shape::new(&axes));
+            let error = read_config(&broken).expect_err("a broken shape");
+            assert!(error.to_string().starts_with(tensor), "{error}");
+        }
+        assert!(read_config(&HashMap::new()).is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! The Segment Anything models and their public API.
+//!
+//! Components are graphs built by functions from values to values; `sam1` assembles them. Nothing here names a device:
+//! programs are compiled by the backend that a model is opened with.
+
+mod checkpoint;
+pub mod config;
+mod image_encoder;
+mod layers;
+mod mask_decoder;
+mod model;
+mod prompt;
+pub mod prompt_encoder;
+pub mod sam1;
+mod two_way_transformer;
+
+pub use checkpoint::OpenError;
+pub use model::{DecodedBatch, Embedding, ModelError, PromptBatch, Sam1};
+pub use prompt::{Candidates, Label, Mapping, Point, Prompt, PromptError, Rect};

@@ -1,0 +1,121 @@
+//! Whole models from checkpoint files: written in every format and layout, opened by content, and run.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cutout_cpu::Cpu;
+use cutout_graph::Profile;
+use cutout_sam::{OpenError, PromptBatch, Sam1};
+use cutout_tensor::{Tensor, Tolerance, compare};
+use cutout_testing::StageFile;
+use cutout_weights::{Encoding, Metadata, OutgoingTensor, write_gguf, write_safetensors};
+
+/// A folder that is removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cutout-sam-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tensors(file: &StageFile) -> BTreeMap<String, Tensor> {
+    let weights = file.weights();
+    let paths: Vec<String> = weights.paths().map(str::to_owned).collect();
+    paths.into_iter().map(|path| (path.clone(), weights.get(&path).unwrap().clone())).collect()
+}
+
+fn outgoing(tensors: &BTreeMap<String, Tensor>) -> Vec<OutgoingTensor<'_>> {
+    tensors.iter().map(|(name, tensor)| OutgoingTensor::new(name, tensor.clone())).collect()
+}
+
+fn open(path: &Path) -> Result<Sam1, OpenError> {
+    Sam1::open(path, Arc::new(Cpu::new(2)), Profile::default())
+}
+
+/// The fixture with a decoder of eight heads, which is what every checkpoint has.
+fn embedding_of(sam: &Sam1, file: &StageFile) -> Tensor {
+    let pixels = file.inputs("encoder").remove(0).1;
+    sam.encode(&pixels).unwrap().embedding
+}
+
+#[test]
+fn every_format_gives_the_same_embedding() {
+    let file = StageFile::load("sam1/wide.safetensors").unwrap();
+    let tensors = tensors(&file);
+    let expected = file.stage("encoder", "embedding").unwrap();
+    let folder = Folder::new("formats");
+    let [safetensors, gguf] = ["model.safetensors", "model.gguf"].map(|name| folder.0.join(name));
+    write_safetensors(&safetensors, &outgoing(&tensors), &Metadata::new()).unwrap();
+    write_gguf(&gguf, &outgoing(&tensors), &Metadata::new(), Encoding::Keep).unwrap();
+    for path in [&safetensors, &gguf] {
+        let sam = open(path).unwrap();
+        let found = embedding_of(&sam, &file);
+        let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
+        assert!(difference.within, "{}: {difference}", path.display());
+        assert_eq!(sam.config().encoder.window, 3);
+    }
+}
+
+#[test]
+fn half_precision_weights_stay_close() {
+    let file = StageFile::load("sam1/wide.safetensors").unwrap();
+    let tensors = tensors(&file);
+    let folder = Folder::new("half");
+    let path = folder.0.join("model.gguf");
+    write_gguf(&path, &outgoing(&tensors), &Metadata::new(), Encoding::F16).unwrap();
+    let found = embedding_of(&open(&path).unwrap(), &file);
+    let expected = file.stage("encoder", "embedding").unwrap();
+    let difference = compare(&found, &expected, Tolerance::HalfPrecision).unwrap();
+    assert!(difference.normalised_square_error < 1e-5, "{difference}");
+    assert!(difference.largest > 0.0, "half precision was not used");
+}
+
+#[test]
+fn a_prompt_is_answered() {
+    let file = StageFile::load("sam1/wide.safetensors").unwrap();
+    let tensors = tensors(&file);
+    let folder = Folder::new("prompt");
+    let path = folder.0.join("model.safetensors");
+    write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
+    let sam = open(&path).unwrap();
+    let image = sam.with_embedding(file.stage("encoder", "embedding").unwrap()).unwrap();
+    let inputs = file.inputs("points_mask");
+    let input = |name: &str| inputs.iter().find(|(other, _)| other == name).unwrap().1.clone();
+    for masks in [None, Some(input("masks"))] {
+        let batch = PromptBatch { points: input("points"), kinds: input("kinds"), masks };
+        let decoded = sam.decode(&image, &batch).unwrap();
+        assert_eq!(decoded.logits.shape()[..], [2, 4, 20, 20]);
+        assert_eq!(decoded.iou.shape()[..], [2, 4]);
+        assert!(decoded.logits.to_f64_vec().unwrap().iter().all(|x| x.is_finite()));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_listed_at_once() {
+    let file = StageFile::load("sam1/wide.safetensors").unwrap();
+    let mut tensors = tensors(&file);
+    tensors.remove("mask_decoder.iou_token.weight").unwrap();
+    tensors.insert(
+        "image_encoder.neck.3.bias".to_owned(),
+        Tensor::from_vec([3], vec![0f32; 3]).unwrap(),
+    );
+    let folder = Folder::new("misfit");
+    let path = folder.0.join("model.safetensors");
+    write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
+    let message = open(&path).map(|_| ()).unwrap_err().to_string();
+    assert!(message.contains("mask_decoder.iou_token.weight"), "{message}");
+    assert!(message.contains("image_encoder.neck.3.bias"), "{message}");
+    let missing = open(&folder.0.join("absent.pth")).map(|_| ()).unwrap_err().to_string();
+    assert!(missing.contains("no such file"), "{missing}");
+}

@@ -1,0 +1,95 @@
+//! Whole small models: weights, inputs and every stage as another implementation computed them.
+//!
+//! A stage file is a safetensors file with `weight/<path>`, and for each run `<run>/input/<name>` and
+//! `<run>/stage/<number>/<name>`, the numbers in the order of computation.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::path::Path;
+
+use cutout_graph::{Named, Weights};
+use cutout_tensor::{Tensor, Tolerance, compare};
+
+use crate::fixtures::{FixtureError, read_tensors};
+
+/// A small model and what each stage of it gives.
+pub struct StageFile {
+    tensors: BTreeMap<String, Tensor>,
+    /// What the file says about itself.
+    pub metadata: HashMap<String, String>,
+}
+
+impl StageFile {
+    /// Reads a file below `fixtures/`.
+    pub fn load(name: &str) -> Result<Self, FixtureError> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+        let (tensors, metadata) = read_tensors(&path)?;
+        Ok(StageFile { tensors: tensors.into_iter().collect(), metadata })
+    }
+
+    /// The model's weights.
+    pub fn weights(&self) -> Weights {
+        Weights::new(self.below("weight/").into_iter().collect())
+    }
+
+    /// The inputs of a run.
+    pub fn inputs(&self, run: &str) -> Vec<Named> {
+        self.below(&format!("{run}/input/"))
+    }
+
+    /// One stage of a run.
+    pub fn stage(&self, run: &str, name: &str) -> Option<Tensor> {
+        self.stages(run).into_iter().find(|(stage, _)| stage == name).map(|(_, tensor)| tensor)
+    }
+
+    /// The stages of a run, in the order of computation.
+    pub fn stages(&self, run: &str) -> Vec<Named> {
+        let without_number =
+            |(name, tensor): Named| name.split_once('/').map(|(_, name)| (name.to_owned(), tensor));
+        self.below(&format!("{run}/stage/")).into_iter().filter_map(without_number).collect()
+    }
+
+    /// Tensors whose names start with `prefix`, in order, without it.
+    fn below(&self, prefix: &str) -> Vec<Named> {
+        let rest = |(name, tensor): (&String, &Tensor)| {
+            name.strip_prefix(prefix).map(|rest| (rest.to_owned(), tensor.clone()))
+        };
+        self.tensors.iter().filter_map(rest).collect()
+    }
+}
+
+/// Compares what a program gave with the stages that were expected: fails with a table of all stages, which says where
+/// the first one leaves tolerance, and if one is missing.
+pub fn compare_stages(
+    actual: &[Named],
+    expected: &[Named],
+    tolerance: Tolerance,
+) -> Result<(), String> {
+    let mut table = String::new();
+    let mut first = None;
+    for (name, expected) in expected {
+        let line = match actual.iter().find(|(stage, _)| stage == name) {
+            None => Err("is not among the outputs".to_owned()),
+            Some((_, actual)) => match compare(actual, expected, tolerance) {
+                Err(error) => Err(error.to_string()),
+                Ok(difference) if difference.within => Ok(difference.to_string()),
+                Ok(difference) => Err(difference.to_string()),
+            },
+        };
+        if line.is_err() && first.is_none() {
+            first = Some(name);
+        }
+        let (mark, text) = match line {
+            Ok(text) => ("  ", text),
+            Err(text) => ("! ", text),
+        };
+        writeln!(table, "{mark}{name}: {text}").expect("a string grows");
+    }
+    match first {
+        None if expected.is_empty() => {
+            Err("no stage is expected: the run does not exist".to_owned())
+        }
+        None => Ok(()),
+        Some(name) => Err(format!("{name} is the first stage outside tolerance\n{table}")),
+    }
+}
