@@ -1,10 +1,12 @@
 //! Rounds in which every implementation of a kernel and the ceiling run one after another.
 
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use crate::disturbance::{self, Watch};
 use crate::goal::Goal;
 use crate::outcome::{Entry, Outcome, Role, Unit};
 use crate::progress::Progress;
@@ -16,15 +18,41 @@ const SAMPLE_SECONDS: f64 = 0.004;
 const TOLERANCE: f64 = 1e-4;
 
 /// How many rounds a kernel is measured: at least the first number, then until the time is over or the second is reached.
+///
+/// Only quiet rounds count, those in which no other process ran. Waiting for them uses up a patience that all kernels of a
+/// run share; once it is gone, disturbed rounds count too.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    pub(crate) rounds: RangeInclusive<usize>,
-    pub(crate) time: Duration,
+    rounds: RangeInclusive<usize>,
+    time: Duration,
+    patience: Cell<Duration>,
 }
 
 impl Budget {
-    fn allows(&self, done: usize, elapsed: Duration) -> bool {
-        done < *self.rounds.start() || (done < *self.rounds.end() && elapsed < self.time)
+    pub(crate) fn new(rounds: RangeInclusive<usize>, time: Duration, patience: Duration) -> Budget {
+        Budget { rounds, time, patience: Cell::new(patience) }
+    }
+
+    /// Whether another round is due, after as many quiet ones in so much time and as many in all.
+    fn allows(&self, quiet: usize, all: usize, time: Duration) -> bool {
+        let enough = *self.rounds.start();
+        if quiet >= enough {
+            return quiet < *self.rounds.end() && time < self.time;
+        }
+        all < enough || !self.patience.get().is_zero()
+    }
+
+    /// Lets a disturbance pass, or patience run out.
+    fn wait(&self, disturbed: Watch) {
+        let mut watch = disturbed;
+        loop {
+            self.patience.set(self.patience.get().saturating_sub(watch.elapsed()));
+            if self.patience.get().is_zero() || !watch.is_disturbed() {
+                return;
+            }
+            watch = Watch::start();
+            std::thread::sleep(disturbance::LONG_ENOUGH);
+        }
     }
 }
 
@@ -71,7 +99,7 @@ impl Contest {
         let sample = move || {
             let seconds = sampler.seconds()?;
             Ok(match unit {
-                Unit::Gflops | Unit::Gbps => work / seconds / 1e9,
+                Unit::Gflops | Unit::Gops | Unit::Gbps => work / seconds / 1e9,
                 Unit::Milliseconds => seconds * 1e3,
             })
         };
@@ -90,45 +118,92 @@ impl Contest {
             let same = error.is_none_or(|error| error <= TOLERANCE);
             ensure!(same, "{name} computes something else: error {:e}", error.unwrap_or(f64::NAN));
         }
-        let samples = rounds(&mut contestants, budget, progress)?;
-        let entries = contestants.into_iter().zip(samples);
+        let mut rounds = rounds(&mut contestants, budget, progress)?;
+        let disturbed = rounds.settle(*budget.rounds.start());
+        let entries = contestants.into_iter().zip(rounds.samples);
         let entry = |(contestant, samples): (Contestant<'_>, Vec<f64>)| Entry {
             implementation: contestant.name,
             role: contestant.role,
             samples,
             error: contestant.error,
         };
-        Ok(Outcome { entries: entries.map(entry).collect(), ..self.skipped(None) })
+        Ok(Outcome { entries: entries.map(entry).collect(), disturbed, ..self.skipped(None) })
     }
 
     /// The outcome when nothing is measured.
     pub(crate) fn skipped(self, reason: Option<String>) -> Outcome {
         let Contest { kernel, shape, unit, goal, .. } = self;
-        let (entries, arena_bytes) = (Vec::new(), None);
-        Outcome { kernel, shape, unit, goal, entries, arena_bytes, skipped: reason }
+        Outcome {
+            kernel,
+            shape,
+            unit,
+            goal,
+            entries: Vec::new(),
+            disturbed: 0,
+            arena_bytes: None,
+            skipped: reason,
+        }
     }
 }
 
-/// The samples of each contestant, one per round. Rounds start with different contestants, so that nobody always follows the
-/// same one.
+/// The samples of all rounds.
+struct Rounds {
+    /// Of each contestant, one per round.
+    samples: Vec<Vec<f64>>,
+    /// Whether no other process ran in the round.
+    quiet: Vec<bool>,
+}
+
+impl Rounds {
+    /// Drops the disturbed rounds if enough quiet ones are left; says how many disturbed ones remain.
+    fn settle(&mut self, enough: usize) -> usize {
+        let quiet = self.quiet.iter().filter(|quiet| **quiet).count();
+        if quiet < enough {
+            return self.quiet.len() - quiet;
+        }
+        for samples in &mut self.samples {
+            let mut flags = self.quiet.iter();
+            samples.retain(|_| flags.next().is_some_and(|quiet| *quiet));
+        }
+        0
+    }
+}
+
+/// Samples everybody once per round. Rounds start with different contestants, so that nobody always follows the same one.
 fn rounds(
     contestants: &mut [Contestant<'_>],
     budget: &Budget,
     progress: &Progress,
-) -> Result<Vec<Vec<f64>>> {
+) -> Result<Rounds> {
     let count = contestants.len();
-    let mut samples = vec![Vec::new(); count];
-    let started = Instant::now();
-    let mut done = 0;
-    while budget.allows(done, started.elapsed()) {
-        for position in 0..count {
-            let index = (position + done) % count;
-            progress.step(done + 1, &contestants[index].name);
-            samples[index].push((contestants[index].sample)()?);
+    let mut rounds = Rounds { samples: vec![Vec::new(); count], quiet: Vec::new() };
+    let (mut quiet, mut time) = (0, Duration::ZERO);
+    while budget.allows(quiet, rounds.quiet.len(), time) {
+        // Short rounds are judged together: other processes are counted in ticks of the system's clock.
+        let watch = Watch::start();
+        let first = rounds.quiet.len();
+        let mut done = first;
+        while done == first
+            || !watch.is_long_enough() && budget.allows(quiet + done - first, done, time)
+        {
+            for position in 0..count {
+                let index = (position + done) % count;
+                progress.step(done + 1, &contestants[index].name);
+                rounds.samples[index].push((contestants[index].sample)()?);
+            }
+            done += 1;
         }
-        done += 1;
+        let disturbed = watch.is_disturbed();
+        rounds.quiet.resize(done, !disturbed);
+        if disturbed {
+            progress.step(done, "waiting for other processes");
+            budget.wait(watch);
+        } else {
+            quiet += done - first;
+            time += watch.elapsed();
+        }
     }
-    Ok(samples)
+    Ok(rounds)
 }
 
 /// Takes samples of a call that times itself.
@@ -178,7 +253,7 @@ mod tests {
 
     #[test]
     fn every_round_samples_everybody_once() {
-        let budget = Budget { rounds: 3..=3, time: Duration::ZERO };
+        let budget = Budget::new(3..=3, Duration::ZERO, Duration::ZERO);
         let order = std::cell::RefCell::new(Vec::new());
         let order = &order;
         let named = |name: &'static str| Contestant {
@@ -198,6 +273,32 @@ mod tests {
     }
 
     #[test]
+    fn disturbed_rounds_count_only_where_quiet_ones_are_few() {
+        let rounds = |quiet: [bool; 3]| Rounds {
+            samples: vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]],
+            quiet: quiet.into(),
+        };
+        let mut settled = rounds([true, false, true]);
+        assert_eq!(settled.settle(2), 0);
+        assert_eq!(settled.samples, [[1.0, 3.0], [4.0, 6.0]]);
+        let mut settled = rounds([true, false, false]);
+        assert_eq!(settled.settle(2), 2);
+        assert_eq!(settled.samples[1], [4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn budgets_wait_for_quiet_rounds_but_not_for_ever() {
+        let seconds = Duration::from_secs;
+        let budget = Budget::new(3..=5, seconds(10), seconds(1));
+        assert!(budget.allows(0, 9, seconds(0)) && budget.allows(2, 9, seconds(11)));
+        assert!(budget.allows(3, 3, seconds(9)) && !budget.allows(3, 3, seconds(11)));
+        assert!(!budget.allows(5, 5, seconds(1)));
+        budget.patience.set(Duration::ZERO);
+        assert!(budget.allows(0, 2, seconds(99)), "three rounds at least, however long they take");
+        assert!(!budget.allows(2, 3, seconds(0)));
+    }
+
+    #[test]
     fn rates_come_from_seconds() {
         let mut calls = 0;
         let mut contestant = CONTEST.timed("ours", Role::Ours, 0.0, || {
@@ -212,7 +313,7 @@ mod tests {
 
     #[test]
     fn another_computation_is_not_measured() {
-        let budget = Budget { rounds: 1..=1, time: Duration::ZERO };
+        let budget = Budget::new(1..=1, Duration::ZERO, Duration::ZERO);
         for error in [1e-3, f64::NAN] {
             let other = CONTEST.timed("other", Role::Rival, error, || Ok(1.0));
             let result = CONTEST.run(vec![other], &budget, &Progress::silent());

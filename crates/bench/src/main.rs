@@ -6,6 +6,7 @@
 
 mod bench;
 mod contest;
+mod disturbance;
 mod document;
 mod goal;
 mod kernels;

@@ -61,9 +61,9 @@ impl KernelOptions {
     /// How long each kernel is measured.
     pub(crate) fn budget(&self) -> Budget {
         if self.quick {
-            Budget { rounds: 3..=9, time: Duration::from_millis(800) }
+            Budget::new(3..=9, Duration::from_millis(600), Duration::from_secs(10))
         } else {
-            Budget { rounds: 7..=40, time: Duration::from_secs(7) }
+            Budget::new(7..=40, Duration::from_secs(5), Duration::from_secs(120))
         }
     }
 

@@ -8,6 +8,8 @@ use crate::statistics::{median, paired_ratio, spread};
 pub(crate) enum Unit {
     /// 10^9 arithmetic operations per second.
     Gflops,
+    /// 10^9 operations on bytes per second.
+    Gops,
     /// 10^9 bytes read or written per second.
     Gbps,
     /// Milliseconds.
@@ -19,6 +21,7 @@ impl Unit {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Unit::Gflops => "GFLOP/s",
+            Unit::Gops => "GOP/s",
             Unit::Gbps => "GB/s",
             Unit::Milliseconds => "ms",
         }
@@ -66,6 +69,8 @@ pub(crate) struct Outcome {
     pub(crate) unit: Unit,
     pub(crate) goal: Goal,
     pub(crate) entries: Vec<Entry>,
+    /// Rounds that were measured although other processes ran, because too few were quiet.
+    pub(crate) disturbed: usize,
     /// Bytes of activations of the program, its result included.
     pub(crate) arena_bytes: Option<usize>,
     /// Why nothing was measured.
@@ -124,6 +129,7 @@ pub(crate) mod tests {
                 entry("cutout", Role::Ours, ours),
                 entry("faer", Role::Rival, rival),
             ],
+            disturbed: 0,
             arena_bytes: None,
             skipped: None,
         }

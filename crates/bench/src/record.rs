@@ -24,6 +24,9 @@ pub(crate) struct Record {
     /// Interquartile range as a share of the median.
     pub(crate) spread: f64,
     pub(crate) rounds: usize,
+    /// Of these, rounds in which other processes ran: the numbers are too low.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) disturbed_rounds: usize,
     /// Median over rounds of this implementation's rate by the ceiling's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) share_of_ceiling: Option<f64>,
@@ -45,11 +48,15 @@ pub(crate) struct Record {
     pub(crate) goal_met: Option<bool>,
 }
 
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 /// The records of a run: first the ceilings over the whole run, then every kernel with the ceiling of its own rounds.
 pub(crate) fn records(outcomes: &[Outcome], ceilings: &Ceilings, threads: usize) -> Vec<Record> {
     let whole = [
         ("fma", Unit::Gflops, &ceilings.multiply_add),
-        ("dot_int8", Unit::Gflops, &ceilings.dot),
+        ("dot_int8", Unit::Gops, &ceilings.dot),
         ("copy", Unit::Gbps, &ceilings.copy),
     ];
     let measured = whole.into_iter().filter(|(_, _, samples)| !samples.is_empty());
@@ -69,6 +76,7 @@ fn of_entry(outcome: &Outcome, entry: &Entry, threads: usize) -> Record {
     let goal = (ours && outcome.goal != Goal::None).then(|| outcome.goal.to_string());
     Record {
         kernel: outcome.kernel.to_owned(),
+        disturbed_rounds: outcome.disturbed,
         share_of_ceiling: outcome.share_of_ceiling(entry),
         lead: outcome.lead().filter(|_| ours),
         times_f32: outcome.times_float().filter(|_| ours),
@@ -89,11 +97,12 @@ impl Record {
             shape: shape.to_owned(),
             implementation: implementation.to_owned(),
             threads,
-            median_gflops: in_unit(Unit::Gflops),
+            median_gflops: in_unit(Unit::Gflops).or(in_unit(Unit::Gops)),
             median_gbps: in_unit(Unit::Gbps),
             median_ms: in_unit(Unit::Milliseconds),
             spread: spread(samples),
             rounds: samples.len(),
+            disturbed_rounds: 0,
             share_of_ceiling: None,
             lead: None,
             times_f32: None,

@@ -5,18 +5,17 @@ mod crates;
 
 /// How the rivals are set up, for the page.
 pub(crate) const CONFIGURATION: [&str; 5] = [
-    "`faer` (feature `nightly`: `pulp`'s AVX-512) and `gemm` (feature `x86-v4`: AVX-512): rayon, as many threads; the weight as a \
-     checkpoint stores it, `[columns, depth]`; neither can pack it beforehand",
-    "`rten-gemm`: rayon, as many threads; weights packed beforehand; its AVX-512 kernel",
-    "`matrixmultiply` (feature `threading`; AVX-512 by default): its own threads, as many, at most 4; the weight as a checkpoint \
-     stores it",
-    "`rten-gemm int8`: its VNNI kernel on rows that were quantised beforehand, weights packed beforehand, 32-bit sums as the \
-     result: unlike ours it neither quantises, scales nor adds a bias",
-    "all read and write the same buffers as ours, in huge pages",
+    "`faer` (feature `nightly`) and `gemm` (feature `x86-v4`), both with AVX-512: rayon, as many threads as ours; neither can pack \
+     weights beforehand, so they get them transposed beforehand, `[depth, columns]`, which suits them best",
+    "`rten-gemm`, its AVX-512 kernel: rayon, as many threads; weights packed beforehand",
+    "`matrixmultiply` (feature `threading`), its AVX-512 kernel: its own threads, as many, but at most 4; weights transposed \
+     beforehand",
+    "`rten-gemm int8`, its VNNI kernel: weights packed and rows quantised beforehand, 32-bit sums as the result: unlike ours it \
+     neither quantises nor scales nor adds a bias",
+    "in f32 all read and write the same buffers, in huge pages",
 ];
 
 /// A product in single precision: `left [rows, depth] · weight [columns, depth]ᵀ`.
-#[cfg_attr(not(feature = "rivals"), expect(dead_code, reason = "only rivals read it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct FloatOperands<'a> {
     pub(crate) rows: usize,
@@ -50,7 +49,6 @@ pub(crate) use crates::{byte_rivals, float_rivals, prepare};
 
 /// Sizes the thread pools of the rivals.
 #[cfg(not(feature = "rivals"))]
-#[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
 pub(crate) fn prepare(_threads: usize) -> anyhow::Result<()> {
     Ok(())
 }

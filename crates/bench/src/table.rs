@@ -7,7 +7,7 @@ use crate::statistics::{median, spread};
 /// Titles of the columns.
 pub(crate) fn header() -> String {
     format!(
-        "{:<17} {:<28} {:<22} {:>16} {:>7} {:>8} {:>8}  goal",
+        "{:<17} {:<32} {:<22} {:>16} {:>7} {:>8} {:>8}  goal",
         "kernel", "shape", "implementation", "median", "spread", "share", "error"
     )
 }
@@ -15,7 +15,7 @@ pub(crate) fn header() -> String {
 /// The rows of one kernel: our own first, with its goal.
 pub(crate) fn rows(outcome: &Outcome) -> String {
     if let Some(reason) = &outcome.skipped {
-        return format!("{:<17} {:<28} not measured: {reason}", outcome.kernel, outcome.shape);
+        return format!("{:<17} {:<32} not measured: {reason}", outcome.kernel, outcome.shape);
     }
     let rows: Vec<String> = outcome.entries.iter().map(|entry| row(outcome, entry)).collect();
     rows.join("\n")
@@ -23,7 +23,7 @@ pub(crate) fn rows(outcome: &Outcome) -> String {
 
 fn row(outcome: &Outcome, entry: &Entry) -> String {
     let text = format!(
-        "{:<17} {:<28} {:<22} {:>16} {:>5.1} % {:>8} {:>8}  {}",
+        "{:<17} {:<32} {:<22} {:>16} {:>5.1} % {:>8} {:>8}  {}",
         outcome.kernel,
         outcome.shape,
         entry.implementation,
@@ -40,7 +40,9 @@ fn row(outcome: &Outcome, entry: &Entry) -> String {
 pub(crate) fn verdict(outcome: &Outcome) -> String {
     let times = outcome.times_float().map(|factor| format!("{factor:.2}× f32"));
     let lead = outcome.lead().map(|lead| format!("{lead:.2}× best crate"));
-    let facts: Vec<String> = times.into_iter().chain(lead).collect();
+    let disturbed = (outcome.disturbed > 0)
+        .then(|| format!("disturbed by other processes in {} rounds", outcome.disturbed));
+    let facts: Vec<String> = times.into_iter().chain(lead).chain(disturbed).collect();
     let met = match outcome.goal.is_met(outcome) {
         None => return facts.join(", "),
         Some(true) => "met",
@@ -58,7 +60,7 @@ pub(crate) fn ceilings(ceilings: &Ceilings) -> String {
     };
     let lines = [
         line("multiply-adds in registers", &ceilings.multiply_add, Unit::Gflops),
-        line("dot products of bytes in registers", &ceilings.dot, Unit::Gflops),
+        line("dot products of bytes in registers", &ceilings.dot, Unit::Gops),
         line("copies beyond the caches, read + written", &ceilings.copy, Unit::Gbps),
     ];
     lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
@@ -66,7 +68,7 @@ pub(crate) fn ceilings(ceilings: &Ceilings) -> String {
 
 pub(crate) fn amount(value: f64, unit: Unit) -> String {
     match unit {
-        Unit::Gflops | Unit::Gbps => format!("{value:.1} {}", unit.name()),
+        Unit::Gflops | Unit::Gops | Unit::Gbps => format!("{value:.1} {}", unit.name()),
         Unit::Milliseconds => format!("{value:.2} {}", unit.name()),
     }
 }

@@ -31,7 +31,7 @@ fn measure(bench: &Bench, shape: ProductShape) -> Result<Outcome> {
     let contest = Contest {
         kernel: KERNEL,
         shape: shape.name(),
-        unit: Unit::Gflops,
+        unit: Unit::Gops,
         work: shape.operations(),
         goal: Goal::TimesFloat(3.0),
     };
