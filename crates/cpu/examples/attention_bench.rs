@@ -57,6 +57,8 @@ fn shapes() -> Vec<Model> {
         plain("hiera windows 8, width 96", 1, [1, 65536, 65536, 96]),
         plain("memory", 1, [1, 4096, 28736, 256]),
         plain("memory, rotated, tail", 1, [1, 4096, 28736, 256]),
+        plain("global, 16 heads", 16, [1, 4096, 4096, 64]),
+        plain("memory, one frame", 1, [1, 4096, 4096, 256]),
         with(plain("causal text", 16, [1, 77, 77, 64]), |op| op.causal = true),
         plain("tokens to image", 8, [1, 7, 4096, 16]),
         plain("image to tokens", 8, [1, 4096, 7, 16]),
