@@ -1,5 +1,6 @@
 //! Image ops on the shapes of the models: convolutions as a share of the multiply-add ceiling and of the plain product of
-//! the same size, the others as a share of the copy bandwidth.
+//! the same size (both at the fastest tenth of their runs, which other work on the machine disturbs least), the others as
+//! a share of the copy bandwidth.
 //!
 //! `cargo run --release -p cutout-cpu --example conv_bench -- [threads] [avx512|avx2|portable] [part of a name]`
 #![expect(clippy::print_stdout, reason = "a program that prints its measurements")]
@@ -74,7 +75,7 @@ fn products(machine: &Machine, ceiling: f64) {
         let (times, flops) = measured(&machine.cpu, &op, &shapes);
         let rate = |seconds: f64| flops / seconds / 1e9;
         let plain = plain_product(machine, &op, image, weight)
-            .map_or(String::new(), |plain| format!("{:.1} %", 100.0 * plain / times[1]));
+            .map_or(String::new(), |plain| format!("{:.1} %", 100.0 * plain / times[0]));
         println!(
             "{name:>26} {:>8.1} {:>16} {:>5.1} % {plain:>9}",
             rate(times[1]),
@@ -170,7 +171,7 @@ fn measured(cpu: &Cpu, op: &Op, shapes: &[Vec<usize>]) -> ([f64; 3], f64) {
     (times, op.cost(&types, &output).flops as f64)
 }
 
-/// Seconds of the product of the same rows, depth and columns, where the op is one.
+/// Seconds, in the fastest tenth of the runs, of the product of the same rows, depth and columns, where the op is one.
 fn plain_product(machine: &Machine, op: &Op, image: [usize; 4], weight: [usize; 4]) -> Option<f64> {
     let transposed = matches!(op, Op::ConvTranspose2d(_));
     if !transposed && weight[1] != image[3] {
@@ -195,7 +196,7 @@ fn plain_product(machine: &Machine, op: &Op, image: [usize; 4], weight: [usize; 
         gemm(&machine.pool, &left, &weights, &Epilogue::NONE, target);
         begun.elapsed().as_secs_f64()
     });
-    Some(times[1])
+    Some(times[0])
 }
 
 /// 10 %, 50 % and 90 % of the seconds that `body` returns.
