@@ -1,8 +1,10 @@
 //! Repeatable random numbers, and how far results lie apart.
 
+use std::sync::Arc;
+
 use anyhow::{Result, ensure};
 use cutout_cpu::memory::AlignedBuffer;
-use cutout_tensor::{Shape, Tensor};
+use cutout_tensor::{Shape, Tensor, TensorType};
 
 /// A stream of numbers that depends on its seed alone; a shorter stream is the beginning of a longer one.
 pub(crate) struct Noise(u64);
@@ -33,12 +35,20 @@ pub(crate) fn buffer(seed: u64, length: usize) -> AlignedBuffer<f32> {
     buffer
 }
 
-/// A tensor of numbers in -1..1.
+/// A buffer as the memory of a tensor.
+struct Shared(AlignedBuffer<f32>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// A tensor of numbers in -1..1, in memory as the values between two kernels of a program have it.
 pub(crate) fn tensor(seed: u64, shape: impl Into<Shape>) -> Result<Tensor> {
-    let shape = shape.into();
-    let mut noise = Noise::new(seed);
-    let values: Vec<f32> = (0..shape.elements()).map(|_| noise.number()).collect();
-    Ok(Tensor::from_vec(shape, values)?)
+    let ty = TensorType::f32(shape);
+    let values = Shared(buffer(seed, ty.shape.elements()));
+    Ok(Tensor::from_bytes(ty, Arc::new(values), 0)?)
 }
 
 /// The largest difference between two results, as a share of the largest element of the first.

@@ -63,7 +63,7 @@ impl KernelOptions {
         if self.quick {
             Budget::new(3..=9, Duration::from_millis(600), Duration::from_secs(10))
         } else {
-            Budget::new(7..=40, Duration::from_secs(5), Duration::from_secs(120))
+            Budget::new(7..=40, Duration::from_secs(7), Duration::from_secs(120))
         }
     }
 
