@@ -67,7 +67,7 @@ fn byte_resizes_are_bit_exact() {
             let expected = i64::from_le_bytes(tensor.data().try_into().unwrap());
             assert_eq!(i64::from(crc32(result.as_rgb())), expected, "{name}");
         } else {
-            assert_eq!(result.as_rgb(), tensor.data(), "{name}");
+            assert!(result.as_rgb() == tensor.data(), "{name} differs");
         }
     }
     assert_eq!(checked, 2 * 6 * 3 + 6 * 3);

@@ -12,7 +12,8 @@ const PILLOW_BITS: u32 = 32 - 8 - 2;
 /// Rows below which a pass is not worth a second thread.
 const LEAST_ROWS_PER_THREAD: usize = 64;
 
-/// Pillow's `Image.resize(size, filter)`, bit by bit.
+/// Pillow's `Image.resize(size, filter)`, bit by bit: of Pillow up to 12, which Meta's models were made with. Pillow 13
+/// does the columns first for some sizes.
 pub fn resize_pillow(image: &Image, size: Size, filter: Filter) -> Result<Image, ImageError> {
     resize(image, size, |input, output| {
         let scale = f64::from(1u32 << PILLOW_BITS);
