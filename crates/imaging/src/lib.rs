@@ -10,12 +10,24 @@
 //! Nothing here knows what a model is. Coordinates are (x, y) with the origin in the top left corner; grids are
 //! `[height, width]`, row by row.
 
+mod boxes;
 mod decode;
 mod error;
 mod image;
+mod mask;
+mod preprocess;
 mod resize;
+mod rle;
+mod summary;
+mod upsample;
 
+pub use boxes::{Candidate, Rect, non_maximum_suppression};
 pub use decode::{DecodeLimits, decode, open};
 pub use error::{DecodeError, ImageError};
 pub use image::{Image, Size};
+pub use mask::Mask;
+pub use preprocess::{Fit, Mapping, Preprocess};
 pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
+pub use rle::{Bounds, Rle, RleError, RowScanner};
+pub use summary::{Placement, Summary, Threshold, summarize};
+pub use upsample::Upsampler;
