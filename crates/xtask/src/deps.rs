@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-tensor", &[]),
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
+    ("cutout-imaging", &["cutout-tensor"]),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
