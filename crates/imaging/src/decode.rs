@@ -186,6 +186,10 @@ impl Source<'_> {
 }
 
 /// u8 `[height, width, 3]` of any decoded picture.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the crate's enum has no closed list of variants"
+)]
 fn to_rgb(picture: DynamicImage) -> Vec<u8> {
     fn high_bytes<const CHANNELS: usize>(samples: &[u16]) -> Vec<u8> {
         let pixels = samples.chunks_exact(CHANNELS);

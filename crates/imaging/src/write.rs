@@ -87,10 +87,7 @@ pub fn write_with(
     })
 }
 
-fn fill_file(
-    file: File,
-    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<File> {
+fn fill_file(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
     let mut writer = BufWriter::new(file);
     fill(&mut writer)?;
     writer.into_inner().map_err(io::IntoInnerError::into_error)

@@ -13,7 +13,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("cutout-imaging-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("cutout-imaging-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Folder(path)
     }

@@ -22,9 +22,8 @@ pub fn resize_torch_floats(
         let (start, weights) = down.get(i);
         rows.retain(|(row, _)| *row >= start);
         let next = rows.last().map_or(start, |(row, _)| row + 1);
-        for row in next..start + weights.len() {
-            rows.push((row, shrink_row(source[row], &across)));
-        }
+        let missing = source.iter().enumerate().take(start + weights.len()).skip(next);
+        rows.extend(missing.map(|(row, pixels)| (row, shrink_row(pixels, &across))));
         for (weight, (_, row)) in weights.iter().zip(&rows) {
             for (sum, value) in result.iter_mut().zip(row) {
                 *sum += weight * value;
