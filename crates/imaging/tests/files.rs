@@ -1,4 +1,5 @@
 //! Files are written whole or not at all, and other programs read them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
 //! Polygons and regions: by hand, by property, and against OpenCV (fixtures/make_imaging.py).
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{
     Mask, Polygon, Rle, Size, SmallRegions, fill_polygons, polygons, remove_small_regions,
