@@ -35,11 +35,17 @@ fn photo() -> Image {
 fn main() {
     let image = photo();
     let aspect = Size::new(1024, 768);
-    report("12 MP to 1024, Pillow bilinear", || resize_pillow(&image, aspect, Filter::Bilinear));
+    let _ = report("12 MP to 1024, Pillow bilinear", || {
+        resize_pillow(&image, aspect, Filter::Bilinear)
+    });
     let square = Size::square(1024);
-    report("12 MP to 1024², Pillow bicubic", || resize_pillow(&image, square, Filter::Bicubic));
-    report("12 MP to 1024², torch bytes", || resize_torch_bytes(&image, square, Filter::Bilinear));
-    report("12 MP to 1024², torch floats", || {
+    let _ = report("12 MP to 1024², Pillow bicubic", || {
+        resize_pillow(&image, square, Filter::Bicubic)
+    });
+    let _ = report("12 MP to 1024², torch bytes", || {
+        resize_torch_bytes(&image, square, Filter::Bilinear)
+    });
+    let _ = report("12 MP to 1024², torch floats", || {
         resize_torch_floats(&image, square, Filter::Bilinear)
     });
 
@@ -59,12 +65,12 @@ fn main() {
     let rle = summary.expect("the length fits").rle;
     println!("  area {}, {} runs", rle.area(), rle.counts().len());
     let mask = rle.to_mask();
-    report("polygons of that mask", || polygons(&mask));
-    report("connected regions of that mask", || {
+    let _ = report("polygons of that mask", || polygons(&mask));
+    let _ = report("connected regions of that mask", || {
         connected_regions(&mask, true, cutout_imaging::Connectivity::Eight)
     });
-    report("compressed string of that mask", || rle.to_coco_string());
+    let _ = report("compressed string of that mask", || rle.to_coco_string());
     let small = image.crop(0, 0, Size::new(1500, 1000)).expect("inside");
     let png = report("1.5 MP photo to PNG", || encode_image(&small)).expect("a valid size");
-    report("1.5 MP PNG to photo", || decode(&png, "png", &DecodeLimits::default()));
+    let _ = report("1.5 MP PNG to photo", || decode(&png, "png", &DecodeLimits::default()));
 }
