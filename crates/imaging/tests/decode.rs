@@ -1,5 +1,7 @@
 //! Files of every format are read, and damaged ones are refused without a panic.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use std::io::Cursor;
 
 use cutout_imaging::{DecodeError, DecodeLimits, Image, Size, decode, open};
