@@ -2,6 +2,8 @@
 
 #![allow(clippy::print_stdout, reason = "a program whose output is its purpose")]
 
+use std::convert::Infallible;
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use cutout_imaging::{
@@ -9,8 +11,8 @@ use cutout_imaging::{
     encode_image, polygons, resize_pillow, resize_torch_bytes, resize_torch_floats, summarize,
 };
 
-/// Median of nine runs after one that warms up.
-fn report<T>(name: &str, mut work: impl FnMut() -> T) -> T {
+/// Median of nine runs after one that warms up, and what the last one made.
+fn report<T, E: Debug>(name: &str, mut work: impl FnMut() -> Result<T, E>) -> T {
     let mut result = work();
     let mut times: Vec<Duration> = Vec::new();
     for _ in 0..9 {
@@ -20,7 +22,7 @@ fn report<T>(name: &str, mut work: impl FnMut() -> T) -> T {
     }
     times.sort_unstable();
     println!("{name:<44}{:>9.2} ms", times[4].as_secs_f64() * 1e3);
-    result
+    result.expect("the inputs are valid")
 }
 
 /// A photo-like picture of 12 megapixels.
@@ -56,15 +58,16 @@ fn main() {
     let summary = report("256² logits to runs at 1500×1000", || {
         summarize(&upsampler, &logits, Threshold::default(), None)
     });
-    let rle = summary.expect("the length fits").rle;
+    let rle = summary.rle;
     println!("  area {}, {} runs", rle.area(), rle.counts().len());
     let mask = rle.to_mask();
-    report("polygons of that mask", || polygons(&mask));
+    report("polygons of that mask", || Ok::<_, Infallible>(polygons(&mask)));
     report("connected regions of that mask", || {
-        connected_regions(&mask, true, cutout_imaging::Connectivity::Eight)
+        let regions = connected_regions(&mask, true, cutout_imaging::Connectivity::Eight);
+        Ok::<_, Infallible>(regions)
     });
-    report("compressed string of that mask", || rle.to_coco_string());
+    report("compressed string of that mask", || Ok::<_, Infallible>(rle.to_coco_string()));
     let small = image.crop(0, 0, Size::new(1500, 1000)).expect("inside");
-    let png = report("1.5 MP photo to PNG", || encode_image(&small)).expect("a valid size");
+    let png = report("1.5 MP photo to PNG", || encode_image(&small));
     report("1.5 MP PNG to photo", || decode(&png, "png", &DecodeLimits::default()));
 }
