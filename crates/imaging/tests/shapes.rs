@@ -76,6 +76,13 @@ fn filling_the_polygons_gives_the_mask() {
 }
 
 #[test]
+fn slanted_lines_cross_the_middle_of_rows() {
+    let triangle = Polygon { outer: vec![[0.0, 0.0], [8.0, 0.0], [0.0, 4.0]], holes: vec![] };
+    let expected = mask(&["#######.", "#####...", "###.....", "#......."]);
+    assert_eq!(fill_polygons(Size::new(8, 4), &[triangle]).unwrap(), expected);
+}
+
+#[test]
 fn simplified_outlines_stay_close() {
     let size = Size::square(101);
     let inside = |i: usize| {
