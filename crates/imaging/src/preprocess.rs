@@ -153,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn squares_are_filled_and_scaled_to_one() {
+        let image = Image::filled(Size::new(40, 10), [0, 51, 255]).unwrap();
+        for fit in [Fit::SquareFloats, Fit::SquareBytes, Fit::SquareBicubic] {
+            let preprocess = Preprocess { side: 8, mean: [0.5; 3], std: [0.5, 0.1, 0.25], fit };
+            let (tensor, mapping) = preprocess.run(&image).unwrap();
+            assert_eq!(mapping.to_model(20.0, 10.0), (4.0, 8.0));
+            let values = tensor.to_vec::<f32>().unwrap();
+            for (value, expected) in values.iter().zip([-1.0, -3.0, 2.0].into_iter().cycle()) {
+                assert!((value - expected).abs() < 1e-5, "{fit:?}: {value}, expected {expected}");
+            }
+        }
+    }
+
+    #[test]
     fn sizes_are_rounded_as_meta_rounds_them() {
         for (original, content) in [
             ((1800, 1200), (1024, 683)),

@@ -1,6 +1,8 @@
 //! Polygons and regions: by hand, by property, and against OpenCV (fixtures/make_imaging.py).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use cutout_imaging::{
     Mask, Polygon, Rle, Size, SmallRegions, fill_polygons, polygons, remove_small_regions,
     to_geojson, to_svg_path,
@@ -72,6 +74,13 @@ fn filling_the_polygons_gives_the_mask() {
         assert_eq!(fill_polygons(size, &[together]).unwrap(), mask);
         assert_eq!(Rle::from_mask(&mask).to_mask(), mask);
     }
+}
+
+#[test]
+fn slanted_lines_cross_the_middle_of_rows() {
+    let triangle = Polygon { outer: vec![[0.0, 0.0], [8.0, 0.0], [0.0, 4.0]], holes: vec![] };
+    let expected = mask(&["#######.", "#####...", "###.....", "#......."]);
+    assert_eq!(fill_polygons(Size::new(8, 4), &[triangle]).unwrap(), expected);
 }
 
 #[test]
