@@ -67,7 +67,8 @@ fn head(run: &Run<'_>, ceilings: &Ceilings) -> String {
          Each number is a median over rounds, with its spread (interquartile range by median). A round runs every\n\
          implementation and the ceiling once; shares and factors are medians of ratios within rounds. Before it is timed,\n\
          each result is compared: ours with the op's plain definition (on an excerpt where the whole would take minutes), the\n\
-         others' with ours; the largest error, as a share of the largest element, must stay below 1e-4.\n\n\
+         others' with ours; the largest error, as a share of the largest element, must stay below 1e-4. Rounds in which other\n\
+         processes ran do not count; where too few were quiet, the goal column says so.\n\n\
          The other crates:\n\n{rivals}",
         command = run.command,
     )
