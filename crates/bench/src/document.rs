@@ -114,10 +114,12 @@ fn line(outcome: &Outcome, columns: &[&str]) -> String {
     let ours = outcome.of_role(Role::Ours);
     let share = ours.and_then(|ours| outcome.share_of_ceiling(ours));
     let share = share.map_or_else(String::new, table::percent);
-    let memory = outcome.arena_bytes.map_or_else(String::new, |bytes| {
-        format!("; activations {:.1} MiB", bytes as f64 / f64::from(1 << 20))
-    });
-    format!("| {name} | {} | {share} | {}{memory} |\n", cells.join(" | "), table::verdict(outcome))
+    let memory = outcome
+        .arena_bytes
+        .map(|bytes| format!("activations {:.1} MiB", bytes as f64 / f64::from(1 << 20)));
+    let verdict = Some(table::verdict(outcome)).filter(|text| !text.is_empty());
+    let remarks: Vec<String> = verdict.into_iter().chain(memory).collect();
+    format!("| {name} | {} | {share} | {} |\n", cells.join(" | "), remarks.join("; "))
 }
 
 /// The largest error of each implementation, in one line.
