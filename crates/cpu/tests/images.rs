@@ -129,6 +129,11 @@ fn convolutions() -> Vec<Problem> {
         problem("pointwise apart", Conv2d::new(2, 0), &[&[1, 43, 41, 16], &[37, 16, 1, 1]]),
         problem("padded pointwise", Conv2d::new(1, 2), &[&[1, 20, 21, 16], &[7, 16, 1, 1]]),
         problem("groups", grouped(1, 1, 4), &[&[1, 33, 21, 68], &[20, 17, 3, 3]]),
+        problem(
+            "groups with everything",
+            with(grouped(1, 1, 3)),
+            &[&[1, 19, 17, 48], &[60, 16, 3, 3], &[60], &[1, 19, 17, 60]],
+        ),
         problem("groups of vectors", grouped(2, 1, 2), &[&[1, 33, 21, 64], &[20, 32, 3, 3]]),
         problem("depthwise 7", grouped(1, 3, 100), &[&[2, 67, 61, 100], &[100, 1, 7, 7]]),
         problem("depthwise 3", grouped(1, 1, 37), &[&[1, 150, 141, 37], &[37, 1, 3, 3]]),

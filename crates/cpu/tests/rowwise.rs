@@ -122,6 +122,8 @@ fn normalisations_and_reductions() -> Vec<Expression> {
         expression("min_columns", [noise([1000, 50])], |x| x[0].min([0], Reduced::Drop)),
         expression("arg_max_rows", [noise([50, 1000])], |x| x[0].arg_max(1)),
         expression("arg_max_columns", [noise([40, 1300])], |x| x[0].arg_max(0)),
+        expression("ties_in_rows", [noise([50, 1000])], |x| x[0].round().arg_max(1)),
+        expression("ties_in_columns", [noise([40, 1300])], |x| x[0].round().arg_max(0)),
         expression("sums_of_rows", [noise([50, 1000])], |x| x[0].cumulative_sum(1)),
         expression("sums_of_columns", [noise([40, 1300])], |x| x[0].cumulative_sum(0)),
     ]

@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
     ("cutout-sam", &["cutout-graph", "cutout-tensor", "cutout-weights"]),
+    ("cutout-imaging", &["cutout-tensor"]),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),

@@ -30,7 +30,8 @@ use self::operands::Operands;
 use self::plan::Plan;
 use self::scratch::Lengths;
 use self::task::Task;
-use crate::execute::{Execute, Io, SharedSlice};
+use self::write::Target;
+use crate::execute::{Execute, Io};
 use crate::lower::Site;
 use crate::simd::dispatch;
 
@@ -57,10 +58,11 @@ impl Execute for StreamingAttention {
         let operands = &Operands::new(&self.names, &io.inputs, plan.heads);
         let output = io.output.f32();
         let image_stride = output.len() / plan.batch.max(1);
-        let output = &SharedSlice::new(output);
+        // SAFETY: the output is borrowed until the tasks are done, and each query of each head belongs to one of them.
+        let target = unsafe { Target::new(output) };
         io.pool.run_with_scratch(plan.tasks(), Lengths::new(plan).total(), &|number, scratch| {
             if let Some(job) = plan.job(number) {
-                dispatch(plan.isa, Task { plan, job, operands, output, image_stride, scratch });
+                dispatch(plan.isa, Task { plan, job, operands, target, image_stride, scratch });
             }
         });
         Ok(())

@@ -59,6 +59,7 @@ impl Region {
     }
 
     /// Position of a token of the window, counted row-major among those inside the grid.
+    #[inline(always)]
     pub(super) fn position(&self, number: usize) -> [usize; 2] {
         let width = self.inside[1];
         if number < width { [0, number] } else { [number / width, number % width] }
@@ -74,14 +75,17 @@ impl Region {
         [index / self.window[1], index % self.window[1]]
     }
 
-    /// The token at a position; none beyond the grid.
-    pub(super) fn token(&self, [y, x]: [usize; 2]) -> Option<usize> {
-        let inside = y < self.inside[0] && x < self.inside[1];
-        inside.then_some((self.origin[0] + y) * self.grid_width + self.origin[1] + x)
+    /// The token at a position inside the grid.
+    #[inline(always)]
+    pub(super) fn token(&self, [y, x]: [usize; 2]) -> usize {
+        debug_assert!(y < self.inside[0] && x < self.inside[1]);
+        (self.origin[0] + y) * self.grid_width + self.origin[1] + x
     }
 
-    /// The position after this one, row-major, those beyond the grid included.
-    pub(super) fn after(&self, [y, x]: [usize; 2]) -> [usize; 2] {
-        if x + 1 < self.window[1] { [y, x + 1] } else { [y + 1, 0] }
+    /// From a position on to the end of its row: how many positions lie inside the grid, and how many beyond it.
+    pub(super) fn rest_of_row(&self, [y, x]: [usize; 2]) -> [usize; 2] {
+        let width = if y < self.inside[0] { self.inside[1] } else { 0 };
+        let inside = width.saturating_sub(x);
+        [inside, self.window[1] - x - inside]
     }
 }

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::operands::Operands;
+use super::operands::{Operands, Place};
 use super::plan::{Job, MOST_KEYS, Plan};
+use crate::simd::Simd;
 
 /// Some positions of a window of keys, row-major.
 #[derive(Clone, Debug)]
@@ -87,34 +88,94 @@ impl KeyBlock {
             return;
         }
         let span = Span::new(plan, job, index);
-        let rotated = job.keys.positions() - plan.key_tail;
-        let mut position = job.keys.position_at(index);
-        for index in span.indices.clone() {
-            if let Some([key, value]) = source(job, operands, position) {
-                let slot = self.count;
-                self.keys[slot] = key.as_ptr();
-                self.values[slot] = value.as_ptr();
-                self.indices[slot] = index as u32;
-                let [y, x] = position;
-                self.bias[slot] = [(y - span.rows.start) as u32, (x - span.columns.start) as u32];
-                self.count += 1;
-                self.rotated += usize::from(index < rotated);
+        let mut index = span.indices.start;
+        while index < span.indices.end {
+            let [y, x] = job.keys.position_at(index);
+            let [inside, beyond] = job.keys.rest_of_row([y, x]);
+            let inside = inside.min(span.indices.end - index);
+            let beyond = beyond.min(span.indices.end - index - inside);
+            let run =
+                Run { index, length: inside, bias: [y - span.rows.start, x - span.columns.start] };
+            if inside > 0 {
+                self.add_tokens(job.place, operands, job.keys.token([y, x]), &run);
             }
-            position = job.keys.after(position);
+            if beyond > 0 {
+                let bias = [run.bias[0], run.bias[1] + inside];
+                let run = Run { index: index + inside, length: beyond, bias };
+                self.add_padding(job.place, operands, &run);
+            }
+            index += inside + beyond;
         }
+        let rotated = job.keys.positions() - plan.key_tail;
+        self.rotated =
+            self.indices[..self.count].partition_point(|&index| (index as usize) < rotated);
         self.span = span;
+    }
+
+    /// Adds neighbouring tokens, from `token` on, except masked ones.
+    fn add_tokens(&mut self, place: Place, operands: &Operands<'_>, token: usize, run: &Run) {
+        let (key, value) = (operands.key.row(place, token), operands.value.row(place, token));
+        let last = token + run.length - 1;
+        // The last one lies inside the inputs, and so do those in between.
+        let _ = (operands.key.row(place, last), operands.value.row(place, last));
+        let [key_stride, value_stride] = [operands.key.stride(), operands.value.stride()];
+        let first = self.count;
+        if !operands.has_mask() {
+            for i in 0..run.length {
+                self.keys[first + i] = key.as_ptr().wrapping_add(i * key_stride);
+                self.values[first + i] = value.as_ptr().wrapping_add(i * value_stride);
+                self.describe(first + i, run, i);
+            }
+            self.count += run.length;
+            return;
+        }
+        for i in (0..run.length).filter(|i| operands.takes_part(place.image, token + i)) {
+            let slot = self.count;
+            self.keys[slot] = key.as_ptr().wrapping_add(i * key_stride);
+            self.values[slot] = value.as_ptr().wrapping_add(i * value_stride);
+            self.describe(slot, run, i);
+            self.count += 1;
+        }
+    }
+
+    /// Adds positions beyond the grid.
+    fn add_padding(&mut self, place: Place, operands: &Operands<'_>, run: &Run) {
+        let padding = operands.padding.expect("only a window with padding reaches beyond the grid");
+        let [key, value] = padding.map(|channels| channels.head(place.head).as_ptr());
+        for i in 0..run.length {
+            let slot = self.count + i;
+            (self.keys[slot], self.values[slot]) = (key, value);
+            self.describe(slot, run, i);
+        }
+        self.count += run.length;
+    }
+
+    #[inline(always)]
+    fn describe(&mut self, slot: usize, run: &Run, number: usize) {
+        self.indices[slot] = (run.index + number) as u32;
+        self.bias[slot] = [run.bias[0] as u32, (run.bias[1] + number) as u32];
+    }
+
+    /// Asks for some of the keys and values, because they are needed soon.
+    #[inline(always)]
+    pub(super) fn fetch<S: Simd>(&self, simd: S, plan: &Plan, range: Range<usize>) {
+        const LINE: usize = 16;
+        for slot in range.start..range.end.min(self.count) {
+            for line in 0..plan.width.div_ceil(LINE) {
+                simd.prefetch_second_level(self.keys[slot].wrapping_add(line * LINE));
+            }
+            for line in 0..plan.value_width.div_ceil(LINE) {
+                simd.prefetch_second_level(self.values[slot].wrapping_add(line * LINE));
+            }
+        }
     }
 }
 
-/// Key and value at a position of the window; none where the key is masked.
-#[inline(always)]
-fn source<'a>(job: &Job, operands: &Operands<'a>, position: [usize; 2]) -> Option<[&'a [f32]; 2]> {
-    let place = job.place;
-    match (job.keys.token(position), operands.padding) {
-        (Some(token), _) => operands
-            .takes_part(place.image, token)
-            .then(|| [operands.key.row(place, token), operands.value.row(place, token)]),
-        (None, Some(padding)) => Some(padding.map(|channels| channels.head(place.head))),
-        (None, None) => panic!("only a window with padding reaches beyond the grid"),
-    }
+/// Neighbouring positions of one row.
+struct Run {
+    /// Index of the first in the window.
+    index: usize,
+    length: usize,
+    /// Row and column of the first in the packed biases.
+    bias: [usize; 2],
 }

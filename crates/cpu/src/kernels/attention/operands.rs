@@ -33,6 +33,11 @@ impl<'a> Tokens<'a> {
         let start = place.image * self.image_stride + token * self.token_stride;
         &self.data[start + place.head * self.width..][..self.width]
     }
+
+    /// Elements from one token to the next.
+    pub(super) fn stride(&self) -> usize {
+        self.token_stride
+    }
 }
 
 /// Row or column biases: `f32[batch, queries, heads, length]`, dense along the last axis.
@@ -134,6 +139,11 @@ impl<'a> Operands<'a> {
             }),
             padding: names.padding.map(|pair| pair.map(channels)),
         }
+    }
+
+    /// Whether some keys may not take part.
+    pub(super) fn has_mask(&self) -> bool {
+        self.mask.is_some()
     }
 
     /// Whether a key takes part in an image.

@@ -21,7 +21,8 @@ pub(super) struct PanelStep<'a, const VECTORS: usize> {
     pub(super) bias: &'a [f32],
     /// With causal order, the last key that the first query sees.
     pub(super) last_key: Option<usize>,
-    pub(super) ahead: Ahead<'a>,
+    /// Keys and values that are fetched into the cache meanwhile.
+    pub(super) next: Option<&'a KeyBlock>,
     pub(super) state: PanelState<'a>,
 }
 
@@ -37,32 +38,6 @@ pub(super) struct PanelState<'a> {
     pub(super) sums: &'a mut [f32],
     /// `[keys][VECTORS * LANES]`.
     pub(super) scores: &'a mut [f32],
-}
-
-/// Keys and values that are fetched into the cache meanwhile, because the next block needs them.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead<'a> {
-    pub(super) keys: &'a [*const f32],
-    pub(super) values: &'a [*const f32],
-}
-
-impl Ahead<'_> {
-    /// Fetches the share of one of `tiles` tiles.
-    #[inline(always)]
-    fn fetch<S: Simd>(&self, simd: S, plan: &Plan, tile: usize, tiles: usize) {
-        const LINE: usize = 16;
-        let share = self.keys.len().div_ceil(tiles);
-        let start = (tile * share).min(self.keys.len());
-        let end = (start + share).min(self.keys.len());
-        for (&key, &value) in self.keys[start..end].iter().zip(&self.values[start..end]) {
-            for line in 0..plan.width.div_ceil(LINE) {
-                simd.prefetch_second_level(key.wrapping_add(line * LINE));
-            }
-            for line in 0..plan.value_width.div_ceil(LINE) {
-                simd.prefetch_second_level(value.wrapping_add(line * LINE));
-            }
-        }
-    }
 }
 
 impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
@@ -102,11 +77,11 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         assert!(self.queries.len() >= width * queries);
         assert!(self.state.outputs.len() >= value_width * queries);
         assert!(self.state.scores.len() >= count * queries);
-        match self.plan.packing {
-            Packing::Packed => {
-                assert!(self.keys.len() >= padded(count) * width);
-                assert!(self.values.len() >= count * value_width);
-            }
+        if self.plan.key_packing == Packing::Packed {
+            assert!(self.keys.len() >= padded(count) * width);
+        }
+        match self.plan.value_packing {
+            Packing::Packed => assert!(self.values.len() >= count * value_width),
             Packing::Direct => assert!(self.plan.value_width.is_multiple_of(MOST_ROWS)),
         }
     }
@@ -120,10 +95,13 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         let tiles = self.block.count.div_ceil(ROWS);
         for tile in 0..tiles {
             let first = tile * ROWS;
-            self.ahead.fetch(simd, self.plan, tile, tiles);
+            if let Some(next) = self.next {
+                let share = next.count.div_ceil(tiles);
+                next.fetch(simd, self.plan, tile * share..(tile + 1) * share);
+            }
             let largest = &mut largest;
             let step = &*self;
-            match self.plan.packing {
+            match self.plan.key_packing {
                 Packing::Packed => {
                     let place = first / S::LANES * group_stride + first % S::LANES;
                     let left = Packed(self.keys.as_ptr().wrapping_add(place));
@@ -150,14 +128,14 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         for channel in (0..self.plan.value_width).step_by(ROWS) {
             let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
             let step = &*self;
-            match self.plan.packing {
+            match self.plan.value_packing {
                 Packing::Packed => {
                     let place = channel / S::LANES * group_stride + channel % S::LANES;
                     let left = Packed(self.values.as_ptr().wrapping_add(place));
                     simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
                 }
                 Packing::Direct => {
-                    let left = Values { starts: self.block.values(), channel };
+                    let left = Values { starts: self.block.values().as_ptr(), channel };
                     simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
                 }
             }

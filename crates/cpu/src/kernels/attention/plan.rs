@@ -24,12 +24,12 @@ const ENOUGH_TASKS: usize = 32;
 /// Panels of queries that share packed keys, where there are as many.
 const ENOUGH_PANELS: usize = 2;
 
-/// Where a panel's tile reads keys and values.
+/// Where a panel's tiles read keys, or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// From copies in the tile's order, which several panels share.
+    /// From a copy in the tile's order.
     Packed,
-    /// From where they are: one panel alone does not repay copying.
+    /// From where they are.
     Direct,
 }
 
@@ -65,7 +65,8 @@ pub(super) struct Plan {
     /// Keys at the end of each image that are not rotated.
     pub(super) key_tail: usize,
     pub(super) bias: Option<BiasPlan>,
-    pub(super) packing: Packing,
+    pub(super) key_packing: Packing,
+    pub(super) value_packing: Packing,
     /// Keys of a block, at most.
     pub(super) key_block: usize,
     pub(super) batch: usize,
@@ -116,7 +117,7 @@ impl Plan {
         let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(fitting);
         let blocks = panels.div_ceil(task_panels);
         let task_panels = panels.div_ceil(blocks);
-        let direct = vectors == 1 && op.rope.is_none() && value_width.is_multiple_of(MOST_ROWS);
+        let packed_if = |packed| if packed { Packing::Packed } else { Packing::Direct };
         Plan {
             isa,
             heads: op.heads,
@@ -129,7 +130,8 @@ impl Plan {
                 let lengths = bias.grid.map(|length| length.min(key_block));
                 BiasPlan { form: bias.form, grid: bias.grid, lengths }
             }),
-            packing: if direct { Packing::Direct } else { Packing::Packed },
+            key_packing: packed_if(op.rope.is_some()),
+            value_packing: packed_if(!value_width.is_multiple_of(MOST_ROWS)),
             key_block,
             batch: query[0],
             queries,

@@ -29,7 +29,7 @@ impl Lengths {
         let lanes = plan.isa.lanes();
         let vectors = plan.task_vectors.next_multiple_of(plan.panel_vectors);
         let padded = |length: usize| length.next_multiple_of(lanes);
-        let copied = match plan.packing {
+        let copied = |packing| match packing {
             Packing::Packed => plan.key_block,
             Packing::Direct => 0,
         };
@@ -38,8 +38,8 @@ impl Lengths {
             queries: vectors * padded(plan.width) * lanes,
             outputs: vectors * padded(plan.value_width) * lanes,
             statistics: vectors * lanes,
-            keys: copied * padded(plan.width),
-            values: copied * padded(plan.value_width),
+            keys: copied(plan.key_packing) * padded(plan.width),
+            values: copied(plan.value_packing) * padded(plan.value_width),
             scores: MOST_VECTORS * plan.key_block * lanes,
             bias: vectors * bias * lanes,
             rotations: padded(plan.width.div_ceil(2)) * lanes,

@@ -2,15 +2,13 @@
 
 use cutout_graph::ops::BiasForm;
 
-use super::grid::Region;
 use super::keys::{KeyBlock, Span};
 use super::operands::{Operands, Rotations};
 use super::pack::{Columns, MOST_LANES, PackRows, PackValues, Rotate, Scale};
-use super::panel::{Ahead, PanelState, PanelStep};
+use super::panel::{PanelState, PanelStep};
 use super::plan::{Job, MOST_PANELS, Packing, Plan};
 use super::scratch::{Lengths, Scratch};
-use super::write::WriteVector;
-use crate::execute::SharedSlice;
+use super::write::{Target, WriteVector};
 use crate::simd::{Kernel, Simd};
 
 /// A task and its memory.
@@ -19,7 +17,7 @@ pub(super) struct Task<'a> {
     pub(super) job: Job,
     pub(super) operands: &'a Operands<'a>,
     /// `[batch, queries, heads * value_width]`; the task writes its queries in its head.
-    pub(super) output: &'a SharedSlice<f32>,
+    pub(super) target: Target,
     /// Elements of one image in the output.
     pub(super) image_stride: usize,
     /// [`Lengths::total`] elements.
@@ -32,10 +30,9 @@ impl Kernel for Task<'_> {
     fn run<S: Simd>(self, simd: S) {
         let lengths = Lengths::new(self.plan);
         let scratch = Scratch::new(&lengths, self.scratch);
-        let Task { plan, job, operands, output, image_stride, .. } = self;
+        let Task { plan, job, operands, target, image_stride, .. } = self;
         let started = [false; MOST_PANELS];
-        let mut run = Run { plan, job, operands, output, image_stride, scratch, started };
-        run.pack_queries(simd);
+        let mut run = Run { plan, job, operands, target, image_stride, scratch, started };
         run.meet_keys(simd);
         run.write(simd);
     }
@@ -46,7 +43,7 @@ struct Run<'a> {
     plan: &'a Plan,
     job: Job,
     operands: &'a Operands<'a>,
-    output: &'a SharedSlice<f32>,
+    target: Target,
     image_stride: usize,
     scratch: Scratch<'a>,
     /// Which panels have met keys.
@@ -54,29 +51,21 @@ struct Run<'a> {
 }
 
 /// A vector of queries, and where its lanes lie in the arrays of its panel.
+#[derive(Clone, Copy)]
 struct Vector {
     panel: usize,
     /// Its first lane, counted in its panel.
     lane: usize,
     /// Lanes of the panel.
     stride: usize,
-    /// Position of each query in the window.
-    positions: [[usize; 2]; MOST_LANES],
+    /// Its first query, counted in the window.
+    first: usize,
     /// How many queries there are.
     count: usize,
 }
 
-/// Packs rows by their slices; see [`PackRows`].
-#[inline(always)]
-fn pack_rows<S: Simd>(simd: S, rows: &[&[f32]], width: usize, columns: Columns<'_>) {
-    let mut starts = [std::ptr::null(); MOST_LANES];
-    for (start, row) in starts.iter_mut().zip(rows) {
-        assert!(row.len() >= width);
-        *start = row.as_ptr();
-    }
-    // SAFETY: each row has `width` elements, as just checked, and the columns are borrowed exclusively.
-    simd.vectorize(unsafe { PackRows::new(&starts[..rows.len()], width, columns) });
-}
+/// Where up to a vector of rows starts.
+type Starts = [*const f32; MOST_LANES];
 
 /// Rotates packed tokens, the first lanes of `tokens`, whose indices in their window are `indices`.
 #[inline(always)]
@@ -88,12 +77,14 @@ fn rotate<S: Simd>(
     tokens: Columns<'_>,
 ) {
     for (which, memory) in memory.iter_mut().enumerate() {
-        let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
-        for (row, &index) in rows.iter_mut().zip(indices) {
-            *row = table.rows(index)[which];
+        let mut starts: Starts = [std::ptr::null(); MOST_LANES];
+        for (start, &index) in starts.iter_mut().zip(indices) {
+            *start = table.rows(index)[which].as_ptr();
         }
         let columns = Columns { out: memory, stride: S::LANES };
-        pack_rows(simd, &rows[..indices.len()], table.pairs, columns);
+        // SAFETY: the tables' rows have an element for each pair.
+        let pack = unsafe { PackRows::new(&starts[..indices.len()], table.pairs, columns) };
+        simd.vectorize(pack);
     }
     let [cos, sin] = memory;
     let rotated = indices.len();
@@ -117,19 +108,17 @@ impl Run<'_> {
         most.min(self.vectors::<S>() - panel * most)
     }
 
-    /// Where a vector's queries lie.
+    /// The vector of a number.
     #[inline(always)]
     fn vector<S: Simd>(&self, number: usize) -> Vector {
         let panel = number / self.plan.panel_vectors;
-        let first = number * S::LANES;
-        let count = S::LANES.min(self.job.count - first);
-        let mut positions = [[0; 2]; MOST_LANES];
-        for (lane, position) in positions.iter_mut().enumerate().take(count) {
-            *position = self.job.queries.position(self.job.first + first + lane);
+        Vector {
+            panel,
+            lane: number % self.plan.panel_vectors * S::LANES,
+            stride: self.panel_vectors::<S>(panel) * S::LANES,
+            first: self.job.first + number * S::LANES,
+            count: S::LANES.min(self.job.count - number * S::LANES),
         }
-        let lane = number % self.plan.panel_vectors * S::LANES;
-        let stride = self.panel_vectors::<S>(panel) * S::LANES;
-        Vector { panel, lane, stride, positions, count }
     }
 
     /// Elements that an array with `length` lines per vector has per panel.
@@ -150,22 +139,19 @@ impl Run<'_> {
         let length = self.panel_length::<S>(width);
         for number in 0..self.vectors::<S>() {
             let vector = self.vector::<S>(number);
-            let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
-            let mut indices = [0; MOST_LANES];
-            for lane in 0..vector.count {
-                let position = vector.positions[lane];
-                let token = query_token(&self.job.queries, position);
-                rows[lane] = self.operands.query.row(self.job.place, token);
-                indices[lane] = self.job.queries.index(position);
+            let mut starts: Starts = [std::ptr::null(); MOST_LANES];
+            for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
+                let position = self.job.queries.position(vector.first + lane);
+                let token = self.job.queries.token(position);
+                *start = self.operands.query.row(self.job.place, token).as_ptr();
             }
             let panel = &mut self.scratch.queries[vector.panel * length..][..length];
-            let out = &mut panel[vector.lane..];
-            let stride = vector.stride;
-            pack_rows(simd, &rows[..vector.count], width, Columns { out, stride });
-            if let Some([table, _]) = &self.operands.rope {
-                let memory = &mut self.scratch.rotations;
-                let tokens = Columns { out: &mut panel[vector.lane..], stride };
-                rotate(simd, table, &indices[..vector.count], memory, tokens);
+            let columns = Columns { out: &mut panel[vector.lane..], stride: vector.stride };
+            // SAFETY: the queries' rows have `width` elements, in the inputs.
+            let pack = unsafe { PackRows::new(&starts[..vector.count], width, columns) };
+            simd.vectorize(pack);
+            if self.operands.rope.is_some() {
+                self.rotate_queries(simd, vector);
             }
         }
         let used = self.panels::<S>() * length;
@@ -173,6 +159,20 @@ impl Run<'_> {
         simd.vectorize(Scale { factor: self.plan.scale, values });
         self.scratch.largest.fill(f32::NEG_INFINITY);
         self.scratch.sums.fill(0.0);
+    }
+
+    #[inline(always)]
+    fn rotate_queries<S: Simd>(&mut self, simd: S, vector: Vector) {
+        let Some([table, _]) = &self.operands.rope else { return };
+        let mut indices = [0; MOST_LANES];
+        for (lane, index) in indices.iter_mut().enumerate().take(vector.count) {
+            let position = self.job.queries.position(vector.first + lane);
+            *index = self.job.queries.index(position);
+        }
+        let length = self.panel_length::<S>(self.plan.width);
+        let panel = &mut self.scratch.queries[vector.panel * length..][..length];
+        let tokens = Columns { out: &mut panel[vector.lane..], stride: vector.stride };
+        rotate(simd, table, &indices[..vector.count], &mut self.scratch.rotations, tokens);
     }
 
     /// Packs the biases of the rows and columns of a span, in powers of two.
@@ -185,21 +185,23 @@ impl Run<'_> {
             let vector = self.vector::<S>(number);
             let panel = &mut self.scratch.bias[vector.panel * length..][..length];
             for (axis, range) in [&span.rows, &span.columns].into_iter().enumerate() {
-                let mut rows: [&[f32]; MOST_LANES] = [&[]; MOST_LANES];
-                let positions = &vector.positions[..vector.count];
-                for (row, &position) in rows.iter_mut().zip(positions) {
+                let mut starts: Starts = [std::ptr::null(); MOST_LANES];
+                for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
+                    let position = self.job.queries.position(vector.first + lane);
                     let shift = match bias.form {
                         BiasForm::Absolute => 0,
                         BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
                     };
-                    let token = query_token(&self.job.queries, position);
+                    let token = self.job.queries.token(position);
                     let line = lines[axis].line(self.job.place, token);
-                    *row = &line[shift + range.start..shift + range.end];
+                    *start = line[shift + range.start..shift + range.end].as_ptr();
                 }
                 let before = if axis == 0 { 0 } else { lengths[0] * vector.stride };
-                let columns =
-                    Columns { out: &mut panel[before + vector.lane..], stride: vector.stride };
-                pack_rows(simd, &rows[..vector.count], range.len(), columns);
+                let out = &mut panel[before + vector.lane..];
+                let columns = Columns { out, stride: vector.stride };
+                let starts = &starts[..vector.count];
+                // SAFETY: the lines were sliced to the range.
+                simd.vectorize(unsafe { PackRows::new(starts, range.len(), columns) });
             }
         }
         let used = self.panels::<S>() * length;
@@ -207,13 +209,15 @@ impl Run<'_> {
         simd.vectorize(Scale { factor: std::f32::consts::LOG2_E, values });
     }
 
-    /// Goes through the keys, block after block, with all panels.
+    /// Packs the queries and goes through the keys, block after block, with all panels.
     #[inline(always)]
     fn meet_keys<S: Simd>(&mut self, simd: S) {
         let (plan, job, operands) = (self.plan, self.job, self.operands);
         let (mut first, mut second) = (KeyBlock::new(), KeyBlock::new());
         let (mut block, mut next) = (&mut first, &mut second);
         next.gather(plan, &job, operands, 0);
+        next.fetch(simd, plan, 0..next.count);
+        self.pack_queries(simd);
         while !next.span.indices.is_empty() {
             std::mem::swap(&mut block, &mut next);
             next.gather(plan, &job, operands, block.span.indices.end);
@@ -224,8 +228,10 @@ impl Run<'_> {
             if block.count == 0 {
                 continue;
             }
-            if plan.packing == Packing::Packed {
+            if plan.key_packing == Packing::Packed {
                 self.pack_keys(simd, block);
+            }
+            if plan.value_packing == Packing::Packed {
                 let values = &mut *self.scratch.values;
                 // SAFETY: the block's values have so many readable elements, in the inputs.
                 let pack = unsafe { PackValues::new(block.values(), plan.value_width, values) };
@@ -298,8 +304,8 @@ impl Run<'_> {
         let value_width = self.panel_length::<S>(plan.value_width);
         let bias = self.panel_length::<S>(self.bias_lengths::<S>().iter().sum());
         let lanes = plan.panel_vectors * S::LANES;
-        let share = next.count.div_ceil(self.panels::<S>());
-        let fetched = (panel * share).min(next.count)..((panel + 1) * share).min(next.count);
+        // Fetched by the last panel, so that the other panels' memory does not drive it out of the cache again.
+        let is_last = panel + 1 == self.panels::<S>();
         let scratch = &mut self.scratch;
         simd.vectorize(PanelStep::<VECTORS> {
             plan,
@@ -309,7 +315,7 @@ impl Run<'_> {
             values: scratch.values,
             bias: &scratch.bias[panel * bias..][..bias],
             last_key,
-            ahead: Ahead { keys: &next.keys()[fetched.clone()], values: &next.values()[fetched] },
+            next: is_last.then_some(next),
             state: PanelState {
                 outputs: &mut scratch.outputs[panel * value_width..][..value_width],
                 started: self.started[panel],
@@ -329,26 +335,24 @@ impl Run<'_> {
         for number in 0..self.vectors::<S>() {
             let vector = self.vector::<S>(number);
             let mut starts = [0; MOST_LANES];
-            for (start, &position) in starts.iter_mut().zip(&vector.positions[..vector.count]) {
-                let token = query_token(&self.job.queries, position);
-                let row = token * self.plan.heads + self.job.place.head;
+            for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
+                let position = self.job.queries.position(vector.first + lane);
+                let row = self.job.queries.token(position) * self.plan.heads + self.job.place.head;
                 *start = self.job.place.image * self.image_stride + row * width;
             }
-            let outputs = &self.scratch.outputs[vector.panel * length..][..length];
+            let outputs = &mut self.scratch.outputs[vector.panel * length..][..length];
+            if !self.started[vector.panel] {
+                // No key was met: zero values by weights that sum to zero.
+                outputs.fill(0.0);
+            }
             simd.vectorize(WriteVector {
-                outputs: self.started[vector.panel].then_some(&outputs[vector.lane..]),
+                outputs: &mut outputs[vector.lane..],
                 stride: vector.stride,
                 sums: &self.scratch.sums[vector.panel * lanes + vector.lane..][..S::LANES],
                 width,
                 starts: &starts[..vector.count],
-                target: self.output,
+                target: self.target,
             });
         }
     }
-}
-
-/// The token of a query.
-#[inline(always)]
-fn query_token(region: &Region, position: [usize; 2]) -> usize {
-    region.token(position).expect("queries lie inside their grid")
 }

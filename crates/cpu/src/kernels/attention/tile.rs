@@ -11,7 +11,10 @@ use crate::simd::Simd;
 /// The side of a product whose elements are broadcast.
 pub(super) trait Left: Copy {
     /// Where the element of `row` at `step` of the sum lies.
-    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32;
+    ///
+    /// # Safety
+    /// The step is one of those that the left side has.
+    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32;
 }
 
 /// Packed keys or values, `[step][LANES]`; the tile's rows are some of the lanes.
@@ -20,7 +23,7 @@ pub(super) struct Packed(pub(super) *const f32);
 
 impl Left for Packed {
     #[inline(always)]
-    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
         self.0.wrapping_add(step * S::LANES + row)
     }
 }
@@ -31,24 +34,26 @@ pub(super) struct Keys(pub(super) [*const f32; MOST_ROWS]);
 
 impl Left for Keys {
     #[inline(always)]
-    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
         self.0[row].wrapping_add(step)
     }
 }
 
 /// Values in place: each step starts somewhere, and the rows of the tile are neighbours.
 #[derive(Clone, Copy)]
-pub(super) struct Values<'a> {
+pub(super) struct Values {
     /// Where the value of each step starts.
-    pub(super) starts: &'a [*const f32],
+    pub(super) starts: *const *const f32,
     /// The channel of the tile's first row.
     pub(super) channel: usize,
 }
 
-impl Left for Values<'_> {
+impl Left for Values {
     #[inline(always)]
-    fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
-        self.starts[step].wrapping_add(self.channel + row)
+    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+        // SAFETY: the caller vouches for the step.
+        let start = unsafe { self.starts.wrapping_add(step).read() };
+        start.wrapping_add(self.channel + row)
     }
 }
 
@@ -73,7 +78,9 @@ pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: us
         }
         for (row, sums) in sums.iter_mut().enumerate() {
             // SAFETY: the caller vouches for this step of the left side.
-            let element = simd.splat(unsafe { left.element::<S>(row, step).read() });
+            let element = unsafe { left.element::<S>(row, step) };
+            // SAFETY: the caller vouches for this row of it.
+            let element = simd.splat(unsafe { element.read() });
             for (sum, &column) in sums.iter_mut().zip(&columns) {
                 *sum = simd.fma(element, column, *sum);
             }

@@ -1,14 +1,39 @@
 //! The end of a task: sums of weighted values become outputs.
 
 use super::pack::MOST_LANES;
-use crate::execute::SharedSlice;
 use crate::simd::{Interleave, Kernel, Simd};
+
+/// The output, `[batch, queries, heads * width]`, of which each task writes some queries of one head.
+#[derive(Clone, Copy)]
+pub(super) struct Target {
+    start: *mut f32,
+    length: usize,
+}
+
+// SAFETY: tasks write disjoint parts.
+unsafe impl Sync for Target {}
+// SAFETY: as above.
+unsafe impl Send for Target {}
+
+impl Target {
+    /// # Safety
+    /// The slice stays borrowed while the target is in use, and no two threads write the same elements.
+    pub(super) unsafe fn new(output: &mut [f32]) -> Target {
+        Target { start: output.as_mut_ptr(), length: output.len() }
+    }
+
+    /// `length` elements from `start` on.
+    #[inline(always)]
+    fn part(&self, start: usize, length: usize) -> *mut f32 {
+        assert!(start <= self.length && length <= self.length - start);
+        self.start.wrapping_add(start)
+    }
+}
 
 /// Writes the outputs of one vector of queries.
 pub(super) struct WriteVector<'a> {
-    /// Sums of weighted values, `LANES` elements for each channel (rounded up to whole vectors), `stride` elements apart; none
-    /// where no key was met.
-    pub(super) outputs: Option<&'a [f32]>,
+    /// Sums of weighted values, `LANES` elements for each channel (rounded up to whole vectors), `stride` elements apart.
+    pub(super) outputs: &'a mut [f32],
     pub(super) stride: usize,
     /// Sums of the weights, `[LANES]`.
     pub(super) sums: &'a [f32],
@@ -16,8 +41,7 @@ pub(super) struct WriteVector<'a> {
     pub(super) width: usize,
     /// Where each query's channels start in the target.
     pub(super) starts: &'a [usize],
-    /// No other thread writes these queries' channels.
-    pub(super) target: &'a SharedSlice<f32>,
+    pub(super) target: Target,
 }
 
 impl Kernel for WriteVector<'_> {
@@ -25,30 +49,51 @@ impl Kernel for WriteVector<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let inverse = simd.div(simd.splat(1.0), simd.load(self.sums));
-        let mut scaled = [f32::NAN; MOST_LANES * MOST_LANES];
-        let mut turned = [0.0; MOST_LANES * MOST_LANES];
+        for channel in 0..self.width {
+            let output = &mut self.outputs[channel * self.stride..];
+            simd.store(simd.mul(simd.load(output), inverse), output);
+        }
+        let extent = (S::LANES - 1) * self.stride + S::LANES;
+        let step = self.even_step::<S>();
         for channel in (0..self.width).step_by(S::LANES) {
-            if let Some(outputs) = self.outputs {
-                for (index, target) in scaled.chunks_exact_mut(S::LANES).enumerate().take(S::LANES)
-                {
-                    let output = simd.load(&outputs[(channel + index) * self.stride..]);
-                    simd.store(simd.mul(output, inverse), target);
-                }
+            let channels = self.outputs[channel * self.stride..][..extent].as_ptr();
+            let mut rows = [channels; MOST_LANES];
+            for (index, row) in rows.iter_mut().enumerate() {
+                *row = channels.wrapping_add(index * self.stride);
             }
-            let mut rows = [std::ptr::null(); MOST_LANES];
-            for (row, scaled) in rows.iter_mut().zip(scaled.chunks_exact(S::LANES)) {
-                *row = scaled.as_ptr();
+            let (rows, count) = (&rows[..S::LANES], S::LANES.min(self.width - channel));
+            if let Some(step) = step
+                && count == S::LANES
+            {
+                let length = (S::LANES - 1) * step + S::LANES;
+                let out = self.target.part(self.starts[0] + channel, length);
+                let block = Interleave { rows, column: 0, panel_rows: step, out };
+                // SAFETY: the rows were sliced, and these elements of the target are this task's.
+                unsafe { simd.interleave(block) };
+                continue;
             }
-            let (rows, out) = (&rows[..S::LANES], turned.as_mut_ptr());
+            let mut turned = [0.0; MOST_LANES * MOST_LANES];
+            let out = turned.as_mut_ptr();
             let block = Interleave { rows, column: 0, panel_rows: S::LANES, out };
-            // SAFETY: `scaled` has `LANES` rows of `LANES` elements, and `turned` as many.
+            // SAFETY: the rows were sliced, and `turned` holds `LANES` rows of `LANES` elements.
             unsafe { simd.interleave(block) };
-            let count = S::LANES.min(self.width - channel);
             for (&start, row) in self.starts.iter().zip(turned.chunks_exact(S::LANES)) {
-                // SAFETY: each query of each head belongs to one task, which writes it here only.
-                let target = unsafe { self.target.part(start + channel, count) };
-                simd.store_partial(simd.load(row), target);
+                let target = self.target.part(start + channel, count);
+                // SAFETY: these elements of the target are this task's.
+                unsafe { simd.store_partial_pointer(simd.load(row), target, count) };
             }
         }
+    }
+}
+
+impl WriteVector<'_> {
+    /// The distance between the queries in the target, if there are as many as lanes and all distances are equal and hold a
+    /// vector.
+    #[inline(always)]
+    fn even_step<S: Simd>(&self) -> Option<usize> {
+        let &[first, second, ..] = self.starts else { return None };
+        let step = second.checked_sub(first).filter(|&step| step >= S::LANES)?;
+        let even = self.starts.windows(2).all(|pair| pair[1] == pair[0] + step);
+        (even && self.starts.len() == S::LANES).then_some(step)
     }
 }

@@ -1,0 +1,231 @@
+//! Files to pictures: the format is found from the content, sizes are checked before anything is allocated.
+
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use image::error::LimitErrorKind;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use crate::{DecodeError, Image, Size};
+
+/// How large a file may be before it is refused unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Most pixels of a picture.
+    pub pixels: u64,
+    /// Most bytes of a file.
+    pub file_bytes: u64,
+}
+
+impl Default for DecodeLimits {
+    /// 400 megapixels, 2 GiB.
+    fn default() -> Self {
+        DecodeLimits { pixels: 400_000_000, file_bytes: 2 << 30 }
+    }
+}
+
+/// Bytes a decoder may use beside the picture itself: tables, one strip, one row.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// Reads and decodes a file, see [`decode`].
+pub fn open(path: impl AsRef<Path>, limits: &DecodeLimits) -> Result<Image, DecodeError> {
+    let path = path.as_ref();
+    let unreadable = |source| DecodeError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed shows that the file is too long; pipes and growing files have no length to ask for.
+    let most = limits.file_bytes.saturating_add(1);
+    file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+    decode(&bytes, &path.display().to_string(), limits)
+}
+
+/// The picture in `bytes`: PNG, JPEG, WebP, BMP, TIFF or the first frame of a GIF. `origin` names it in errors.
+///
+/// The EXIF orientation is applied. Transparency is dropped, not blended, as Pillow's `convert("RGB")` does; palettes
+/// and grey become colours; of 16-bit samples the high byte is kept (Pillow does so for colour, and clips grey).
+pub fn decode(bytes: &[u8], origin: &str, limits: &DecodeLimits) -> Result<Image, DecodeError> {
+    let found = bytes.len() as u64;
+    if found > limits.file_bytes {
+        let limit = limits.file_bytes;
+        return Err(DecodeError::TooManyBytes { origin: origin.into(), found, limit });
+    }
+    if bytes.is_empty() {
+        return Err(DecodeError::Empty { origin: origin.into() });
+    }
+    let source = Source { bytes, origin, format: detect(bytes, origin)? };
+    // The decoders are other people's: should one panic on a hostile file, that is a damaged file to the caller.
+    catch_unwind(AssertUnwindSafe(|| source.decode(limits)))
+        .unwrap_or_else(|_| Err(source.damaged("the decoder gave up on it")))
+}
+
+/// The format of `bytes`, by their beginning.
+fn detect(bytes: &[u8], origin: &str) -> Result<Format, DecodeError> {
+    let format = match image::guess_format(bytes) {
+        Ok(ImageFormat::Png) => Some(("PNG", ImageFormat::Png)),
+        Ok(ImageFormat::Jpeg) => Some(("JPEG", ImageFormat::Jpeg)),
+        Ok(ImageFormat::WebP) => Some(("WebP", ImageFormat::WebP)),
+        Ok(ImageFormat::Bmp) => Some(("BMP", ImageFormat::Bmp)),
+        Ok(ImageFormat::Tiff) => Some(("TIFF", ImageFormat::Tiff)),
+        Ok(ImageFormat::Gif) => Some(("GIF", ImageFormat::Gif)),
+        Ok(_) | Err(_) => None,
+    };
+    match format {
+        Some((name, kind)) => Ok(Format { name, kind }),
+        None => {
+            let found = describe(bytes).to_string();
+            Err(DecodeError::NotAnImage { origin: origin.into(), found })
+        }
+    }
+}
+
+/// What a file that is no picture looks like, for the message.
+fn describe(bytes: &[u8]) -> &'static str {
+    const KNOWN: &[(&[u8], &str)] = &[
+        (b"%PDF", "a PDF document"),
+        (b"PK\x03\x04", "a zip archive, as .pt files and office documents are"),
+        (b"\x1f\x8b", "a gzip archive"),
+        (b"GGUF", "a GGUF file"),
+        (b"<svg", "an SVG drawing"),
+        (b"<?xml", "an XML document"),
+        (b"<!DOCTYPE", "an HTML page"),
+        (b"<html", "an HTML page"),
+        (b"qoif", "a QOI picture"),
+        (b"DDS ", "a DDS texture"),
+        (b"8BPS", "a Photoshop document"),
+        (b"\x1aE\xdf\xa3", "a Matroska video"),
+    ];
+    if let Some((_, name)) = KNOWN.iter().find(|(start, _)| bytes.starts_with(start)) {
+        return name;
+    }
+    match bytes.get(4..12) {
+        Some(b"ftypheic" | b"ftypheix" | b"ftypmif1") => return "a HEIC picture",
+        Some(b"ftypavif") => return "an AVIF picture",
+        Some(brand) if brand.starts_with(b"ftyp") => return "a video",
+        Some(_) | None => {}
+    }
+    let start = &bytes[..bytes.len().min(64)];
+    if start.iter().all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
+        "it looks like text"
+    } else {
+        "its first bytes are of no known format"
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Format {
+    name: &'static str,
+    kind: ImageFormat,
+}
+
+/// A file being decoded.
+struct Source<'a> {
+    bytes: &'a [u8],
+    origin: &'a str,
+    format: Format,
+}
+
+impl Source<'_> {
+    fn decode(&self, limits: &DecodeLimits) -> Result<Image, DecodeError> {
+        if self.format.kind == ImageFormat::Jpeg && !jpeg_is_complete(self.bytes) {
+            return Err(self.damaged("it ends before the end-of-image marker"));
+        }
+        let mut reader = ImageReader::with_format(Cursor::new(self.bytes), self.format.kind);
+        let mut memory = Limits::default();
+        memory.max_alloc = Some(limits.pixels.saturating_mul(8).saturating_add(SPARE_BYTES));
+        reader.limits(memory);
+        let mut decoder = reader.into_decoder().map_err(|error| self.refuse(error))?;
+        let (width, height) = decoder.dimensions();
+        let found = Size::new(width as usize, height as usize);
+        if u64::from(width) * u64::from(height) > limits.pixels {
+            let (origin, limit) = (self.origin.into(), limits.pixels);
+            return Err(DecodeError::TooManyPixels { origin, found, limit });
+        }
+        let mut memory = Limits::default();
+        memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
+        decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
+        let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
+        let mut picture =
+            DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
+        picture = DynamicImage::ImageRgb8(
+            image::RgbImage::from_raw(picture.width(), picture.height(), to_rgb(picture))
+                .ok_or_else(|| self.damaged("its rows are incomplete"))?,
+        );
+        picture.apply_orientation(orientation);
+        let size = Size::new(picture.width() as usize, picture.height() as usize);
+        Image::from_rgb(size, picture.into_bytes())
+            .map_err(|error| self.damaged(&error.to_string()))
+    }
+
+    fn damaged(&self, reason: &str) -> DecodeError {
+        let (origin, format) = (self.origin.to_string(), self.format.name);
+        DecodeError::Damaged { origin, format, reason: reason.to_string() }
+    }
+
+    fn refuse(&self, error: image::ImageError) -> DecodeError {
+        let (origin, format) = (self.origin.to_string(), self.format.name);
+        match error {
+            image::ImageError::Limits(limit)
+                if limit.kind() == LimitErrorKind::InsufficientMemory =>
+            {
+                DecodeError::Memory { origin, format }
+            }
+            image::ImageError::Unsupported(reason) => {
+                DecodeError::Unsupported { origin, format, reason: reason.to_string() }
+            }
+            image::ImageError::Decoding(_)
+            | image::ImageError::Encoding(_)
+            | image::ImageError::Parameter(_)
+            | image::ImageError::Limits(_)
+            | image::ImageError::IoError(_) => {
+                DecodeError::Damaged { origin, format, reason: error.to_string() }
+            }
+        }
+    }
+}
+
+/// u8 `[height, width, 3]` of any decoded picture.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the crate's enum has no closed list of variants"
+)]
+fn to_rgb(picture: DynamicImage) -> Vec<u8> {
+    fn high_bytes<const CHANNELS: usize>(samples: &[u16]) -> Vec<u8> {
+        let pixels = samples.chunks_exact(CHANNELS);
+        let rgb = |pixel: &[u16]| match CHANNELS {
+            1 | 2 => [pixel[0]; 3],
+            _ => [pixel[0], pixel[1], pixel[2]],
+        };
+        pixels.flat_map(|pixel| rgb(pixel).map(|sample| (sample >> 8) as u8)).collect()
+    }
+    match picture {
+        DynamicImage::ImageRgb8(pixels) => pixels.into_raw(),
+        DynamicImage::ImageLuma16(pixels) => high_bytes::<1>(&pixels),
+        DynamicImage::ImageLumaA16(pixels) => high_bytes::<2>(&pixels),
+        DynamicImage::ImageRgb16(pixels) => high_bytes::<3>(&pixels),
+        DynamicImage::ImageRgba16(pixels) => high_bytes::<4>(&pixels),
+        // The crate's own conversion copies colours and repeats grey; alpha is left out.
+        other => other.into_rgb8().into_raw(),
+    }
+}
+
+/// Whether a JPEG file has an end-of-image marker behind its first scan. The decoder fills what is missing with grey
+/// and says nothing.
+fn jpeg_is_complete(bytes: &[u8]) -> bool {
+    let mut position = 2;
+    // Header segments: 0xFF, marker, two bytes of length. Thumbnails inside them have end markers of their own.
+    while let Some(&[0xff, marker]) = bytes.get(position..position + 2) {
+        if marker == 0xff {
+            position += 1;
+            continue;
+        }
+        if marker == 0xda {
+            break;
+        }
+        let Some(length) = bytes.get(position + 2..position + 4) else { return false };
+        position += 2 + usize::from(u16::from_be_bytes([length[0], length[1]])).max(2);
+    }
+    let scan = bytes.get(position..).unwrap_or_default();
+    scan.windows(2).rev().any(|pair| pair == [0xff, 0xd9])
+}

@@ -1,0 +1,106 @@
+//! PNG files.
+
+use png::{BitDepth, ColorType, Encoder, EncodingError};
+
+use crate::{Image, ImageError, Mask, Size};
+
+/// How a mask is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaskDepth {
+    /// One byte a pixel, 0 or 255: every program reads it.
+    Byte,
+    /// One bit a pixel: smallest.
+    Bit,
+}
+
+/// A PNG that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// The pixels do not fit the size.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// PNG has no room for this size.
+    #[error("cannot make a PNG: {0}")]
+    Png(#[from] EncodingError),
+}
+
+/// A photo as PNG.
+pub fn encode_image(image: &Image) -> Result<Vec<u8>, EncodeError> {
+    encode(image.size(), ColorType::Rgb, BitDepth::Eight, image.as_rgb())
+}
+
+/// u8 `[height, width, 4]` as PNG with transparency.
+pub fn encode_rgba(size: Size, pixels: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    size.expect_values(4, pixels.len())?;
+    encode(size, ColorType::Rgba, BitDepth::Eight, pixels)
+}
+
+/// A mask as PNG, white on black.
+pub fn encode_mask(mask: &Mask, depth: MaskDepth) -> Result<Vec<u8>, EncodeError> {
+    match depth {
+        MaskDepth::Byte => {
+            let pixels: Vec<u8> =
+                mask.pixels().iter().map(|set| if *set { 255 } else { 0 }).collect();
+            encode(mask.size(), ColorType::Grayscale, BitDepth::Eight, &pixels)
+        }
+        MaskDepth::Bit => {
+            let byte = |bits: &[bool]| {
+                bits.iter().enumerate().fold(0, |byte, (i, set)| byte | u8::from(*set) << (7 - i))
+            };
+            // Every row starts a new byte.
+            let rows = mask.rows().flat_map(|row| row.chunks(8).map(byte));
+            let packed: Vec<u8> = rows.collect();
+            encode(mask.size(), ColorType::Grayscale, BitDepth::One, &packed)
+        }
+    }
+}
+
+/// Labels, u8 `[height, width]`, as PNG with the palette of PASCAL VOC and DAVIS: 0 is black.
+pub fn encode_labels(size: Size, labels: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    size.expect_values(1, labels.len())?;
+    encode(size, ColorType::Indexed, BitDepth::Eight, labels)
+}
+
+fn encode(
+    size: Size,
+    color: ColorType,
+    depth: BitDepth,
+    pixels: &[u8],
+) -> Result<Vec<u8>, EncodeError> {
+    let side = |length: usize| u32::try_from(length).map_err(|_| ImageError::TooLarge(size));
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, side(size.width)?, side(size.height)?);
+    encoder.set_color(color);
+    encoder.set_depth(depth);
+    if color == ColorType::Indexed {
+        encoder.set_palette((0..=255u8).flat_map(voc_colour).collect::<Vec<u8>>());
+    }
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    writer.finish()?;
+    Ok(bytes)
+}
+
+/// Entry of the palette of PASCAL VOC: every third bit of the label goes to one colour, the lowest to its highest bit.
+fn voc_colour(label: u8) -> [u8; 3] {
+    let spread = |offset: u8| {
+        let bit = |i: u8| if 3 * i + offset < 8 { label >> (3 * i + offset) & 1 } else { 0 };
+        (0..3).fold(0, |colour, i| colour | bit(i) << (7 - i))
+    };
+    [spread(0), spread(1), spread(2)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_palette_of_voc() {
+        assert_eq!(voc_colour(0), [0, 0, 0]);
+        assert_eq!(voc_colour(1), [128, 0, 0]);
+        assert_eq!(voc_colour(2), [0, 128, 0]);
+        assert_eq!(voc_colour(7), [128, 128, 128]);
+        assert_eq!(voc_colour(8), [64, 0, 0]);
+        assert_eq!(voc_colour(255), [224, 224, 192]);
+    }
+}

@@ -1,0 +1,157 @@
+//! Pictures in memory.
+
+use std::fmt;
+
+use crate::ImageError;
+
+/// Width and height in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size {
+    /// Pixels from left to right.
+    pub width: usize,
+    /// Pixels from top to bottom.
+    pub height: usize,
+}
+
+impl Size {
+    /// Width first, as everywhere at the API.
+    pub const fn new(width: usize, height: usize) -> Self {
+        Size { width, height }
+    }
+
+    /// A square.
+    pub const fn square(side: usize) -> Self {
+        Size { width: side, height: side }
+    }
+
+    /// Number of pixels; an error for none and for more than `channels` values each can be addressed.
+    pub fn pixels(self, channels: usize) -> Result<usize, ImageError> {
+        if self.width == 0 || self.height == 0 {
+            return Err(ImageError::Empty(self));
+        }
+        let pixels = self.width.checked_mul(self.height).ok_or(ImageError::TooLarge(self))?;
+        let bytes = pixels.checked_mul(channels).ok_or(ImageError::TooLarge(self))?;
+        if isize::try_from(bytes).is_err() { Err(ImageError::TooLarge(self)) } else { Ok(pixels) }
+    }
+
+    /// Fails unless `found` values make `channels` per pixel.
+    pub(crate) fn expect_values(self, channels: usize, found: usize) -> Result<(), ImageError> {
+        let expected = self.pixels(channels)? * channels;
+        if found == expected {
+            return Ok(());
+        }
+        Err(ImageError::Length { size: self, expected, found })
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}×{} pixels", self.width, self.height)
+    }
+}
+
+/// A colour picture: u8 `[height, width, 3]`, red, green, blue. Never empty.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Image {
+    size: Size,
+    pixels: Vec<u8>,
+}
+
+impl Image {
+    /// A picture of `pixels`, u8 `[height, width, 3]`.
+    pub fn from_rgb(size: Size, pixels: Vec<u8>) -> Result<Self, ImageError> {
+        size.expect_values(3, pixels.len())?;
+        Ok(Image { size, pixels })
+    }
+
+    /// A picture of one colour.
+    pub fn filled(size: Size, colour: [u8; 3]) -> Result<Self, ImageError> {
+        Ok(Image { size, pixels: colour.repeat(size.pixels(3)?) })
+    }
+
+    /// Width and height.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Pixels from left to right.
+    pub fn width(&self) -> usize {
+        self.size.width
+    }
+
+    /// Pixels from top to bottom.
+    pub fn height(&self) -> usize {
+        self.size.height
+    }
+
+    /// u8 `[height, width, 3]`.
+    pub fn as_rgb(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    /// The pixels, given away.
+    pub fn into_rgb(self) -> Vec<u8> {
+        self.pixels
+    }
+
+    /// Colour at (`x`, `y`), or `None` outside.
+    pub fn pixel(&self, x: usize, y: usize) -> Option<[u8; 3]> {
+        if x >= self.size.width {
+            return None;
+        }
+        let start = y.checked_mul(self.size.width)?.checked_add(x)?.checked_mul(3)?;
+        let pixel = self.pixels.get(start..start.checked_add(3)?)?;
+        Some([pixel[0], pixel[1], pixel[2]])
+    }
+
+    /// The part of the picture that starts at (`x`, `y`); an error if it leaves the picture.
+    pub fn crop(&self, x: usize, y: usize, size: Size) -> Result<Self, ImageError> {
+        size.pixels(3)?;
+        let inside = |start: usize, length: usize, end: usize| {
+            start.checked_add(length).is_some_and(|reached| reached <= end)
+        };
+        if !inside(x, size.width, self.width()) || !inside(y, size.height, self.height()) {
+            return Err(ImageError::Mismatch { expected: self.size, found: size });
+        }
+        let rows = self.pixels.chunks_exact(3 * self.width()).skip(y).take(size.height);
+        let pixels = rows.flat_map(|row| &row[3 * x..][..3 * size.width]).copied().collect();
+        Ok(Image { size, pixels })
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Image({})", self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_lengths_and_sizes_are_refused() {
+        let found = Image::from_rgb(Size::new(2, 2), vec![0; 11]);
+        let size = Size::new(2, 2);
+        assert_eq!(found, Err(ImageError::Length { size, expected: 12, found: 11 }));
+        let none = Size::new(0, 5);
+        assert_eq!(Image::from_rgb(none, vec![]), Err(ImageError::Empty(none)));
+        let huge = Size::new(usize::MAX, 2);
+        assert_eq!(Image::filled(huge, [0; 3]), Err(ImageError::TooLarge(huge)));
+        let large = Size::square(usize::MAX.isqrt());
+        assert_eq!(Image::filled(large, [0; 3]), Err(ImageError::TooLarge(large)));
+    }
+
+    #[test]
+    fn crops_and_pixels() {
+        let image = Image::from_rgb(Size::new(3, 2), (0..18).collect()).unwrap();
+        assert_eq!(image.pixel(2, 1), Some([15, 16, 17]));
+        assert_eq!(image.pixel(3, 0), None);
+        assert_eq!(image.pixel(0, 2), None);
+        assert_eq!(image.pixel(0, usize::MAX), None);
+        let crop = image.crop(1, 0, Size::new(2, 2)).unwrap();
+        assert_eq!(crop.as_rgb(), [3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17]);
+        assert!(image.crop(2, 0, Size::new(2, 2)).is_err());
+        assert!(image.crop(usize::MAX, 0, Size::new(2, 2)).is_err());
+    }
+}

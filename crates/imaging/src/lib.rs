@@ -1,0 +1,43 @@
+//! Pixels in, masks out: pictures from files, the resizes the models were trained with, and everything that happens
+//! to a mask after a model has produced its logits.
+//!
+//! ```text
+//! file ──decode──▶ Image ──Preprocess──▶ Tensor f32[1, side, side, 3]        Mapping: original pixels ⇄ model pixels
+//! logits f32[h, w] ──Upsampler──▶ rows at the original size ──▶ Rle, area, box, stability        (one pass, no array)
+//! Rle ⇄ Mask ──▶ Polygon, small regions removed, overlay, cut-out ──▶ PNG, SVG, GeoJSON, npy      (written atomically)
+//! ```
+//!
+//! Nothing here knows what a model is. Coordinates are (x, y) with the origin in the top left corner; grids are
+//! `[height, width]`, row by row.
+
+mod boxes;
+mod decode;
+mod encode;
+mod error;
+mod image;
+mod mask;
+mod picture;
+mod polygon;
+mod preprocess;
+mod regions;
+mod resize;
+mod rle;
+mod summary;
+mod upsample;
+mod write;
+
+pub use boxes::{Candidate, Rect, non_maximum_suppression};
+pub use decode::{DecodeLimits, decode, open};
+pub use encode::{EncodeError, MaskDepth, encode_image, encode_labels, encode_mask, encode_rgba};
+pub use error::{DecodeError, ImageError};
+pub use image::{Image, Size};
+pub use mask::Mask;
+pub use picture::{cut_out, distinct_colour, label_map, overlay};
+pub use polygon::{Point, Polygon, fill_polygons, polygons, to_geojson, to_svg_path};
+pub use preprocess::{Fit, Mapping, Preprocess};
+pub use regions::{Connectivity, Regions, SmallRegions, connected_regions, remove_small_regions};
+pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
+pub use rle::{Bounds, Rle, RleError, RowScanner};
+pub use summary::{Placement, Summary, Threshold, summarize};
+pub use upsample::Upsampler;
+pub use write::{WriteError, write, write_npy, write_with};

@@ -1,0 +1,79 @@
+//! Masks as grids.
+
+use std::fmt;
+
+use crate::{ImageError, Rle, Size};
+
+/// Which pixels belong to a thing: `[height, width]`. Never empty of pixels.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Mask {
+    size: Size,
+    pixels: Vec<bool>,
+}
+
+impl Mask {
+    /// A mask of `pixels`, `[height, width]`.
+    pub fn from_pixels(size: Size, pixels: Vec<bool>) -> Result<Self, ImageError> {
+        size.expect_values(1, pixels.len())?;
+        Ok(Mask { size, pixels })
+    }
+
+    /// A mask without a pixel set.
+    pub fn empty(size: Size) -> Result<Self, ImageError> {
+        Ok(Mask { size, pixels: vec![false; size.pixels(1)?] })
+    }
+
+    /// Where `logits`, f32 `[height, width]`, are above `threshold`.
+    pub fn from_logits(size: Size, logits: &[f32], threshold: f32) -> Result<Self, ImageError> {
+        Mask::from_pixels(size, logits.iter().map(|value| *value > threshold).collect())
+    }
+
+    /// Width and height.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// `[height, width]`.
+    pub fn pixels(&self) -> &[bool] {
+        &self.pixels
+    }
+
+    /// `[height, width]`.
+    pub(crate) fn pixels_mut(&mut self) -> &mut [bool] {
+        &mut self.pixels
+    }
+
+    /// The rows from top to bottom.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[bool]> {
+        self.pixels.chunks_exact(self.size.width)
+    }
+
+    /// Whether (`x`, `y`) is set; outside nothing is.
+    pub fn get(&self, x: usize, y: usize) -> bool {
+        x < self.size.width && y < self.size.height && self.pixels[y * self.size.width + x]
+    }
+
+    /// Number of pixels set.
+    pub fn area(&self) -> usize {
+        self.pixels.iter().filter(|pixel| **pixel).count()
+    }
+
+    /// The same as runs.
+    pub fn to_rle(&self) -> Rle {
+        Rle::from_mask(self)
+    }
+}
+
+impl fmt::Debug for Mask {
+    /// Small masks are drawn, so that a failing test shows them.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Mask({}, {} set)", self.size, self.area())?;
+        if self.size.width <= 64 && self.size.height <= 64 {
+            for row in self.rows() {
+                let line: String = row.iter().map(|set| if *set { '#' } else { '.' }).collect();
+                write!(formatter, "\n{line}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Pictures of masks: over the photo, cut out of it, as labels.
+
+use crate::{Image, ImageError, Mask, Rle, Size};
+
+/// A colour for thing number `index`: neighbouring numbers are far apart on the colour circle.
+pub fn distinct_colour(index: usize) -> [u8; 3] {
+    // Steps of the golden angle never meet; brightness alternates when the circle has filled up.
+    let hue = (index as f64 * 0.618_033_988_749_895 + 0.58).fract() * 6.0;
+    let brightness = [255.0, 205.0, 160.0][index / 8 % 3];
+    [5.0, 3.0, 1.0].map(|offset| {
+        let place: f64 = (offset + hue) % 6.0;
+        let share = place.min(4.0 - place).clamp(0.0, 1.0);
+        (brightness * (1.0 - 0.85 * share)) as u8
+    })
+}
+
+/// The photo with every mask in a colour of its own: half see-through inside, full along the outline. Large masks are
+/// drawn first, so that small ones stay visible; colours go by the order given.
+pub fn overlay(image: &Image, masks: &[Rle]) -> Result<Image, ImageError> {
+    let size = image.size();
+    if let Some(other) = masks.iter().find(|mask| mask.size() != size) {
+        return Err(ImageError::Mismatch { expected: size, found: other.size() });
+    }
+    let mut order: Vec<usize> = (0..masks.len()).collect();
+    order.sort_by_key(|index| std::cmp::Reverse(masks[*index].area()));
+    let mut pixels = image.as_rgb().to_vec();
+    let radius = 1 + size.width.max(size.height) / 1000;
+    for index in order {
+        let colour = distinct_colour(index);
+        let mask = masks[index].to_mask();
+        for position in masks[index].runs().flat_map(|(start, end)| start..end) {
+            let (x, y) = (position / size.height, position % size.height);
+            let pixel = &mut pixels[3 * (y * size.width + x)..][..3];
+            if is_edge(&mask, x, y, radius) {
+                pixel.copy_from_slice(&colour);
+            } else {
+                let mixed = pixel.iter_mut().zip(colour);
+                mixed.for_each(|(value, colour)| *value = value.midpoint(colour));
+            }
+        }
+    }
+    Image::from_rgb(size, pixels)
+}
+
+/// Whether a pixel `radius` steps away along an axis is unset. The border of the picture is no edge.
+fn is_edge(mask: &Mask, x: usize, y: usize, radius: usize) -> bool {
+    let (right, below) = (mask.size().width - 1, mask.size().height - 1);
+    !(mask.get(x.saturating_sub(radius), y)
+        && mask.get((x + radius).min(right), y)
+        && mask.get(x, y.saturating_sub(radius))
+        && mask.get(x, (y + radius).min(below)))
+}
+
+/// What the mask covers, the rest clear: u8 `[height, width, 4]`.
+pub fn cut_out(image: &Image, mask: &Mask) -> Result<Vec<u8>, ImageError> {
+    if mask.size() != image.size() {
+        return Err(ImageError::Mismatch { expected: image.size(), found: mask.size() });
+    }
+    let pixels = image.as_rgb().chunks_exact(3).zip(mask.pixels());
+    let rgba =
+        |(rgb, set): (&[u8], &bool)| if *set { [rgb[0], rgb[1], rgb[2], 255] } else { [0; 4] };
+    Ok(pixels.flat_map(rgba).collect())
+}
+
+/// The number of the mask each pixel belongs to, from 1 on: u8 `[height, width]`. Later masks win; at most 255 of them.
+pub fn label_map(size: Size, masks: &[Rle]) -> Result<Vec<u8>, ImageError> {
+    let mut labels = vec![0; size.pixels(1)?];
+    for (mask, label) in masks.iter().zip(1..=255u8) {
+        if mask.size() != size {
+            return Err(ImageError::Mismatch { expected: size, found: mask.size() });
+        }
+        for (start, end) in mask.runs() {
+            for position in start..end {
+                labels[position % size.height * size.width + position / size.height] = label;
+            }
+        }
+    }
+    Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_differ() {
+        let colours: Vec<[u8; 3]> = (0..24).map(distinct_colour).collect();
+        for (i, a) in colours.iter().enumerate() {
+            for b in &colours[..i] {
+                let apart: i32 = a.iter().zip(b).map(|(a, b)| i32::from(a.abs_diff(*b))).sum();
+                assert!(apart > 30, "{a:?} and {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn overlays_and_cutouts() {
+        let size = Size::square(5);
+        let image = Image::filled(size, [100; 3]).unwrap();
+        let inside = |i: usize| !i.is_multiple_of(5) && i > 4;
+        let mask = Mask::from_pixels(size, (0..25).map(inside).collect()).unwrap();
+        let drawn = overlay(&image, &[mask.to_rle()]).unwrap();
+        let colour = distinct_colour(0);
+        assert_eq!(drawn.pixel(0, 3), Some([100; 3]));
+        assert_eq!(drawn.pixel(1, 3), Some(colour));
+        assert_eq!(drawn.pixel(3, 3), Some(colour.map(|value| value.midpoint(100))));
+        let rgba = cut_out(&image, &mask).unwrap();
+        assert_eq!((&rgba[..4], &rgba[96..]), (&[0; 4][..], &[100, 100, 100, 255][..]));
+        assert_eq!(
+            label_map(size, &[mask.to_rle()]).unwrap().iter().filter(|l| **l == 1).count(),
+            16
+        );
+        let other = Mask::empty(Size::square(4)).unwrap();
+        assert!(overlay(&image, &[other.to_rle()]).is_err());
+        assert!(cut_out(&image, &other).is_err());
+        assert!(label_map(size, &[other.to_rle()]).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! Pictures to the numbers a model reads, and the way back for coordinates.
+
+use cutout_tensor::Tensor;
+
+use crate::resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
+use crate::{Image, ImageError, Size};
+
+/// How a picture is brought to the model's size. The scale of `mean` and `std` goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// Longest side to the model's by Pillow's bilinear resize, zeros to the right and below; values 0 to 255.
+    LongSide,
+    /// Both sides, in floats, by torchvision's antialiased bilinear resize; values 0 to 1.
+    SquareFloats,
+    /// Both sides, in bytes, by torchvision's antialiased bilinear resize; values 0 to 1.
+    SquareBytes,
+    /// Both sides, in bytes, by Pillow's bicubic resize; values 0 to 1.
+    SquareBicubic,
+}
+
+/// What a model does to a picture before its first layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preprocess {
+    /// Side of the square the model reads.
+    pub side: usize,
+    /// Subtracted from red, green and blue.
+    pub mean: [f32; 3],
+    /// What the difference is divided by.
+    pub std: [f32; 3],
+    /// How the picture gets to that size.
+    pub fit: Fit,
+}
+
+impl Preprocess {
+    /// The model's input, f32 `[1, side, side, 3]`, and where the picture lies in it.
+    pub fn run(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
+        let mapping = self.mapping(image.size())?;
+        let size = mapping.content;
+        let mut values = vec![0.0; Size::square(self.side).pixels(12)? * 3];
+        match self.fit {
+            Fit::LongSide => {
+                let resized = resize_pillow(image, size, Filter::Bilinear)?;
+                self.normalize(resized.as_rgb(), f32::from, &mut values, size);
+            }
+            Fit::SquareFloats => {
+                let resized = resize_torch_floats(image, size, Filter::Bilinear)?;
+                self.normalize(&resized, |value| value, &mut values, size);
+            }
+            Fit::SquareBytes => {
+                let resized = resize_torch_bytes(image, size, Filter::Bilinear)?;
+                self.normalize(resized.as_rgb(), unit, &mut values, size);
+            }
+            Fit::SquareBicubic => {
+                let resized = resize_pillow(image, size, Filter::Bicubic)?;
+                self.normalize(resized.as_rgb(), unit, &mut values, size);
+            }
+        }
+        let tensor = Tensor::from_vec([1, self.side, self.side, 3], values)
+            .expect("the buffer was made for this shape");
+        Ok((tensor, mapping))
+    }
+
+    /// Where a picture of this size lies in the model's square.
+    pub fn mapping(&self, original: Size) -> Result<Mapping, ImageError> {
+        original.pixels(3)?;
+        let model = Size::square(self.side);
+        model.pixels(12)?;
+        let content = match self.fit {
+            Fit::LongSide => {
+                let scale = self.side as f64 / original.width.max(original.height) as f64;
+                // A sliver keeps one pixel, where Meta's code would ask for none and fail.
+                let scaled = |length: usize| ((length as f64 * scale + 0.5) as usize).max(1);
+                Size::new(scaled(original.width), scaled(original.height))
+            }
+            Fit::SquareFloats | Fit::SquareBytes | Fit::SquareBicubic => model,
+        };
+        Ok(Mapping { original, content, model })
+    }
+
+    /// `(value - mean) / std` of `[content.height, content.width, 3]` into the top left of `[side, side, 3]`.
+    /// Padding stays 0: Meta pads after normalising.
+    fn normalize<T: Copy>(
+        &self,
+        source: &[T],
+        value: impl Fn(T) -> f32,
+        output: &mut [f32],
+        content: Size,
+    ) {
+        let rows = output.chunks_exact_mut(3 * self.side);
+        for (row, from) in rows.zip(source.chunks_exact(3 * content.width)) {
+            for (pixel, from) in row.chunks_exact_mut(3).zip(from.chunks_exact(3)) {
+                for channel in 0..3 {
+                    let centered = value(from[channel]) - self.mean[channel];
+                    pixel[channel] = centered / self.std[channel];
+                }
+            }
+        }
+    }
+}
+
+/// A byte as a number from 0 to 1.
+fn unit(byte: u8) -> f32 {
+    f32::from(byte) / 255.0
+}
+
+/// Where a picture lies in the square a model reads: coordinates in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Size of the picture.
+    pub original: Size,
+    /// Size of the resized picture, in the top left corner of the model's square.
+    pub content: Size,
+    /// Size of the model's square, padding included.
+    pub model: Size,
+}
+
+impl Mapping {
+    /// A point of the picture, in pixels of the model's square.
+    pub fn to_model(&self, x: f64, y: f64) -> (f64, f64) {
+        let (across, down) = self.scale();
+        (x * across, y * down)
+    }
+
+    /// A point of the model's square, in pixels of the picture.
+    pub fn to_original(&self, x: f64, y: f64) -> (f64, f64) {
+        let (across, down) = self.scale();
+        (x / across, y / down)
+    }
+
+    fn scale(&self) -> (f64, f64) {
+        let across = self.content.width as f64 / self.original.width as f64;
+        (across, self.content.height as f64 / self.original.height as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn long_side(side: usize) -> Preprocess {
+        Preprocess { side, mean: [10.0, 20.0, 30.0], std: [1.0, 2.0, 4.0], fit: Fit::LongSide }
+    }
+
+    #[test]
+    fn long_side_is_padded_with_zeros_after_normalising() {
+        let image = Image::filled(Size::new(4, 2), [12, 24, 38]).unwrap();
+        let (tensor, mapping) = long_side(8).run(&image).unwrap();
+        assert_eq!(tensor.shape().to_vec(), [1, 8, 8, 3]);
+        assert_eq!(mapping.content, Size::new(8, 4));
+        let values = tensor.to_vec::<f32>().unwrap();
+        assert!(values[..4 * 8 * 3].iter().all(|value| *value == 2.0));
+        assert!(values[4 * 8 * 3..].iter().all(|value| *value == 0.0));
+    }
+
+    #[test]
+    fn sizes_are_rounded_as_meta_rounds_them() {
+        for (original, content) in [
+            ((1800, 1200), (1024, 683)),
+            ((1200, 1800), (683, 1024)),
+            ((1, 1), (1024, 1024)),
+            ((12000, 1), (1024, 1)),
+            ((1023, 1023), (1024, 1024)),
+        ] {
+            let mapping = long_side(1024).mapping(Size::new(original.0, original.1)).unwrap();
+            assert_eq!(mapping.content, Size::new(content.0, content.1));
+        }
+    }
+
+    #[test]
+    fn coordinates_go_both_ways() {
+        let mapping = long_side(1024).mapping(Size::new(1800, 1200)).unwrap();
+        let (x, y) = mapping.to_model(900.0, 600.0);
+        assert_eq!((x, y), (512.0, 341.5));
+        let (x, y) = mapping.to_original(x, y);
+        assert!((x - 900.0).abs() < 1e-9 && (y - 600.0).abs() < 1e-9);
+    }
+}

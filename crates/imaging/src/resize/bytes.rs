@@ -1,0 +1,187 @@
+//! The two resizes on bytes: weights as whole numbers, every pass rounded back to a byte.
+
+use std::num::NonZero;
+use std::thread;
+
+use super::window::{Filter, Windows};
+use crate::{Image, ImageError, Size};
+
+/// Bits behind the point of Pillow's weights: 32, less 8 for the byte, less 2 for sign and overshoot.
+const PILLOW_BITS: u32 = 32 - 8 - 2;
+
+/// Rows below which a pass is not worth a second thread.
+const LEAST_ROWS_PER_THREAD: usize = 64;
+
+/// Pillow's `Image.resize(size, filter)`, bit by bit: of Pillow up to 12, which Meta's models were made with. Pillow 13
+/// does the columns first for some sizes.
+pub fn resize_pillow(image: &Image, size: Size, filter: Filter) -> Result<Image, ImageError> {
+    resize(image, size, |input, output| {
+        let scale = f64::from(1u32 << PILLOW_BITS);
+        let weights = Windows::new(input, output, filter).map(|weight| round(weight * scale));
+        Axis { weights, bits: PILLOW_BITS }
+    })
+}
+
+/// `torchvision.transforms.v2.Resize(size, antialias=True)` of a uint8 tensor on a CPU, bit by bit: as Pillow, with
+/// weights of 16 bits.
+pub fn resize_torch_bytes(image: &Image, size: Size, filter: Filter) -> Result<Image, ImageError> {
+    resize(image, size, |input, output| {
+        let windows = Windows::new(input, output, filter);
+        // As many bits as let the largest weight fit into 16 bits with its sign.
+        let largest = windows.largest_weight();
+        let fits = |bits: &u32| 0.5 + largest * f64::from(1u32 << bits) < f64::from(1u32 << 15);
+        let bits = (1..=PILLOW_BITS).take_while(fits).last().unwrap_or(0);
+        let scale = f64::from(1u32 << bits);
+        Axis { weights: windows.map(|weight| round(weight * scale)), bits }
+    })
+}
+
+/// Half away from zero.
+fn round(x: f64) -> i32 {
+    if x < 0.0 { (x - 0.5) as i32 } else { (x + 0.5) as i32 }
+}
+
+/// Fixed-point weights of one axis.
+struct Axis {
+    weights: Windows<i32>,
+    bits: u32,
+}
+
+impl Axis {
+    /// What a sum starts from so that the shift rounds.
+    fn half(&self) -> i32 {
+        if self.bits == 0 { 0 } else { 1 << (self.bits - 1) }
+    }
+}
+
+fn resize(
+    image: &Image,
+    size: Size,
+    axis: impl Fn(usize, usize) -> Axis,
+) -> Result<Image, ImageError> {
+    size.pixels(3)?;
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut pixels = None;
+    if size.width != image.width() {
+        let axis = axis(image.width(), size.width);
+        let between = Size::new(size.width, image.height());
+        pixels = Some(shrink_rows(image.as_rgb(), image.width(), between, &axis, threads)?);
+    }
+    if size.height != image.height() {
+        let axis = axis(image.height(), size.height);
+        let source = pixels.as_deref().unwrap_or(image.as_rgb());
+        pixels = Some(shrink_columns(source, size, &axis, threads)?);
+    }
+    Image::from_rgb(size, pixels.unwrap_or_else(|| image.as_rgb().to_vec()))
+}
+
+/// Every row of u8 `[height, width, 3]` to `[height, size.width, 3]`.
+fn shrink_rows(
+    source: &[u8],
+    width: usize,
+    size: Size,
+    axis: &Axis,
+    threads: usize,
+) -> Result<Vec<u8>, ImageError> {
+    let mut output = vec![0; size.pixels(3)? * 3];
+    in_bands(&mut output, size, threads, |first, band| {
+        let rows = source.chunks_exact(3 * width).skip(first);
+        for (row, result) in rows.zip(band.chunks_exact_mut(3 * size.width)) {
+            shrink_row(row, result, axis);
+        }
+    });
+    Ok(output)
+}
+
+fn shrink_row(row: &[u8], result: &mut [u8], axis: &Axis) {
+    for (i, pixel) in result.chunks_exact_mut(3).enumerate() {
+        let (start, weights) = axis.weights.get(i);
+        let mut sums = [axis.half(); 3];
+        for (weight, from) in weights.iter().zip(row[3 * start..].chunks_exact(3)) {
+            sums[0] += weight * i32::from(from[0]);
+            sums[1] += weight * i32::from(from[1]);
+            sums[2] += weight * i32::from(from[2]);
+        }
+        pixel.copy_from_slice(&sums.map(|sum| to_byte(sum, axis.bits)));
+    }
+}
+
+/// u8 `[rows, size.width, 3]` to `[size.height, size.width, 3]`.
+fn shrink_columns(
+    source: &[u8],
+    size: Size,
+    axis: &Axis,
+    threads: usize,
+) -> Result<Vec<u8>, ImageError> {
+    let length = 3 * size.width;
+    let mut output = vec![0; size.pixels(3)? * 3];
+    in_bands(&mut output, size, threads, |first, band| {
+        let mut sums = vec![0i32; length];
+        for (i, result) in band.chunks_exact_mut(length).enumerate() {
+            let (start, weights) = axis.weights.get(first + i);
+            sums.fill(axis.half());
+            for (weight, row) in weights.iter().zip(source[start * length..].chunks_exact(length)) {
+                for (sum, value) in sums.iter_mut().zip(row) {
+                    *sum += weight * i32::from(*value);
+                }
+            }
+            for (byte, sum) in result.iter_mut().zip(&sums) {
+                *byte = to_byte(*sum, axis.bits);
+            }
+        }
+    });
+    Ok(output)
+}
+
+fn to_byte(sum: i32, bits: u32) -> u8 {
+    (sum >> bits).clamp(0, 255) as u8
+}
+
+/// Calls `work(first row, rows)` for bands of `output`, each on a thread of its own.
+fn in_bands(output: &mut [u8], size: Size, threads: usize, work: impl Fn(usize, &mut [u8]) + Sync) {
+    let bands = threads.min(size.height / LEAST_ROWS_PER_THREAD).max(1);
+    let rows = size.height.div_ceil(bands);
+    let mut parts = output.chunks_mut(rows * 3 * size.width).enumerate();
+    let Some((_, own)) = parts.next() else { return };
+    thread::scope(|scope| {
+        for (i, band) in parts {
+            let work = &work;
+            scope.spawn(move || work(i * rows, band));
+        }
+        work(0, own);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_stays_constant() {
+        let colour = [7, 128, 255];
+        for (from, to) in [((5, 3), (17, 1)), ((300, 200), (31, 64)), ((1, 1), (9, 9))] {
+            let image = Image::filled(Size::new(from.0, from.1), colour).unwrap();
+            let expected = Image::filled(Size::new(to.0, to.1), colour).unwrap();
+            for filter in [Filter::Bilinear, Filter::Bicubic] {
+                assert_eq!(resize_pillow(&image, expected.size(), filter).unwrap(), expected);
+                assert_eq!(resize_torch_bytes(&image, expected.size(), filter).unwrap(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn bands_cover_every_row_once() {
+        for (height, threads) in [(1, 4), (63, 2), (200, 3), (130, 2), (1000, 16)] {
+            let size = Size::new(2, height);
+            let mut output = vec![0u8; 6 * height];
+            in_bands(&mut output, size, threads, |first, band| {
+                for (i, row) in band.chunks_exact_mut(6).enumerate() {
+                    row.iter_mut().for_each(|value| *value += ((first + i) % 251) as u8 + 1);
+                }
+            });
+            for (i, row) in output.chunks_exact(6).enumerate() {
+                assert_eq!(row, [(i % 251) as u8 + 1; 6]);
+            }
+        }
+    }
+}

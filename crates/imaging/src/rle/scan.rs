@@ -1,0 +1,146 @@
+//! Rows in, columns out: runs down the columns from a mask that arrives row by row.
+
+use super::Rle;
+use crate::{ImageError, Size};
+
+/// Makes [`Rle`] of rows, keeping one row and the places where a column changes.
+pub struct RowScanner {
+    size: Size,
+    /// Row above the next one; 0 or 1 per pixel.
+    above: Vec<u8>,
+    row: Vec<u8>,
+    rows: usize,
+    /// (column, row) where a pixel differs from the one above it, row by row. Above the first row all is unset.
+    changes: Vec<(u32, u32)>,
+}
+
+/// Pixels compared at once.
+const WORD: usize = 8;
+
+impl RowScanner {
+    /// For a mask of this size.
+    pub fn new(size: Size) -> Result<Self, ImageError> {
+        let pixels = size.pixels(1)?;
+        if u32::try_from(pixels).is_err() {
+            return Err(ImageError::TooLarge(size));
+        }
+        // Padded, so that every word is whole.
+        let length = size.width.next_multiple_of(WORD);
+        let (above, row) = (vec![0; length], vec![0; length]);
+        Ok(RowScanner { size, above, row, rows: 0, changes: Vec::new() })
+    }
+
+    /// The next row, `width` values of 0 or 1. Rows beyond the height are ignored, missing pixels are unset.
+    pub fn push(&mut self, row: impl Iterator<Item = u8>) {
+        if self.rows == self.size.height {
+            return;
+        }
+        let width = self.size.width;
+        self.row[..width].fill(0);
+        self.row[..width].iter_mut().zip(row).for_each(|(pixel, value)| *pixel = value);
+        let y = self.rows as u32;
+        let words = self.row.chunks_exact(WORD).zip(self.above.chunks_exact(WORD)).enumerate();
+        for (i, (new, old)) in words {
+            if new == old {
+                continue;
+            }
+            for (j, (new, old)) in new.iter().zip(old).enumerate() {
+                if new != old {
+                    self.changes.push(((i * WORD + j) as u32, y));
+                }
+            }
+        }
+        std::mem::swap(&mut self.row, &mut self.above);
+        self.rows += 1;
+    }
+
+    /// The runs of all rows pushed; rows that never came are unset.
+    pub fn finish(self) -> Rle {
+        let size = self.size;
+        self.finish_in(size, 0, 0).expect("a mask fits into its own size")
+    }
+
+    /// The runs of a larger mask, `canvas`, in which this one's top left corner lies at (`x`, `y`).
+    pub fn finish_in(mut self, canvas: Size, x: usize, y: usize) -> Result<Rle, ImageError> {
+        let pixels = canvas.pixels(1)?;
+        let fits = |start: usize, length: usize, end: usize| {
+            start.checked_add(length).is_some_and(|reached| reached <= end)
+        };
+        let inside =
+            fits(x, self.size.width, canvas.width) && fits(y, self.size.height, canvas.height);
+        if !inside || u32::try_from(pixels).is_err() {
+            return Err(ImageError::Mismatch { expected: canvas, found: self.size });
+        }
+        self.push_end();
+        let mut counts = Vec::with_capacity(self.changes.len() + 1);
+        let mut end = 0;
+        for (start, stop) in self.column_runs() {
+            let place = |(column, row): (u32, u32)| {
+                (column as usize + x) * canvas.height + row as usize + y
+            };
+            let (start, stop) = (place(start), place(stop));
+            if start == end && !counts.is_empty() {
+                // The column before ends with the run that this one begins with.
+                *counts.last_mut().expect("not empty") += (stop - start) as u32;
+            } else {
+                counts.push((start - end) as u32);
+                counts.push((stop - start) as u32);
+            }
+            end = stop;
+        }
+        if end < pixels {
+            counts.push((pixels - end) as u32);
+        }
+        Ok(Rle { size: canvas, counts })
+    }
+
+    /// Ends the runs that reach the last row.
+    fn push_end(&mut self) {
+        let y = self.rows as u32;
+        let reaching = self.above.iter().enumerate().filter(|(_, pixel)| **pixel != 0);
+        self.changes.extend(reaching.map(|(x, _)| (x as u32, y)));
+    }
+
+    /// First place and one past the last of each run, column by column: the changes sorted by column, in pairs.
+    fn column_runs(&self) -> impl Iterator<Item = ((u32, u32), (u32, u32))> {
+        let mut starts = vec![0usize; self.size.width + 1];
+        for (x, _) in &self.changes {
+            starts[*x as usize + 1] += 1;
+        }
+        for x in 0..self.size.width {
+            starts[x + 1] += starts[x];
+        }
+        let mut sorted = vec![(0, 0); self.changes.len()];
+        for change in &self.changes {
+            let next = &mut starts[change.0 as usize];
+            sorted[*next] = *change;
+            *next += 1;
+        }
+        (0..sorted.len() / 2).map(move |i| (sorted[2 * i], sorted[2 * i + 1]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_in_a_larger_one() {
+        let mut scanner = RowScanner::new(Size::new(2, 2)).unwrap();
+        scanner.push([1, 1].into_iter());
+        scanner.push([1, 0].into_iter());
+        let rle = scanner.finish_in(Size::new(4, 3), 1, 1).unwrap();
+        // Columns: ..., .##, .#., ...
+        assert_eq!(rle.counts(), [4, 2, 1, 1, 4]);
+        assert!(
+            RowScanner::new(Size::new(2, 2)).unwrap().finish_in(Size::new(4, 3), 3, 0).is_err()
+        );
+    }
+
+    #[test]
+    fn rows_that_never_came_are_unset() {
+        let mut scanner = RowScanner::new(Size::new(1, 3)).unwrap();
+        scanner.push([1].into_iter());
+        assert_eq!(scanner.finish().counts(), [0, 1, 2]);
+    }
+}

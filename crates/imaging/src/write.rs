@@ -1,0 +1,157 @@
+//! Files that appear whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Rle, Size};
+
+/// Why a file was not written. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The folder or the disk does not allow it.
+    #[error("{}: no permission to write there", .0.display())]
+    ReadOnly(PathBuf),
+    /// No room on the disk.
+    #[error("{}: the disk is full", .0.display())]
+    Full(PathBuf),
+    /// The folder does not exist.
+    #[error("{}: the folder does not exist", .0.display())]
+    NoFolder(PathBuf),
+    /// The path names a folder.
+    #[error("{}: is a folder, not a file", .0.display())]
+    IsFolder(PathBuf),
+    /// Anything else.
+    #[error("{}: cannot write it: {source}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl WriteError {
+    fn new(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        let kind = source.kind();
+        if matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) {
+            WriteError::ReadOnly(path)
+        } else if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            WriteError::Full(path)
+        } else if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
+            WriteError::NoFolder(path)
+        } else if kind == ErrorKind::IsADirectory {
+            WriteError::IsFolder(path)
+        } else {
+            WriteError::Other { path, source }
+        }
+    }
+}
+
+/// Writes `bytes` to `path`, see [`write_with`].
+pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), WriteError> {
+    write_with(path, |file| file.write_all(bytes))
+}
+
+/// Writes what `fill` writes to a file beside `path`, then puts it in its place in one step: readers see the old file or
+/// the whole new one. Devices and pipes are written to directly.
+pub fn write_with(
+    path: impl AsRef<Path>,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), WriteError> {
+    let path = path.as_ref();
+    let fail = |source| WriteError::new(path, source);
+    let found = fs::metadata(path).ok();
+    if found.as_ref().is_some_and(fs::Metadata::is_dir) || path.file_name().is_none() {
+        return Err(WriteError::IsFolder(path.to_owned()));
+    }
+    if found.is_some_and(|found| !found.is_file()) {
+        let device = OpenOptions::new().write(true).open(path).map_err(fail)?;
+        return fill_file(device, fill).map(drop).map_err(fail);
+    }
+    let beside = temporary(path);
+    let result = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)
+        .and_then(|file| fill_file(file, fill))
+        .and_then(|file| file.sync_all())
+        .and_then(|()| fs::rename(&beside, path));
+    result.map_err(|source| {
+        // It may not exist; either way the first error is the one to tell.
+        let _ignored = fs::remove_file(&beside);
+        fail(source)
+    })
+}
+
+fn fill_file(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
+    let mut writer = BufWriter::new(file);
+    fill(&mut writer)?;
+    writer.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+/// A name in the same folder that nobody else uses: renaming works only within one disk.
+fn temporary(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    path.with_file_name(format!(".cutout-{}-{number}.tmp", process::id()))
+}
+
+/// Writes masks of one size as NumPy's bool `[masks, height, width]`, one mask in memory at a time. Masks of another
+/// size are an error.
+pub fn write_npy(path: impl AsRef<Path>, size: Size, masks: &[Rle]) -> Result<(), WriteError> {
+    write_with(path, |file| {
+        file.write_all(&npy_header(masks.len(), size))?;
+        for mask in masks {
+            if mask.size() != size {
+                let message = format!("expected {size}, got a mask of {}", mask.size());
+                return Err(io::Error::new(ErrorKind::InvalidInput, message));
+            }
+            let bytes: Vec<u8> = mask.to_mask().pixels().iter().map(|set| u8::from(*set)).collect();
+            file.write_all(&bytes)?;
+        }
+        Ok(())
+    })
+}
+
+/// Version 1.0: magic, length, a Python dictionary padded so that the data starts at a multiple of 64.
+fn npy_header(masks: usize, size: Size) -> Vec<u8> {
+    let Size { width, height } = size;
+    let shape = format!("({masks}, {height}, {width})");
+    let mut text = format!("{{'descr': '|b1', 'fortran_order': False, 'shape': {shape}, }}");
+    let padded = (text.len() + 11).next_multiple_of(64) - 11;
+    text.push_str(&" ".repeat(padded - text.len()));
+    text.push('\n');
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend((text.len() as u16).to_le_bytes());
+    header.extend(text.as_bytes());
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_errors_are_told_apart() {
+        let of = |kind| WriteError::new(Path::new("x"), io::Error::from(kind));
+        assert!(matches!(of(ErrorKind::PermissionDenied), WriteError::ReadOnly(_)));
+        assert!(matches!(of(ErrorKind::ReadOnlyFilesystem), WriteError::ReadOnly(_)));
+        assert!(matches!(of(ErrorKind::StorageFull), WriteError::Full(_)));
+        assert!(matches!(of(ErrorKind::NotFound), WriteError::NoFolder(_)));
+        assert!(matches!(of(ErrorKind::Interrupted), WriteError::Other { .. }));
+    }
+
+    #[test]
+    fn npy_headers_are_aligned() {
+        for masks in [0, 1, 1_000_000_000] {
+            let header = npy_header(masks, Size::new(640, 480));
+            assert_eq!(header.len() % 64, 0);
+            assert_eq!(usize::from(u16::from_le_bytes([header[8], header[9]])) + 10, header.len());
+            assert!(header.ends_with(b"\n"));
+        }
+    }
+}
