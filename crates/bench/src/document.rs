@@ -67,7 +67,8 @@ fn head(run: &Run<'_>, ceilings: &Ceilings) -> String {
          Each number is a median over rounds, with its spread (interquartile range by median). A round runs every\n\
          implementation and the ceiling once; shares and factors are medians of ratios within rounds. Before it is timed,\n\
          each result is compared: ours with the op's plain definition (on an excerpt where the whole would take minutes), the\n\
-         others' with ours; the largest error, as a share of the largest element, must stay below 1e-4.\n\n\
+         others' with ours; the largest error, as a share of the largest element, must stay below 1e-4. Rounds in which other\n\
+         processes ran do not count; where too few were quiet, the goal column says so.\n\n\
          The other crates:\n\n{rivals}",
         command = run.command,
     )
@@ -113,10 +114,12 @@ fn line(outcome: &Outcome, columns: &[&str]) -> String {
     let ours = outcome.of_role(Role::Ours);
     let share = ours.and_then(|ours| outcome.share_of_ceiling(ours));
     let share = share.map_or_else(String::new, table::percent);
-    let memory = outcome.arena_bytes.map_or_else(String::new, |bytes| {
-        format!("; activations {:.1} MiB", bytes as f64 / f64::from(1 << 20))
-    });
-    format!("| {name} | {} | {share} | {}{memory} |\n", cells.join(" | "), table::verdict(outcome))
+    let memory = outcome
+        .arena_bytes
+        .map(|bytes| format!("activations {:.1} MiB", bytes as f64 / f64::from(1 << 20)));
+    let verdict = Some(table::verdict(outcome)).filter(|text| !text.is_empty());
+    let remarks: Vec<String> = verdict.into_iter().chain(memory).collect();
+    format!("| {name} | {} | {share} | {} |\n", cells.join(" | "), remarks.join("; "))
 }
 
 /// The largest error of each implementation, in one line.

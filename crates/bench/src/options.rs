@@ -27,7 +27,7 @@ A spread is the interquartile range as a share of the median; a share of the cei
 kernel and the ceiling reached in the same round.
 
 Examples:
-  cargo xtask bench kernels                               everything, about five minutes
+  cargo xtask bench kernels                               everything, three to six minutes
   cargo xtask bench kernels --quick --only gemm_f32       only products, fewer rounds
   cargo xtask bench kernels --threads 1 --json one.json   one thread, records for scripts
   cargo xtask bench kernels --write docs/performance.md   the page in the repository";
@@ -61,13 +61,13 @@ impl KernelOptions {
     /// How long each kernel is measured.
     pub(crate) fn budget(&self) -> Budget {
         if self.quick {
-            Budget::new(3..=9, Duration::from_millis(600), Duration::from_secs(10))
+            Budget::new(3..=9, Duration::from_millis(500), Duration::from_secs(5))
         } else {
             Budget::new(7..=40, Duration::from_secs(7), Duration::from_secs(120))
         }
     }
 
-    /// The command that measures the same again.
+    /// The command that makes the same page again.
     pub(crate) fn command_line(&self) -> String {
         let mut words = vec!["cargo xtask bench kernels".to_owned()];
         let mut flag = |name: &str, value: Option<String>| {
@@ -75,7 +75,6 @@ impl KernelOptions {
         };
         flag("threads", self.threads.map(|threads| threads.to_string()));
         flag("only", self.only.clone());
-        flag("json", self.json.as_ref().map(|path| path.display().to_string()));
         flag("write", self.write.as_ref().map(|path| path.display().to_string()));
         if self.quick {
             words.push("--quick".to_owned());

@@ -6,7 +6,7 @@ mod crates;
 /// How the rivals are set up, for the page.
 pub(crate) const CONFIGURATION: [&str; 5] = [
     "`faer` (feature `nightly`) and `gemm` (feature `x86-v4`), both with AVX-512: rayon, as many threads as ours; neither can pack \
-     weights beforehand, so they get them transposed beforehand, `[depth, columns]`, which suits them best",
+     weights beforehand, so they get them transposed beforehand, `[depth, columns]`, which suits them best overall",
     "`rten-gemm`, its AVX-512 kernel: rayon, as many threads; weights packed beforehand",
     "`matrixmultiply` (feature `threading`), its AVX-512 kernel: its own threads, as many, but at most 4; weights transposed \
      beforehand",
