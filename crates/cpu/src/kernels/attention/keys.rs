@@ -70,14 +70,28 @@ impl KeyBlock {
         }
     }
 
-    /// Where each key starts: as many readable elements as a head of keys is wide.
+    /// Where each key starts in the task's first head: as many readable elements as its heads of keys are wide.
     pub(super) fn keys(&self) -> &[*const f32] {
         &self.keys[..self.count]
     }
 
-    /// Where each value starts: as many readable elements as a head of values is wide.
+    /// Where each value starts in the task's first head: as many readable elements as its heads of values are wide.
     pub(super) fn values(&self) -> &[*const f32] {
         &self.values[..self.count]
+    }
+
+    /// Takes the keys from copies instead, `stride` elements apart.
+    pub(super) fn move_keys(&mut self, copies: &[f32], stride: usize) {
+        for (key, copy) in self.keys[..self.count].iter_mut().zip(copies.chunks_exact(stride)) {
+            *key = copy.as_ptr();
+        }
+    }
+
+    /// Takes the values from copies instead, `stride` elements apart.
+    pub(super) fn move_values(&mut self, copies: &[f32], stride: usize) {
+        for (value, copy) in self.values[..self.count].iter_mut().zip(copies.chunks_exact(stride)) {
+            *value = copy.as_ptr();
+        }
     }
 
     /// Collects the keys of the block that starts at `index`; none from the end of the window on.
@@ -88,6 +102,7 @@ impl KeyBlock {
             return;
         }
         let span = Span::new(plan, job, index);
+        let last_head = Place { head: job.place.head + plan.task_heads - 1, ..job.place };
         let mut index = span.indices.start;
         while index < span.indices.end {
             let [y, x] = job.keys.position_at(index);
@@ -97,7 +112,7 @@ impl KeyBlock {
             let run =
                 Run { index, length: inside, bias: [y - span.rows.start, x - span.columns.start] };
             if inside > 0 {
-                self.add_tokens(job.place, operands, job.keys.token([y, x]), &run);
+                self.add_tokens([job.place, last_head], operands, job.keys.token([y, x]), &run);
             }
             if beyond > 0 {
                 let bias = [run.bias[0], run.bias[1] + inside];
@@ -112,12 +127,13 @@ impl KeyBlock {
         self.span = span;
     }
 
-    /// Adds neighbouring tokens, from `token` on, except masked ones.
-    fn add_tokens(&mut self, place: Place, operands: &Operands<'_>, token: usize, run: &Run) {
+    /// Adds neighbouring tokens, from `token` on, except masked ones. `places` are the task's first and last head.
+    fn add_tokens(&mut self, places: [Place; 2], operands: &Operands<'_>, token: usize, run: &Run) {
+        let [place, last_head] = places;
         let (key, value) = (operands.key.row(place, token), operands.value.row(place, token));
         let last = token + run.length - 1;
         // The last one lies inside the inputs, and so do those in between.
-        let _ = (operands.key.row(place, last), operands.value.row(place, last));
+        let _ = (operands.key.row(last_head, last), operands.value.row(last_head, last));
         let [key_stride, value_stride] = [operands.key.stride(), operands.value.stride()];
         let first = self.count;
         if !operands.has_mask() {
@@ -161,10 +177,10 @@ impl KeyBlock {
     pub(super) fn fetch<S: Simd>(&self, simd: S, plan: &Plan, range: Range<usize>) {
         const LINE: usize = 16;
         for slot in range.start..range.end.min(self.count) {
-            for line in 0..plan.width.div_ceil(LINE) {
+            for line in 0..(plan.task_heads * plan.width).div_ceil(LINE) {
                 simd.prefetch_second_level(self.keys[slot].wrapping_add(line * LINE));
             }
-            for line in 0..plan.value_width.div_ceil(LINE) {
+            for line in 0..(plan.task_heads * plan.value_width).div_ceil(LINE) {
                 simd.prefetch_second_level(self.values[slot].wrapping_add(line * LINE));
             }
         }

@@ -1,5 +1,6 @@
-//! Rows of memory, side by side in the lanes of vectors.
+//! Copies of inputs: side by side in the lanes of vectors, rotated, or padded.
 
+use super::operands::Rotations;
 use crate::simd::{Interleave, Kernel, Simd};
 
 /// No vector has more lanes.
@@ -81,70 +82,83 @@ impl Kernel for Scale<'_> {
     }
 }
 
-/// Turns the pairs of channels of packed tokens: `(a, b) -> (a·cos - b·sin, a·sin + b·cos)`.
-pub(super) struct Rotate<'a> {
-    /// Packed cosines and sines, `[pairs][LANES]`.
-    pub(super) rotations: [&'a [f32]; 2],
-    /// How many pairs there are.
-    pub(super) pairs: usize,
-    /// Packed tokens, two columns for each pair.
-    pub(super) tokens: Columns<'a>,
-    /// The first lanes, so many, are rotated.
-    pub(super) rotated: usize,
+/// Copies tokens, one row after the other, and turns their pairs of channels: `(a, b) -> (a·cos - b·sin, a·sin + b·cos)`.
+pub(super) struct RotateRows<'a> {
+    rows: &'a [*const f32],
+    table: &'a Rotations<'a>,
+    /// Index in the window of each token that is turned; those after them are only copied.
+    indices: &'a [u32],
+    out: &'a mut [f32],
 }
 
-impl Kernel for Rotate<'_> {
+impl<'a> RotateRows<'a> {
+    /// # Safety
+    /// Each row has two readable elements for each pair of the table, none of them in `out`.
+    pub(super) unsafe fn new(
+        rows: &'a [*const f32],
+        table: &'a Rotations<'a>,
+        indices: &'a [u32],
+        out: &'a mut [f32],
+    ) -> Self {
+        RotateRows { rows, table, indices, out }
+    }
+}
+
+impl Kernel for RotateRows<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let last = simd.splat(self.rotated as f32);
-        let rotated = simd.less(simd.load(&LANE_NUMBERS), last);
-        let [cosines, sines] = self.rotations;
-        let Columns { out, stride } = self.tokens;
-        for pair in 0..self.pairs {
-            let (first, second) = out[2 * pair * stride..].split_at_mut(stride);
-            let (a, b) = (simd.load(first), simd.load(second));
-            let cos = simd.load(&cosines[pair * S::LANES..]);
-            let sin = simd.load(&sines[pair * S::LANES..]);
-            let turned =
-                [simd.fma(a, cos, simd.neg(simd.mul(b, sin))), simd.fma(a, sin, simd.mul(b, cos))];
-            simd.store(simd.select(rotated, turned[0], a), first);
-            simd.store(simd.select(rotated, turned[1], b), second);
+    fn run<S: Simd>(self, _: S) {
+        let width = 2 * self.table.pairs;
+        for (number, out) in self.out.chunks_exact_mut(width).enumerate().take(self.rows.len()) {
+            // SAFETY: the contract of `new` vouches for `width` elements outside of `out`.
+            let row = unsafe { std::slice::from_raw_parts(self.rows[number], width) };
+            match self.indices.get(number) {
+                Some(&index) => rotate_row(row, self.table.rows(index as usize), out),
+                None => out.copy_from_slice(row),
+            }
         }
     }
 }
 
-/// Copies values into groups of `LANES` channels: `out[(group * keys + key) * LANES + i] = rows[key][group * LANES + i]`, and
-/// zero beyond the last channel.
-pub(super) struct PackValues<'a> {
-    rows: &'a [*const f32],
-    width: usize,
-    out: &'a mut [f32],
-}
-
-impl<'a> PackValues<'a> {
-    /// # Safety
-    /// Each row has `width` readable elements, none of them in `out`.
-    pub(super) unsafe fn new(rows: &'a [*const f32], width: usize, out: &'a mut [f32]) -> Self {
-        PackValues { rows, width, out }
+/// Turns the pairs of one row. Plain code: the compiler knows how to take pairs apart and put them together.
+#[inline(always)]
+fn rotate_row(row: &[f32], [cos, sin]: [&[f32]; 2], out: &mut [f32]) {
+    let pairs = row.chunks_exact(2).zip(cos.iter().zip(sin));
+    for (out, (pair, (cos, sin))) in out.chunks_exact_mut(2).zip(pairs) {
+        out[0] = pair[0] * cos - pair[1] * sin;
+        out[1] = pair[0] * sin + pair[1] * cos;
     }
 }
 
-impl Kernel for PackValues<'_> {
+/// Copies rows of `width` elements, one after the other, each padded with zeros to `stride` elements.
+pub(super) struct PadRows<'a> {
+    rows: &'a [*const f32],
+    width: usize,
+    stride: usize,
+    out: &'a mut [f32],
+}
+
+impl<'a> PadRows<'a> {
+    /// # Safety
+    /// Each row has `width` readable elements, none of them in `out`.
+    pub(super) unsafe fn new(
+        rows: &'a [*const f32],
+        [width, stride]: [usize; 2],
+        out: &'a mut [f32],
+    ) -> Self {
+        PadRows { rows, width, stride, out }
+    }
+}
+
+impl Kernel for PadRows<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let group_stride = self.rows.len() * S::LANES;
-        let groups = self.width.div_ceil(S::LANES);
-        assert!(self.out.len() >= groups * group_stride);
-        for (key, &row) in self.rows.iter().enumerate() {
-            for group in 0..groups {
-                let channel = group * S::LANES;
-                let count = S::LANES.min(self.width - channel);
-                // SAFETY: the contract of `new` vouches for `width` elements, of which these are the next.
-                let vector = unsafe { simd.load_partial_pointer(row.wrapping_add(channel), count) };
-                simd.store(vector, &mut self.out[group * group_stride + key * S::LANES..]);
-            }
+    fn run<S: Simd>(self, _: S) {
+        for (&row, out) in self.rows.iter().zip(self.out.chunks_exact_mut(self.stride)) {
+            // SAFETY: the contract of `new` vouches for `width` elements outside of `out`.
+            let row = unsafe { std::slice::from_raw_parts(row, self.width) };
+            out[..self.width].copy_from_slice(row);
+            out[self.width..].fill(0.0);
         }
     }
 }

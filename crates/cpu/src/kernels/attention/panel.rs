@@ -2,21 +2,19 @@
 
 use super::keys::KeyBlock;
 use super::pack::{LANE_NUMBERS, MOST_LANES};
-use super::plan::{MOST_ROWS, MOST_VECTORS, Packing, Plan};
+use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
 use super::softmax::{PerQuery, Weights};
-use super::tile::{Keys, Left, Packed, Values, sums};
+use super::tile::{Keys, Values, sums};
 use crate::simd::{Isa, Kernel, Simd};
 
 /// `VECTORS` vectors of queries and a block of keys. Slices are parts of a task's scratch memory.
 pub(super) struct PanelStep<'a, const VECTORS: usize> {
     pub(super) plan: &'a Plan,
     pub(super) block: &'a KeyBlock,
+    /// The head, counted in the task.
+    pub(super) head: usize,
     /// `[padded width][VECTORS * LANES]`.
     pub(super) queries: &'a [f32],
-    /// `[groups of keys][padded width][LANES]`, unless keys are read directly.
-    pub(super) keys: &'a [f32],
-    /// `[groups of channels][keys][LANES]`, unless values are read directly.
-    pub(super) values: &'a [f32],
     /// `[bias rows, then bias columns, each padded][VECTORS * LANES]`.
     pub(super) bias: &'a [f32],
     /// With causal order, the last key that the first query sees.
@@ -72,50 +70,32 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
     fn check<S: Simd>(&self) {
         let padded = |length: usize| length.next_multiple_of(S::LANES);
         let (width, value_width) = (padded(self.plan.width), padded(self.plan.value_width));
-        let (count, queries) = (self.block.count, VECTORS * S::LANES);
+        let queries = VECTORS * S::LANES;
         assert!(VECTORS <= MOST_VECTORS && S::LANES <= MOST_LANES);
         assert!(self.queries.len() >= width * queries);
         assert!(self.state.outputs.len() >= value_width * queries);
-        assert!(self.state.scores.len() >= count * queries);
-        if self.plan.key_packing == Packing::Packed {
-            assert!(self.keys.len() >= padded(count) * width);
-        }
-        match self.plan.value_packing {
-            Packing::Packed => assert!(self.values.len() >= count * value_width),
-            Packing::Direct => assert!(self.plan.value_width.is_multiple_of(MOST_ROWS)),
-        }
+        assert!(self.state.scores.len() >= self.block.count * queries);
     }
 
     /// Fills in the scores and returns the largest of each query.
     #[inline(always)]
     fn score<S: Simd, const ROWS: usize>(&mut self, simd: S) -> PerQuery {
         let mut largest = PerQuery([f32::NEG_INFINITY; MOST_VECTORS * MOST_LANES]);
-        let group_stride = self.plan.width.next_multiple_of(S::LANES) * S::LANES;
         let scores = self.state.scores.as_mut_ptr();
-        let tiles = self.block.count.div_ceil(ROWS);
+        let keys = self.block.keys();
+        let offset = self.head * self.plan.width;
+        let tiles = keys.len().div_ceil(ROWS);
         for tile in 0..tiles {
             let first = tile * ROWS;
             if let Some(next) = self.next {
                 let share = next.count.div_ceil(tiles);
                 next.fetch(simd, self.plan, tile * share..(tile + 1) * share);
             }
+            // Rows beyond the last key repeat it.
+            let key = |row: usize| keys[(first + row).min(keys.len() - 1)].wrapping_add(offset);
+            let (left, step) = (Keys(std::array::from_fn(key)), &*self);
             let largest = &mut largest;
-            let step = &*self;
-            match self.plan.key_packing {
-                Packing::Packed => {
-                    let place = first / S::LANES * group_stride + first % S::LANES;
-                    let left = Packed(self.keys.as_ptr().wrapping_add(place));
-                    let tile = ScoreTile::<_, ROWS, VECTORS> { left, step, first, scores, largest };
-                    simd.vectorize(tile);
-                }
-                Packing::Direct => {
-                    let keys = self.block.keys();
-                    let last = keys.len() - 1;
-                    let left = Keys(std::array::from_fn(|row| keys[last.min(first + row)]));
-                    let tile = ScoreTile::<_, ROWS, VECTORS> { left, step, first, scores, largest };
-                    simd.vectorize(tile);
-                }
-            }
+            simd.vectorize(ScoreTile::<ROWS, VECTORS> { left, step, first, scores, largest });
         }
         largest
     }
@@ -123,29 +103,20 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
     /// Multiplies the outputs by `factors` and adds the values by their weights.
     #[inline(always)]
     fn add_values<S: Simd, const ROWS: usize>(&mut self, simd: S, factors: &PerQuery) {
-        let group_stride = self.block.count * S::LANES;
         let outputs = self.state.outputs.as_mut_ptr();
+        let offset = self.head * self.plan.value_width;
         for channel in (0..self.plan.value_width).step_by(ROWS) {
             let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
+            let left = Values { starts: self.block.values().as_ptr(), channel: offset + channel };
             let step = &*self;
-            match self.plan.value_packing {
-                Packing::Packed => {
-                    let place = channel / S::LANES * group_stride + channel % S::LANES;
-                    let left = Packed(self.values.as_ptr().wrapping_add(place));
-                    simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
-                }
-                Packing::Direct => {
-                    let left = Values { starts: self.block.values().as_ptr(), channel };
-                    simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
-                }
-            }
+            simd.vectorize(ValueTile::<ROWS, VECTORS> { left, step, target, factors });
         }
     }
 }
 
 /// The scores of a few keys.
-struct ScoreTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
-    left: L,
+struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
+    left: Keys,
     step: &'a PanelStep<'b, VECTORS>,
     /// The first key, counted in the block.
     first: usize,
@@ -155,16 +126,14 @@ struct ScoreTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
     largest: &'a mut PerQuery,
 }
 
-impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
-    for ScoreTile<'_, '_, L, ROWS, VECTORS>
-{
+impl<const ROWS: usize, const VECTORS: usize> Kernel for ScoreTile<'_, '_, ROWS, VECTORS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
         let (queries, width) = (step.queries.as_ptr(), step.plan.width);
-        // SAFETY: `check` measured the packed sides, keys in place have `width` elements, and the queries were measured too.
-        let mut scores = unsafe { sums::<S, L, ROWS, VECTORS>(simd, self.left, queries, width) };
+        // SAFETY: keys have `width` elements in each head of the task, and `check` measured the queries.
+        let mut scores = unsafe { sums::<S, _, ROWS, VECTORS>(simd, self.left, queries, width) };
         let rows = ROWS.min(step.block.count - self.first);
         if step.plan.bias.is_some() {
             self.add_bias(simd, &mut scores, rows);
@@ -195,7 +164,7 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
     }
 }
 
-impl<L: Left, const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, L, ROWS, VECTORS> {
+impl<const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, ROWS, VECTORS> {
     /// Adds the row and column biases of each key.
     #[inline(always)]
     fn add_bias<S: Simd>(&self, simd: S, scores: &mut [[S::F; VECTORS]; ROWS], rows: usize) {
@@ -239,8 +208,8 @@ impl<L: Left, const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, L, ROWS
 }
 
 /// The weighted sums of a few channels.
-struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
-    left: L,
+struct ValueTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
+    left: Values,
     step: &'a PanelStep<'b, VECTORS>,
     /// The panel's outputs, from the tile's first channel on.
     target: *mut f32,
@@ -248,16 +217,14 @@ struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
     factors: &'a PerQuery,
 }
 
-impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
-    for ValueTile<'_, '_, L, ROWS, VECTORS>
-{
+impl<const ROWS: usize, const VECTORS: usize> Kernel for ValueTile<'_, '_, ROWS, VECTORS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
         let (weights, keys) = (step.state.scores.as_ptr(), step.block.count);
-        // SAFETY: `check` measured the packed sides and the scores; values in place have whole tiles of channels.
-        let mut sums = unsafe { sums::<S, L, ROWS, VECTORS>(simd, self.left, weights, keys) };
+        // SAFETY: values have whole tiles of channels in each head of the task, and `check` measured the scores.
+        let mut sums = unsafe { sums::<S, _, ROWS, VECTORS>(simd, self.left, weights, keys) };
         if step.state.started {
             for index in 0..VECTORS {
                 let factor = simd.load(&self.factors.0[index * S::LANES..]);

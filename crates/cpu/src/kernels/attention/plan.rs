@@ -13,25 +13,21 @@ pub(super) const MOST_KEYS: usize = 128;
 pub(super) const MOST_VECTORS: usize = 3;
 /// Most rows of a tile. Values that are read directly fill whole tiles.
 pub(super) const MOST_ROWS: usize = 8;
-/// Most panels of a task.
-pub(super) const MOST_PANELS: usize = 16;
-/// Bytes of packed keys and values that a block should not exceed: a quarter of a second-level cache of 1 MiB.
+/// Most units, panels of one head, of a task.
+pub(super) const MOST_UNITS: usize = 32;
+/// Most panels of one head in a task.
+const MOST_PANELS: usize = 16;
+/// Channels of a head up to which its tokens are but a few cache lines: then a task takes several heads, whose tokens are
+/// neighbours in memory.
+const NARROW: usize = 32;
+/// Bytes of keys and values that a block should not exceed: a quarter of a second-level cache of 1 MiB.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of packed queries and sums that a task should not exceed: the rest of that cache, about.
 const QUERY_BYTES: usize = 512 << 10;
 /// Tasks that a large attention should have at least, so that several threads end at about the same time.
 const ENOUGH_TASKS: usize = 32;
-/// Panels of queries that share packed keys, where there are as many.
+/// Panels that share keys, where there are as many.
 const ENOUGH_PANELS: usize = 2;
-
-/// Where a panel's tiles read keys, or values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
-    /// From a copy in the tile's order.
-    Packed,
-    /// From where they are.
-    Direct,
-}
 
 /// The positional bias of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +61,8 @@ pub(super) struct Plan {
     /// Keys at the end of each image that are not rotated.
     pub(super) key_tail: usize,
     pub(super) bias: Option<BiasPlan>,
-    pub(super) key_packing: Packing,
-    pub(super) value_packing: Packing,
+    /// Whether queries and keys are rotated.
+    pub(super) rotates: bool,
     /// Keys of a block, at most.
     pub(super) key_block: usize,
     pub(super) batch: usize,
@@ -76,6 +72,8 @@ pub(super) struct Plan {
     pub(super) panel_vectors: usize,
     /// Vectors of queries in a task, at most.
     pub(super) task_vectors: usize,
+    /// Heads in a task.
+    pub(super) task_heads: usize,
     /// Tasks of one window and head.
     blocks: usize,
 }
@@ -83,6 +81,7 @@ pub(super) struct Plan {
 /// What one task computes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
+    /// The image and the first head.
     pub(super) place: Place,
     /// The window of the queries.
     pub(super) queries: Region,
@@ -110,14 +109,18 @@ impl Plan {
         let key_block = (BLOCK_BYTES / 4 / padded / lanes * lanes).clamp(lanes, MOST_KEYS);
         let panel_vectors = panel_vectors(isa);
         let vectors = most_queries.div_ceil(lanes).max(1);
-        let places = query[0] * op.heads * queries.window_count();
         let panels = vectors.div_ceil(panel_vectors);
-        let fitting = (QUERY_BYTES / 4 / padded / lanes / panel_vectors).clamp(1, MOST_PANELS);
+        let windows = query[0] * queries.window_count();
+        let copies = op.rope.is_some() || !value_width.is_multiple_of(MOST_ROWS);
+        let joined = !copies && width.max(value_width) <= NARROW;
+        let task_heads = if joined { heads_of_task(op.heads, windows * panels) } else { 1 };
+        let places = windows * (op.heads / task_heads);
+        let fitting = QUERY_BYTES / 4 / (padded * lanes * panel_vectors * task_heads);
         let wanted = ENOUGH_TASKS.div_ceil(places.max(1));
-        let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(fitting);
+        let most = fitting.min(MOST_PANELS).min(MOST_UNITS / task_heads).max(1);
+        let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(most);
         let blocks = panels.div_ceil(task_panels);
         let task_panels = panels.div_ceil(blocks);
-        let packed_if = |packed| if packed { Packing::Packed } else { Packing::Direct };
         Plan {
             isa,
             heads: op.heads,
@@ -130,40 +133,53 @@ impl Plan {
                 let lengths = bias.grid.map(|length| length.min(key_block));
                 BiasPlan { form: bias.form, grid: bias.grid, lengths }
             }),
-            key_packing: packed_if(op.rope.is_some()),
-            value_packing: packed_if(!value_width.is_multiple_of(MOST_ROWS)),
+            rotates: op.rope.is_some(),
             key_block,
             batch: query[0],
             queries,
             keys,
             panel_vectors,
             task_vectors: (task_panels * panel_vectors).min(vectors),
+            task_heads,
             blocks,
         }
     }
 
     /// How many tasks there are.
     pub(super) fn tasks(&self) -> usize {
-        self.batch * self.queries.window_count() * self.heads * self.blocks
+        self.batch * self.queries.window_count() * (self.heads / self.task_heads) * self.blocks
+    }
+
+    /// Whether values are copied, because their width is no multiple of a tile's rows.
+    pub(super) fn pads_values(&self) -> bool {
+        !self.value_width.is_multiple_of(MOST_ROWS)
     }
 
     /// The task of a number; none where its window has fewer queries than others.
     pub(super) fn job(&self, number: usize) -> Option<Job> {
         let (number, block) = (number / self.blocks, number % self.blocks);
-        let (number, head) = (number / self.heads, number % self.heads);
+        let groups = self.heads / self.task_heads;
+        let (number, group) = (number / groups, number % groups);
         let windows = self.queries.window_count();
         let (image, window) = (number / windows, number % windows);
         let queries = self.queries.region(window);
         let first = block * self.task_vectors * self.isa.lanes();
         let count = queries.tokens().checked_sub(first).filter(|&count| count > 0)?;
         Some(Job {
-            place: Place { image, head },
+            place: Place { image, head: group * self.task_heads },
             queries,
             keys: self.keys.region(window),
             first,
             count: count.min(self.task_vectors * self.isa.lanes()),
         })
     }
+}
+
+/// How many of `heads` heads a task takes when there are `others` tasks for each head: as many as leave enough tasks.
+fn heads_of_task(heads: usize, others: usize) -> usize {
+    let enough =
+        |&taken: &usize| heads.is_multiple_of(taken) && heads / taken * others >= ENOUGH_TASKS / 2;
+    (1..=heads.min(MOST_UNITS)).rev().find(enough).unwrap_or(1)
 }
 
 /// The grids of queries and keys. Where there is a bias, positions in the window of the keys are its rows and columns; where it

@@ -1,55 +1,56 @@
 //! The memory of one task.
 
-use super::plan::{MOST_VECTORS, Packing, Plan};
+use super::pack::MOST_LANES;
+use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
 
-/// Lengths of the parts, in elements. `LANES` is the innermost axis of all of them.
+/// Lengths of the parts, in elements. Queries lie in the lanes of vectors, the innermost axis; a unit is a panel of one head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
-    /// Packed queries: `[panels][width][vectors of a panel]`.
+    /// Packed queries: `[units][width][vectors of a panel]`.
     pub(super) queries: usize,
-    /// Sums of values: `[panels][value width][vectors of a panel]`.
+    /// Sums of values: `[units][value width][vectors of a panel]`.
     pub(super) outputs: usize,
-    /// Largest scores, or sums of weights: `[panels][vectors of a panel]`.
+    /// Largest scores, or sums of weights: `[units][vectors of a panel]`.
     pub(super) statistics: usize,
-    /// Packed keys: `[groups of keys][width]`.
+    /// Rotated keys: `[keys][width]`.
     pub(super) keys: usize,
-    /// Packed values: `[groups of channels][keys]`.
+    /// Padded values: `[keys][value width]`.
     pub(super) values: usize,
     /// Scores, then weights: `[keys][vectors of a panel]`.
     pub(super) scores: usize,
-    /// Bias rows and columns: `[panels][rows, then columns][vectors of a panel]`.
+    /// Bias rows and columns: `[units][rows, then columns][vectors of a panel]`.
     pub(super) bias: usize,
-    /// Cosines, or sines: `[width / 2]`.
-    pub(super) rotations: usize,
+    /// Rotated queries of one vector: `[lanes][width]`.
+    pub(super) rotated: usize,
 }
 
 impl Lengths {
     /// The lengths for a plan. Widths are rounded up to whole vectors, and vectors to whole panels.
     pub(super) fn new(plan: &Plan) -> Lengths {
         let lanes = plan.isa.lanes();
-        let vectors = plan.task_vectors.next_multiple_of(plan.panel_vectors);
+        let vectors = plan.task_heads * plan.task_vectors.next_multiple_of(plan.panel_vectors);
         let padded = |length: usize| length.next_multiple_of(lanes);
-        let copied = |packing| match packing {
-            Packing::Packed => plan.key_block,
-            Packing::Direct => 0,
-        };
         let bias = plan.bias.map_or(0, |bias| bias.lengths.map(padded).iter().sum());
         Lengths {
             queries: vectors * padded(plan.width) * lanes,
             outputs: vectors * padded(plan.value_width) * lanes,
             statistics: vectors * lanes,
-            keys: copied(plan.key_packing) * padded(plan.width),
-            values: copied(plan.value_packing) * padded(plan.value_width),
+            keys: if plan.rotates { plan.key_block * plan.width } else { 0 },
+            values: if plan.pads_values() {
+                plan.key_block * plan.value_width.next_multiple_of(MOST_ROWS)
+            } else {
+                0
+            },
             scores: MOST_VECTORS * plan.key_block * lanes,
             bias: vectors * bias * lanes,
-            rotations: padded(plan.width.div_ceil(2)) * lanes,
+            rotated: if plan.rotates { MOST_LANES * plan.width } else { 0 },
         }
     }
 
     /// Elements of all parts.
     pub(super) fn total(&self) -> usize {
-        let Lengths { queries, outputs, statistics, keys, values, scores, bias, rotations } = *self;
-        queries + outputs + 2 * statistics + keys + values + scores + bias + 2 * rotations
+        let Lengths { queries, outputs, statistics, keys, values, scores, bias, rotated } = *self;
+        queries + outputs + 2 * statistics + keys + values + scores + bias + rotated
     }
 }
 
@@ -63,8 +64,7 @@ pub(super) struct Scratch<'a> {
     pub(super) values: &'a mut [f32],
     pub(super) scores: &'a mut [f32],
     pub(super) bias: &'a mut [f32],
-    /// Cosines and sines.
-    pub(super) rotations: [&'a mut [f32]; 2],
+    pub(super) rotated: &'a mut [f32],
 }
 
 impl<'a> Scratch<'a> {
@@ -84,7 +84,7 @@ impl<'a> Scratch<'a> {
             values: take(lengths.values),
             scores: take(lengths.scores),
             bias: take(lengths.bias),
-            rotations: [take(lengths.rotations), take(lengths.rotations)],
+            rotated: take(lengths.rotated),
         }
     }
 }

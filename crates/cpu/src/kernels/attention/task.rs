@@ -1,12 +1,14 @@
 //! One task: some queries of one head meet all keys of their window.
 
+use std::ops::Range;
+
 use cutout_graph::ops::BiasForm;
 
 use super::keys::{KeyBlock, Span};
-use super::operands::{Operands, Rotations};
-use super::pack::{Columns, MOST_LANES, PackRows, PackValues, Rotate, Scale};
+use super::operands::{Lines, Operands, Place};
+use super::pack::{Columns, MOST_LANES, PackRows, PadRows, RotateRows, Scale};
 use super::panel::{PanelState, PanelStep};
-use super::plan::{Job, MOST_PANELS, Packing, Plan};
+use super::plan::{Job, MOST_ROWS, MOST_UNITS, Plan};
 use super::scratch::{Lengths, Scratch};
 use super::write::{Target, WriteVector};
 use crate::simd::{Kernel, Simd};
@@ -31,7 +33,7 @@ impl Kernel for Task<'_> {
         let lengths = Lengths::new(self.plan);
         let scratch = Scratch::new(&lengths, self.scratch);
         let Task { plan, job, operands, target, image_stride, .. } = self;
-        let started = [false; MOST_PANELS];
+        let started = [false; MOST_UNITS];
         let mut run = Run { plan, job, operands, target, image_stride, scratch, started };
         run.meet_keys(simd);
         run.write(simd);
@@ -46,8 +48,8 @@ struct Run<'a> {
     target: Target,
     image_stride: usize,
     scratch: Scratch<'a>,
-    /// Which panels have met keys.
-    started: [bool; MOST_PANELS],
+    /// Which units have met keys.
+    started: [bool; MOST_UNITS],
 }
 
 /// A vector of queries, and where its lanes lie in the arrays of its panel.
@@ -67,37 +69,13 @@ struct Vector {
 /// Where up to a vector of rows starts.
 type Starts = [*const f32; MOST_LANES];
 
-/// Rotates packed tokens, the first lanes of `tokens`, whose indices in their window are `indices`.
-#[inline(always)]
-fn rotate<S: Simd>(
-    simd: S,
-    table: &Rotations<'_>,
-    indices: &[usize],
-    memory: &mut [&mut [f32]; 2],
-    tokens: Columns<'_>,
-) {
-    for (which, memory) in memory.iter_mut().enumerate() {
-        let mut starts: Starts = [std::ptr::null(); MOST_LANES];
-        for (start, &index) in starts.iter_mut().zip(indices) {
-            *start = table.rows(index)[which].as_ptr();
-        }
-        let columns = Columns { out: memory, stride: S::LANES };
-        // SAFETY: the tables' rows have an element for each pair.
-        let pack = unsafe { PackRows::new(&starts[..indices.len()], table.pairs, columns) };
-        simd.vectorize(pack);
-    }
-    let [cos, sin] = memory;
-    let rotated = indices.len();
-    simd.vectorize(Rotate { rotations: [cos, sin], pairs: table.pairs, tokens, rotated });
-}
-
 impl Run<'_> {
-    /// Vectors that the task's queries fill.
+    /// Vectors that the task's queries fill in each head.
     fn vectors<S: Simd>(&self) -> usize {
         self.job.count.div_ceil(S::LANES)
     }
 
-    /// Panels that they make.
+    /// Panels of each head.
     fn panels<S: Simd>(&self) -> usize {
         self.vectors::<S>().div_ceil(self.plan.panel_vectors)
     }
@@ -121,7 +99,17 @@ impl Run<'_> {
         }
     }
 
-    /// Elements that an array with `length` lines per vector has per panel.
+    /// The place of a head of the task.
+    fn place(&self, head: usize) -> Place {
+        Place { head: self.job.place.head + head, ..self.job.place }
+    }
+
+    /// The number of a panel in the arrays of all heads.
+    fn unit<S: Simd>(&self, head: usize, panel: usize) -> usize {
+        head * self.panels::<S>() + panel
+    }
+
+    /// Elements that an array with `length` lines has per panel.
     fn panel_length<S: Simd>(&self, length: usize) -> usize {
         length.next_multiple_of(S::LANES) * self.plan.panel_vectors * S::LANES
     }
@@ -135,78 +123,98 @@ impl Run<'_> {
     /// Packs, rotates and scales the queries, and forgets what the panels' state was.
     #[inline(always)]
     fn pack_queries<S: Simd>(&mut self, simd: S) {
-        let width = self.plan.width;
-        let length = self.panel_length::<S>(width);
+        let length = self.panel_length::<S>(self.plan.width);
         for number in 0..self.vectors::<S>() {
             let vector = self.vector::<S>(number);
-            let mut starts: Starts = [std::ptr::null(); MOST_LANES];
-            for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
-                let position = self.job.queries.position(vector.first + lane);
-                let token = self.job.queries.token(position);
-                *start = self.operands.query.row(self.job.place, token).as_ptr();
-            }
-            let panel = &mut self.scratch.queries[vector.panel * length..][..length];
-            let columns = Columns { out: &mut panel[vector.lane..], stride: vector.stride };
-            // SAFETY: the queries' rows have `width` elements, in the inputs.
-            let pack = unsafe { PackRows::new(&starts[..vector.count], width, columns) };
-            simd.vectorize(pack);
-            if self.operands.rope.is_some() {
-                self.rotate_queries(simd, vector);
+            for head in 0..self.plan.task_heads {
+                self.pack_vector(simd, head, vector);
             }
         }
-        let used = self.panels::<S>() * length;
+        let used = self.plan.task_heads * self.panels::<S>() * length;
         let values = &mut self.scratch.queries[..used];
         simd.vectorize(Scale { factor: self.plan.scale, values });
         self.scratch.largest.fill(f32::NEG_INFINITY);
         self.scratch.sums.fill(0.0);
     }
 
+    /// Packs and rotates one vector of queries.
     #[inline(always)]
-    fn rotate_queries<S: Simd>(&mut self, simd: S, vector: Vector) {
-        let Some([table, _]) = &self.operands.rope else { return };
+    fn pack_vector<S: Simd>(&mut self, simd: S, head: usize, vector: Vector) {
+        let width = self.plan.width;
+        let mut starts: Starts = [std::ptr::null(); MOST_LANES];
         let mut indices = [0; MOST_LANES];
-        for (lane, index) in indices.iter_mut().enumerate().take(vector.count) {
+        let place = self.place(head);
+        for lane in 0..vector.count {
             let position = self.job.queries.position(vector.first + lane);
-            *index = self.job.queries.index(position);
+            let token = self.job.queries.token(position);
+            starts[lane] = self.operands.query.row(place, token).as_ptr();
+            indices[lane] = self.job.queries.index(position) as u32;
         }
-        let length = self.panel_length::<S>(self.plan.width);
-        let panel = &mut self.scratch.queries[vector.panel * length..][..length];
-        let tokens = Columns { out: &mut panel[vector.lane..], stride: vector.stride };
-        rotate(simd, table, &indices[..vector.count], &mut self.scratch.rotations, tokens);
+        let count = vector.count;
+        if let Some([table, _]) = &self.operands.rope {
+            let out = &mut *self.scratch.rotated;
+            // SAFETY: the queries' rows have `width` elements, in the inputs.
+            let rotate =
+                unsafe { RotateRows::new(&starts[..count], table, &indices[..count], out) };
+            simd.vectorize(rotate);
+            for (start, row) in starts.iter_mut().zip(self.scratch.rotated.chunks_exact(width)) {
+                *start = row.as_ptr();
+            }
+        }
+        let length = self.panel_length::<S>(width);
+        let unit = self.unit::<S>(head, vector.panel);
+        let panel = &mut self.scratch.queries[unit * length..][..length];
+        let columns = Columns { out: &mut panel[vector.lane..], stride: vector.stride };
+        // SAFETY: the queries' rows, or their copies, have `width` elements apart from the packed ones.
+        simd.vectorize(unsafe { PackRows::new(&starts[..count], width, columns) });
     }
 
     /// Packs the biases of the rows and columns of a span, in powers of two.
     #[inline(always)]
     fn pack_bias<S: Simd>(&mut self, simd: S, span: &Span) {
-        let (Some(bias), Some(lines)) = (self.plan.bias, self.operands.bias) else { return };
-        let lengths = self.bias_lengths::<S>();
-        let length = self.panel_length::<S>(lengths[0] + lengths[1]);
+        let Some(lines) = self.operands.bias else { return };
         for number in 0..self.vectors::<S>() {
             let vector = self.vector::<S>(number);
-            let panel = &mut self.scratch.bias[vector.panel * length..][..length];
-            for (axis, range) in [&span.rows, &span.columns].into_iter().enumerate() {
-                let mut starts: Starts = [std::ptr::null(); MOST_LANES];
-                for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
-                    let position = self.job.queries.position(vector.first + lane);
-                    let shift = match bias.form {
-                        BiasForm::Absolute => 0,
-                        BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
-                    };
-                    let token = self.job.queries.token(position);
-                    let line = lines[axis].line(self.job.place, token);
-                    *start = line[shift + range.start..shift + range.end].as_ptr();
-                }
-                let before = if axis == 0 { 0 } else { lengths[0] * vector.stride };
-                let out = &mut panel[before + vector.lane..];
-                let columns = Columns { out, stride: vector.stride };
-                let starts = &starts[..vector.count];
-                // SAFETY: the lines were sliced to the range.
-                simd.vectorize(unsafe { PackRows::new(starts, range.len(), columns) });
+            for head in 0..self.plan.task_heads {
+                self.pack_axis(simd, head, vector, (0, &lines[0], &span.rows));
+                self.pack_axis(simd, head, vector, (1, &lines[1], &span.columns));
             }
         }
-        let used = self.panels::<S>() * length;
+        let length = self.panel_length::<S>(self.bias_lengths::<S>().iter().sum());
+        let used = self.plan.task_heads * self.panels::<S>() * length;
         let values = &mut self.scratch.bias[..used];
         simd.vectorize(Scale { factor: std::f32::consts::LOG2_E, values });
+    }
+
+    /// Packs a range of the row biases (axis 0) or column biases (axis 1) of one vector of queries.
+    #[inline(always)]
+    fn pack_axis<S: Simd>(
+        &mut self,
+        simd: S,
+        head: usize,
+        vector: Vector,
+        (axis, lines, range): (usize, &Lines<'_>, &Range<usize>),
+    ) {
+        let Some(bias) = self.plan.bias else { return };
+        let mut starts: Starts = [std::ptr::null(); MOST_LANES];
+        for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
+            let position = self.job.queries.position(vector.first + lane);
+            let shift = match bias.form {
+                BiasForm::Absolute => 0,
+                BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
+            };
+            let line = lines.line(self.place(head), self.job.queries.token(position));
+            *start = line[shift + range.start..shift + range.end].as_ptr();
+        }
+        let lengths = self.bias_lengths::<S>();
+        let length = self.panel_length::<S>(lengths[0] + lengths[1]);
+        let unit = self.unit::<S>(head, vector.panel);
+        let panel = &mut self.scratch.bias[unit * length..][..length];
+        let before = if axis == 0 { 0 } else { lengths[0] * vector.stride };
+        let columns = Columns { out: &mut panel[before + vector.lane..], stride: vector.stride };
+        // SAFETY: the lines were sliced to the range.
+        let pack = unsafe { PackRows::new(&starts[..vector.count], range.len(), columns) };
+        simd.vectorize(pack);
     }
 
     /// Packs the queries and goes through the keys, block after block, with all panels.
@@ -228,43 +236,31 @@ impl Run<'_> {
             if block.count == 0 {
                 continue;
             }
-            if plan.key_packing == Packing::Packed {
-                self.pack_keys(simd, block);
-            }
-            if plan.value_packing == Packing::Packed {
-                let values = &mut *self.scratch.values;
-                // SAFETY: the block's values have so many readable elements, in the inputs.
-                let pack = unsafe { PackValues::new(block.values(), plan.value_width, values) };
-                simd.vectorize(pack);
-            }
-            for panel in 0..self.panels::<S>() {
-                self.meet_block(simd, panel, (block, next));
+            self.copy(simd, block);
+            for head in 0..plan.task_heads {
+                for panel in 0..self.panels::<S>() {
+                    self.meet_block(simd, (head, panel), (block, next));
+                }
             }
         }
     }
 
-    /// Packs and rotates the keys of a block.
+    /// Copies the keys or values of a block that cannot be read where they are, and lets the block know.
     #[inline(always)]
-    fn pack_keys<S: Simd>(&mut self, simd: S, block: &KeyBlock) {
-        let width = self.plan.width;
-        let length = width.next_multiple_of(S::LANES) * S::LANES;
-        let stride = S::LANES;
-        let groups = block.keys().chunks(S::LANES).zip(self.scratch.keys.chunks_exact_mut(length));
-        for (group, (rows, out)) in groups.enumerate() {
-            // SAFETY: the block's keys have `width` readable elements, in the inputs.
-            simd.vectorize(unsafe { PackRows::new(rows, width, Columns { out, stride }) });
-            let first = group * S::LANES;
-            let rotated = block.rotated.saturating_sub(first).min(rows.len());
-            if let Some([_, table]) = &self.operands.rope
-                && rotated > 0
-            {
-                let mut indices = [0; MOST_LANES];
-                for (index, &of_key) in indices.iter_mut().zip(&block.indices[first..]) {
-                    *index = of_key as usize;
-                }
-                let memory = &mut self.scratch.rotations;
-                rotate(simd, table, &indices[..rotated], memory, Columns { out, stride });
-            }
+    fn copy<S: Simd>(&mut self, simd: S, block: &mut KeyBlock) {
+        if let Some([_, table]) = &self.operands.rope {
+            let (indices, out) = (&block.indices[..block.rotated], &mut *self.scratch.keys);
+            // SAFETY: the block's keys have a pair of elements for each pair of the table, in the inputs.
+            simd.vectorize(unsafe { RotateRows::new(block.keys(), table, indices, out) });
+            block.move_keys(self.scratch.keys, self.plan.width);
+        }
+        if self.plan.pads_values() {
+            let width = self.plan.value_width;
+            let stride = width.next_multiple_of(MOST_ROWS);
+            let out = &mut *self.scratch.values;
+            // SAFETY: the block's values have `width` elements, in the inputs.
+            simd.vectorize(unsafe { PadRows::new(block.values(), [width, stride], out) });
+            block.move_values(self.scratch.values, stride);
         }
     }
 
@@ -273,7 +269,7 @@ impl Run<'_> {
     fn meet_block<S: Simd>(
         &mut self,
         simd: S,
-        panel: usize,
+        (head, panel): (usize, usize),
         (block, next): (&KeyBlock, &KeyBlock),
     ) {
         let vectors = self.panel_vectors::<S>(panel);
@@ -284,43 +280,44 @@ impl Run<'_> {
             return;
         }
         match vectors {
-            1 => self.step::<S, 1>(simd, panel, last_key, (block, next)),
-            2 => self.step::<S, 2>(simd, panel, last_key, (block, next)),
-            _ => self.step::<S, 3>(simd, panel, last_key, (block, next)),
+            1 => self.step::<S, 1>(simd, (head, panel), last_key, (block, next)),
+            2 => self.step::<S, 2>(simd, (head, panel), last_key, (block, next)),
+            _ => self.step::<S, 3>(simd, (head, panel), last_key, (block, next)),
         }
-        self.started[panel] = true;
+        let unit = self.unit::<S>(head, panel);
+        self.started[unit] = true;
     }
 
     #[inline(always)]
     fn step<S: Simd, const VECTORS: usize>(
         &mut self,
         simd: S,
-        panel: usize,
+        (head, panel): (usize, usize),
         last_key: Option<usize>,
         (block, next): (&KeyBlock, &KeyBlock),
     ) {
         let plan = self.plan;
+        let unit = self.unit::<S>(head, panel);
         let width = self.panel_length::<S>(plan.width);
         let value_width = self.panel_length::<S>(plan.value_width);
         let bias = self.panel_length::<S>(self.bias_lengths::<S>().iter().sum());
         let lanes = plan.panel_vectors * S::LANES;
         // Fetched by the last panel, so that the other panels' memory does not drive it out of the cache again.
-        let is_last = panel + 1 == self.panels::<S>();
+        let is_last = unit + 1 == plan.task_heads * self.panels::<S>();
         let scratch = &mut self.scratch;
         simd.vectorize(PanelStep::<VECTORS> {
             plan,
             block,
-            queries: &scratch.queries[panel * width..][..width],
-            keys: scratch.keys,
-            values: scratch.values,
-            bias: &scratch.bias[panel * bias..][..bias],
+            head,
+            queries: &scratch.queries[unit * width..][..width],
+            bias: &scratch.bias[unit * bias..][..bias],
             last_key,
             next: is_last.then_some(next),
             state: PanelState {
-                outputs: &mut scratch.outputs[panel * value_width..][..value_width],
-                started: self.started[panel],
-                largest: &mut scratch.largest[panel * lanes..][..lanes],
-                sums: &mut scratch.sums[panel * lanes..][..lanes],
+                outputs: &mut scratch.outputs[unit * value_width..][..value_width],
+                started: self.started[unit],
+                largest: &mut scratch.largest[unit * lanes..][..lanes],
+                sums: &mut scratch.sums[unit * lanes..][..lanes],
                 scores: scratch.scores,
             },
         });
@@ -329,30 +326,39 @@ impl Run<'_> {
     /// Divides by the sums of the weights and writes the output.
     #[inline(always)]
     fn write<S: Simd>(&mut self, simd: S) {
-        let width = self.plan.value_width;
-        let length = self.panel_length::<S>(width);
-        let lanes = self.plan.panel_vectors * S::LANES;
         for number in 0..self.vectors::<S>() {
             let vector = self.vector::<S>(number);
-            let mut starts = [0; MOST_LANES];
-            for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
-                let position = self.job.queries.position(vector.first + lane);
-                let row = self.job.queries.token(position) * self.plan.heads + self.job.place.head;
-                *start = self.job.place.image * self.image_stride + row * width;
+            for head in 0..self.plan.task_heads {
+                self.write_vector(simd, head, vector);
             }
-            let outputs = &mut self.scratch.outputs[vector.panel * length..][..length];
-            if !self.started[vector.panel] {
-                // No key was met: zero values by weights that sum to zero.
-                outputs.fill(0.0);
-            }
-            simd.vectorize(WriteVector {
-                outputs: &mut outputs[vector.lane..],
-                stride: vector.stride,
-                sums: &self.scratch.sums[vector.panel * lanes + vector.lane..][..S::LANES],
-                width,
-                starts: &starts[..vector.count],
-                target: self.target,
-            });
         }
+    }
+
+    #[inline(always)]
+    fn write_vector<S: Simd>(&mut self, simd: S, head: usize, vector: Vector) {
+        let width = self.plan.value_width;
+        let place = self.place(head);
+        let mut starts = [0; MOST_LANES];
+        for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
+            let token = self.job.queries.token(self.job.queries.position(vector.first + lane));
+            let row = token * self.plan.heads + place.head;
+            *start = place.image * self.image_stride + row * width;
+        }
+        let length = self.panel_length::<S>(width);
+        let lanes = self.plan.panel_vectors * S::LANES;
+        let unit = self.unit::<S>(head, vector.panel);
+        let outputs = &mut self.scratch.outputs[unit * length..][..length];
+        if !self.started[unit] {
+            // No key was met: zero values by weights that sum to zero.
+            outputs.fill(0.0);
+        }
+        simd.vectorize(WriteVector {
+            outputs: &mut outputs[vector.lane..],
+            stride: vector.stride,
+            sums: &self.scratch.sums[unit * lanes + vector.lane..][..S::LANES],
+            width,
+            starts: &starts[..vector.count],
+            target: self.target,
+        });
     }
 }

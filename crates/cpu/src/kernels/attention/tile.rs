@@ -2,8 +2,8 @@
 //!
 //! Both products of attention have the queries in the lanes: `scores[key][query] = Σ keys[key][i] · queries[i][query]` and
 //! `outputs[channel][query] = Σ values[key][channel] · weights[key][query]`. So the weights that softmax leaves behind are
-//! already what the second product reads, sums and maxima over keys need no shuffles, and any number of keys or channels
-//! makes a product of the same shape. (The packed GEMM's microkernel has another left side, panels as high as its tile.)
+//! already what the second product reads, sums and maxima over keys need no shuffles, and keys and values are broadcast from
+//! where they are. (The packed GEMM's microkernel wants both sides in panels; copying them costs more here than it gains.)
 
 use super::plan::MOST_ROWS;
 use crate::simd::Simd;
@@ -17,18 +17,7 @@ pub(super) trait Left: Copy {
     unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32;
 }
 
-/// Packed keys or values, `[step][LANES]`; the tile's rows are some of the lanes.
-#[derive(Clone, Copy)]
-pub(super) struct Packed(pub(super) *const f32);
-
-impl Left for Packed {
-    #[inline(always)]
-    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
-        self.0.wrapping_add(step * S::LANES + row)
-    }
-}
-
-/// Keys in place: each row of the tile starts somewhere, and steps are neighbours.
+/// Keys: each row of the tile starts somewhere, and steps are neighbours.
 #[derive(Clone, Copy)]
 pub(super) struct Keys(pub(super) [*const f32; MOST_ROWS]);
 
@@ -39,12 +28,12 @@ impl Left for Keys {
     }
 }
 
-/// Values in place: each step starts somewhere, and the rows of the tile are neighbours.
+/// Values: each step starts somewhere, and the rows of the tile are neighbours.
 #[derive(Clone, Copy)]
 pub(super) struct Values {
     /// Where the value of each step starts.
     pub(super) starts: *const *const f32,
-    /// The channel of the tile's first row.
+    /// Where the channel of the tile's first row is, counted from there.
     pub(super) channel: usize,
 }
 
