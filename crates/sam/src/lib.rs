@@ -39,5 +39,5 @@ pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};
 pub use programs::ModelError;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
-pub use sam::{Sam, SamError, profile_beside, read_profile};
+pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
