@@ -5,6 +5,7 @@
 
 mod checkpoint;
 pub mod config;
+pub mod decoder;
 mod image_encoder;
 mod layers;
 mod mask_decoder;
@@ -12,6 +13,7 @@ mod model;
 mod prompt;
 pub mod prompt_encoder;
 pub mod sam1;
+pub mod sam2;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
