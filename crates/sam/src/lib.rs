@@ -13,10 +13,11 @@
 //! # }
 //! ```
 //!
-//! Components are graphs built by functions from values to values; `sam1` assembles them. Only `device` names a backend.
+//! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
 
 mod checkpoint;
 pub mod config;
+pub mod decoder;
 pub mod device;
 mod image_encoder;
 mod layers;
@@ -28,6 +29,7 @@ mod prompt;
 pub mod prompt_encoder;
 mod sam;
 pub mod sam1;
+pub mod sam2;
 mod scene;
 mod two_way_transformer;
 
