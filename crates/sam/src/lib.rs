@@ -33,6 +33,7 @@ mod sam;
 pub mod sam1;
 pub mod sam2;
 mod scene;
+mod tracker;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
@@ -45,3 +46,7 @@ pub use programs::ModelError;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
+pub use tracker::{
+    Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
+    TrackedObject, Tracker,
+};

@@ -150,7 +150,7 @@ impl Scene {
     ) -> Result<Masks, TensorError> {
         let network = self.sam.network();
         let side = network.mask_side();
-        let chosen = network.choose(decoded, index, prompt.wanted());
+        let chosen = network.choose(decoded, index, prompt.wanted())?;
         let iou = decoded.iou.slice(0, index..index + 1)?.to_vec::<f32>()?;
         let object_score = match &decoded.object_score {
             Some(scores) => scores.slice(0, index..index + 1)?.to_vec::<f32>()?.first().copied(),
@@ -159,8 +159,9 @@ impl Scene {
         let logits = decoded.logits.slice(0, index..index + 1)?;
         let segment = |token: usize| {
             let logits = logits.slice(1, token..token + 1)?.reshape([side, side])?;
+            let feedback = limited(&logits, network.logit_limit())?;
             let upsampler = Arc::clone(&self.upsampler);
-            Ok(Segment { logits, iou: iou[token], object_score, upsampler })
+            Ok(Segment { logits, feedback, iou: iou[token], object_score, upsampler })
         };
         let tokens = chosen.first..chosen.first + chosen.count;
         Ok(Masks { candidates: tokens.map(segment).collect::<Result<_, TensorError>>()? })
@@ -210,6 +211,13 @@ impl Scene {
         let embedding = sam.network().with_features(features)?;
         Ok(Scene::new(sam.clone(), embedding, sam.network().preprocess().mapping(size)?)?)
     }
+}
+
+/// Logits between `-limit` and `limit`.
+fn limited(logits: &Tensor, limit: Option<f32>) -> Result<Tensor, TensorError> {
+    let Some(limit) = limit else { return Ok(logits.clone()) };
+    let clamped = logits.to_vec::<f32>()?.iter().map(|logit| logit.clamp(-limit, limit)).collect();
+    Tensor::from_vec::<f32>(logits.shape().clone(), clamped)
 }
 
 const WIDTH: &str = "cutout.scene.width";
