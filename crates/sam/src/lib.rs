@@ -19,6 +19,7 @@ mod checkpoint;
 pub mod config;
 pub mod decoder;
 pub mod device;
+mod everything;
 mod image_encoder;
 mod layers;
 pub mod mask_choice;
@@ -39,7 +40,11 @@ mod two_way_transformer;
 pub use checkpoint::OpenError;
 pub use cutout_graph::{Device, Precision, Profile};
 pub use cutout_imaging as imaging;
-pub use cutout_weights::layout::Identity;
+pub use cutout_weights::layout::{Family, Identity};
+pub use everything::{
+    AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
+    Progress, RleCounts, RleForm, RleRecord, metadata_csv,
+};
 pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};
 pub use programs::ModelError;

@@ -16,7 +16,7 @@ use crate::sam::Sam;
 
 /// Prompts decoded at once at most. More would cost memory (each carries its own copy of the image through the decoder) and
 /// gain nothing: the products are as large as they need to be.
-const MOST_PROMPTS: usize = 16;
+pub(crate) const MOST_PROMPTS: usize = 16;
 
 /// Why a scene cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -133,12 +133,22 @@ impl Scene {
 
     /// The masks of prompts of one shape, decoded at once.
     fn segment_batch(&self, prompts: &[&Prompt]) -> Result<Vec<Masks>, SegmentError> {
+        let decoded = self.decode(prompts)?;
+        let answer = |(index, prompt): (usize, &&Prompt)| self.answer(&decoded, index, prompt);
+        Ok(prompts.iter().enumerate().map(answer).collect::<Result<_, TensorError>>()?)
+    }
+
+    /// What the decoder gives for prompts of one shape, at most [`MOST_PROMPTS`] of them.
+    pub(crate) fn decode(&self, prompts: &[&Prompt]) -> Result<Decoded, SegmentError> {
         let network = self.sam.network();
         let batch =
             PromptBatch::of(prompts, &self.mapping, network.token_order(), network.mask_side())?;
-        let decoded = network.decode(&self.embedding, &batch)?;
-        let answer = |(index, prompt): (usize, &&Prompt)| self.answer(&decoded, index, prompt);
-        Ok(prompts.iter().enumerate().map(answer).collect::<Result<_, TensorError>>()?)
+        Ok(network.decode(&self.embedding, &batch)?)
+    }
+
+    /// The way from the decoder's masks to the picture.
+    pub(crate) fn upsampler(&self) -> &Upsampler {
+        &self.upsampler
     }
 
     /// The answer to prompt number `index` of a batch.
