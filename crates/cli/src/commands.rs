@@ -5,6 +5,7 @@ use clap::Subcommand;
 
 mod bench;
 mod completions;
+mod everything;
 mod explain;
 mod segment;
 
@@ -13,6 +14,7 @@ mod segment;
 #[expect(clippy::large_enum_variant, reason = "one is made, once")]
 pub(crate) enum Command {
     Segment(segment::Segment),
+    Everything(everything::Everything),
     Explain(explain::Explain),
     Bench(bench::Bench),
     Completions(completions::Completions),
@@ -22,6 +24,7 @@ impl Command {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Command::Segment(command) => command.run(),
+            Command::Everything(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Completions(command) => command.run(),

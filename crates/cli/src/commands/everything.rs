@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use cutout_imaging::{DecodeLimits, open};
-use cutout_sam::{AutoMask, Everything as Options, EverythingError, EverythingProgress, Phase, Sam};
+use cutout_sam::{
+    AutoMask, Everything as Options, EverythingError, Phase, Progress as EverythingProgress, Sam,
+};
 
 use crate::failure::Usage;
 use crate::options::{ModelOption, RunOptions};
@@ -95,7 +97,9 @@ impl Everything {
     fn destination(&self) -> Result<Destination> {
         let folder = self.input.is_dir();
         if folder && self.output.is_none() {
-            return Err(Usage::error("a folder of pictures needs a folder for their masks: --output"));
+            return Err(Usage::error(
+                "a folder of pictures needs a folder for their masks: --output",
+            ));
         }
         if folder && self.json {
             return Err(Usage::error("--json is for one picture; a folder needs --output"));

@@ -161,7 +161,7 @@ impl Search<'_> {
         let tokens = decoded.iou.shape()[1];
         let mut promising = Vec::new();
         for point in 0..points {
-            let chosen = self.scene.sam().network().choose(decoded, point, Candidates::Three);
+            let chosen = self.scene.sam().network().choose(decoded, point, Candidates::Three)?;
             let unseen = (chosen.first..chosen.first + chosen.count).map(|token| Unseen {
                 point,
                 token,
