@@ -3,6 +3,7 @@
 mod commands;
 mod failure;
 mod interrupt;
+mod memory;
 mod options;
 mod output;
 mod progress;
