@@ -5,7 +5,11 @@ use clap::Subcommand;
 
 mod bench;
 mod completions;
+mod convert;
+mod doctor;
 mod explain;
+mod info;
+mod models;
 mod segment;
 
 /// What to do.
@@ -13,8 +17,12 @@ mod segment;
 #[expect(clippy::large_enum_variant, reason = "one is made, once")]
 pub(crate) enum Command {
     Segment(segment::Segment),
+    Info(info::Info),
+    Convert(convert::Convert),
+    Models(models::Models),
     Explain(explain::Explain),
     Bench(bench::Bench),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
 
@@ -22,8 +30,12 @@ impl Command {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Command::Segment(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Convert(command) => command.run(),
+            Command::Models(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Doctor(command) => command.run(),
             Command::Completions(command) => command.run(),
         }
     }
