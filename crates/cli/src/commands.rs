@@ -5,8 +5,12 @@ use clap::Subcommand;
 
 mod bench;
 mod completions;
+mod convert;
+mod doctor;
 mod everything;
 mod explain;
+mod info;
+mod models;
 mod segment;
 
 /// What to do.
@@ -15,8 +19,12 @@ mod segment;
 pub(crate) enum Command {
     Segment(segment::Segment),
     Everything(everything::Everything),
+    Info(info::Info),
+    Convert(convert::Convert),
+    Models(models::Models),
     Explain(explain::Explain),
     Bench(bench::Bench),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
 
@@ -25,8 +33,12 @@ impl Command {
         match self {
             Command::Segment(command) => command.run(),
             Command::Everything(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Convert(command) => command.run(),
+            Command::Models(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Doctor(command) => command.run(),
             Command::Completions(command) => command.run(),
         }
     }

@@ -1,7 +1,9 @@
 //! Sizes of the models, as plain constants.
 
+use serde::Serialize;
+
 /// A ViT image encoder with windowed and global attention.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VitConfig {
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -44,7 +46,7 @@ impl VitConfig {
 
 /// A Hiera image encoder with its feature pyramid. Each stage has half the grid of the one before it, and twice the
 /// channels and heads; the grid of the first has a quarter of the image's pixels along each axis.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HieraConfig {
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -82,7 +84,7 @@ impl HieraConfig {
 
 /// Which generation of prompt encoder and mask decoder: what the decoder reads and gives beside masks, and what
 /// checkpoints call its parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum DecoderForm {
     /// SAM 1: masks from the embedding alone, predicted IoU as it comes.
     Sam1,
@@ -109,7 +111,7 @@ impl DecoderForm {
 }
 
 /// The prompt encoder and mask decoder.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecoderConfig {
     /// Which generation.
     pub form: DecoderForm,
@@ -134,7 +136,7 @@ pub struct DecoderConfig {
 }
 
 /// Which version of the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum MemoryForm {
     /// SAM 2: object pointers have no position in time.
     Sam2,
@@ -143,7 +145,7 @@ pub enum MemoryForm {
 }
 
 /// What carries objects from frame to frame.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryConfig {
     /// Which version.
     pub form: MemoryForm,
@@ -162,7 +164,7 @@ pub struct MemoryConfig {
 }
 
 /// A whole SAM 1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sam1Config {
     /// The image encoder.
     pub encoder: VitConfig,
@@ -171,7 +173,7 @@ pub struct Sam1Config {
 }
 
 /// A whole SAM 2 or 2.1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sam2Config {
     /// The image encoder.
     pub encoder: HieraConfig,

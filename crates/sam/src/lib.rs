@@ -21,6 +21,7 @@ pub mod decoder;
 pub mod device;
 mod everything;
 mod image_encoder;
+mod inspect;
 mod layers;
 pub mod mask_choice;
 mod mask_decoder;
@@ -45,6 +46,7 @@ pub use everything::{
     AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
+pub use inspect::{Config, Inside, Inspection, inspect, runs};
 pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};
 pub use programs::ModelError;

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use cutout_cpu::Cpu;
 use cutout_graph::Profile;
-use cutout_sam::{OpenError, PromptBatch, Sam1};
+use cutout_sam::{Config, OpenError, PromptBatch, Sam1, inspect};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
-use cutout_weights::{Encoding, Metadata, OutgoingTensor, write_gguf, write_safetensors};
+use cutout_weights::{
+    Checkpoint, Encoding, Metadata, OutgoingTensor, write_gguf, write_safetensors,
+};
 
 /// A folder that is removed when the test ends.
 struct Folder(PathBuf);
@@ -116,6 +118,11 @@ fn what_does_not_fit_is_listed_at_once() {
     let message = open(&path).map(|_| ()).unwrap_err().to_string();
     assert!(message.contains("mask_decoder.iou_token.weight"), "{message}");
     assert!(message.contains("image_encoder.neck.3.bias"), "{message}");
+    let inside = inspect(&Checkpoint::open(&path).unwrap()).unwrap().inside.unwrap();
+    assert_eq!(inside.report.missing[0].name, "mask_decoder.iou_token.weight");
+    assert_eq!(inside.report.misshapen[0].name, "image_encoder.neck.3.bias");
+    let Config::Sam1(config) = inside.config;
+    assert_eq!(config.encoder.window, 3);
     let missing = open(&folder.0.join("absent.pth")).map(|_| ()).unwrap_err().to_string();
     assert!(missing.contains("no such file"), "{missing}");
 }
