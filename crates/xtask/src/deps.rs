@@ -10,7 +10,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
-    ("cutout-sam", &["cutout-graph", "cutout-tensor", "cutout-weights"]),
+    (
+        "cutout-sam",
+        &["cutout-cpu", "cutout-graph", "cutout-imaging", "cutout-tensor", "cutout-weights"],
+    ),
     ("cutout-imaging", &["cutout-tensor"]),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
