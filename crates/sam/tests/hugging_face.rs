@@ -110,7 +110,7 @@ fn image_encoder_matches_transformers_at_every_stage() {
     let inputs = file.inputs("encoder");
     check(&graph, &canonical(&path.0), &inputs, &file.stages("encoder"), "encoder");
 
-    let found = sam.encode(&inputs[0].1).unwrap().embedding;
+    let found = sam.encode(&inputs[0].1).unwrap().image().clone();
     let expected = file.stage("encoder", "embedding").unwrap();
     let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
     assert!(difference.within, "embedding: {difference}");
@@ -149,7 +149,7 @@ fn prompts_and_masks_match_transformers_at_every_stage() {
 fn answers_match_transformers() {
     let file = StageFile::load(FIXTURE).unwrap();
     let sam = open(&write(&stored(&file), "answers").0).unwrap();
-    let image = sam.with_embedding(file.stage("encoder", "embedding").unwrap()).unwrap();
+    let image = sam.encode(&file.inputs("encoder")[0].1).unwrap();
     for run in PROMPTS {
         let mut inputs: BTreeMap<String, Tensor> = file.inputs(run).into_iter().collect();
         let mut take = |name: &str| inputs.remove(name);
@@ -181,7 +181,7 @@ fn exchanged_tensors_are_noticed() {
         let (a, b) = (tensors.remove(one).unwrap(), tensors.remove(other).unwrap());
         tensors.extend([(one.to_owned(), b), (other.to_owned(), a)]);
         let sam = open(&write(&tensors, "exchanged").0).unwrap();
-        let found = sam.encode(&file.inputs("encoder")[0].1).unwrap().embedding;
+        let found = sam.encode(&file.inputs("encoder")[0].1).unwrap().image().clone();
         let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
         assert!(!difference.within, "{one} and {other} can be exchanged: {difference}");
     }
