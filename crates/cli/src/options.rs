@@ -76,17 +76,23 @@ pub(crate) struct ModelOption {
 
 impl ModelOption {
     /// The checkpoint.
-    pub(crate) fn path(&self) -> Result<&Path> {
-        self.model.as_deref().ok_or_else(|| {
+    pub(crate) fn path(&self) -> Result<PathBuf> {
+        let given = self.model.as_deref().ok_or_else(|| {
             Usage::error(
                 "no model: name a checkpoint with --model (`cutout models` lists those it finds)",
             )
-        })
+        })?;
+        find_model(given)
     }
 
     /// The model, ready to run.
     pub(crate) fn open(&self, run: &RunOptions) -> Result<Sam> {
         let path = self.path()?;
-        Ok(Sam::open_with(path, run.profile(path)?)?)
+        Ok(Sam::open_with(&path, run.profile(&path)?)?)
     }
+}
+
+/// The checkpoint that is meant by what was given.
+pub(crate) fn find_model(given: &Path) -> Result<PathBuf> {
+    Ok(given.to_owned())
 }

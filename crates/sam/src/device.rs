@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
+use cutout_graph::plan::Rules;
 use cutout_graph::{Backend, Device, Profile};
 
 /// A device that is asked for and cannot be had.
@@ -26,4 +27,12 @@ pub fn backend(profile: &Profile) -> Result<Arc<dyn Backend>, DeviceError> {
 pub fn threads(profile: &Profile) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     profile.threads.map_or_else(cores, NonZeroUsize::get)
+}
+
+/// What the device's kernels can do with memory, for plans that are only looked at.
+pub(crate) fn rules(profile: &Profile) -> Result<&'static dyn Rules, DeviceError> {
+    match profile.device {
+        Device::Auto | Device::Cpu => Ok(Cpu::new(1).rules()),
+        Device::Cuda(number) => Err(DeviceError::Cuda(number)),
+    }
 }

@@ -13,10 +13,11 @@
 //! # }
 //! ```
 //!
-//! Components are graphs built by functions from values to values; `sam1` assembles them. Only `device` names a backend.
+//! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
 
 mod checkpoint;
 pub mod config;
+pub mod decoder;
 pub mod device;
 mod image_encoder;
 mod layers;
@@ -28,6 +29,7 @@ mod prompt;
 pub mod prompt_encoder;
 mod sam;
 pub mod sam1;
+pub mod sam2;
 mod scene;
 mod two_way_transformer;
 
@@ -39,5 +41,5 @@ pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};
 pub use programs::ModelError;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
-pub use sam::{Sam, SamError, profile_beside, read_profile};
+pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};

@@ -1,6 +1,6 @@
 //! A model from pixels and tokens to logits, whichever family it is of.
 
-use cutout_graph::{Backend, Named, Profile, Weights};
+use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights};
 use cutout_imaging::{Fit, ImageError, Mapping, Preprocess, Size, Upsampler};
 use cutout_tensor::Tensor;
 
@@ -129,6 +129,20 @@ impl Network {
         match (self, wanted) {
             (Network::Sam1(_), Candidates::One) => Chosen { first: 0, count: 1 },
             (Network::Sam1(_), Candidates::Three) => Chosen { first: 1, count: tokens - 1 },
+        }
+    }
+
+    /// Compiles what one click needs.
+    pub(crate) fn prepare(&self) -> Result<(), ModelError> {
+        match self {
+            Network::Sam1(sam) => sam.prepare(),
+        }
+    }
+
+    /// The graphs of the model, by name.
+    pub(crate) fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, BuildError> {
+        match self {
+            Network::Sam1(sam) => sam.graphs(),
         }
     }
 

@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use cutout_graph::explain::{Question, explain};
+use cutout_graph::passes::Context;
 use cutout_graph::{Profile, ProfileError, Weights};
-use cutout_imaging::Image;
+use cutout_imaging::{Image, ImageError, Mapping};
+use cutout_tensor::Tensor;
 use cutout_weights::layout::{Family, Identity, Model};
 use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::checkpoint::{OpenError, load_sam1};
 use crate::device::{self, DeviceError};
 use crate::network::{Network, Sam1};
+use crate::programs::ModelError;
 use crate::scene::{Scene, SceneFileError, SegmentError};
 
 /// Name of the profile that lies beside a checkpoint.
@@ -41,6 +45,25 @@ pub enum SamError {
     /// The device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+/// Why a part of a model cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no such part.
+    #[error("the model has no part {part:?}; its parts are {known}")]
+    Part {
+        /// The part asked for.
+        part: String,
+        /// The parts there are.
+        known: String,
+    },
+    /// The device cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The graph cannot be built or compiled.
+    #[error(transparent)]
+    Model(#[from] ModelError),
 }
 
 impl From<WeightsError> for SamError {
@@ -111,9 +134,32 @@ impl Sam {
         self.network().profile()
     }
 
+    /// Compiles what one click needs now instead of when it is first asked for.
+    pub fn prepare(&self) -> Result<(), ModelError> {
+        self.network().prepare()
+    }
+
+    /// What the compiler makes of a part of the model: the graph after the pass `after` or after all, what fused, cost and
+    /// memory plan.
+    pub fn explain(&self, part: &str, after: Option<&str>) -> Result<String, ExplainError> {
+        let graphs = self.network().graphs().map_err(ModelError::from)?;
+        let Some((_, graph)) = graphs.iter().find(|(name, _)| *name == part) else {
+            let known: Vec<&str> = graphs.iter().map(|(name, _)| *name).collect();
+            return Err(ExplainError::Part { part: part.to_owned(), known: known.join(", ") });
+        };
+        let question = Question { graph, rules: device::rules(self.profile())?, after };
+        let context = Context::new(Some(self.network().weights()), self.profile());
+        Ok(explain(&question, &context).map_err(ModelError::from)?)
+    }
+
+    /// The model's input, `f32[1, side, side, 3]`, and where the picture lies in it.
+    pub fn preprocess(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
+        self.network().preprocess().run(image)
+    }
+
     /// Embeds a picture: the long part, once per picture.
     pub fn embed(&self, image: &Image) -> Result<Scene, SegmentError> {
-        let (pixels, mapping) = self.network().preprocess().run(image)?;
+        let (pixels, mapping) = self.preprocess(image)?;
         let embedding = self.network().encode(&pixels)?;
         Ok(Scene::new(self.clone(), embedding, mapping)?)
     }

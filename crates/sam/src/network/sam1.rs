@@ -21,6 +21,9 @@ enum Part {
     Decoder(PromptShape),
 }
 
+/// The shape of a click: one point, and the padding that stands for no box.
+const ONE_CLICK: PromptShape = PromptShape { prompts: 1, points: 2, masks: false };
+
 /// SAM 1 on a backend, from pixels and tokens to logits. [`crate::Sam`] is the same from pictures and prompts to masks.
 pub struct Sam1 {
     config: Sam1Config,
@@ -107,6 +110,23 @@ impl Sam1 {
 
     fn program(&self, part: Part) -> Result<Arc<dyn Program>, ModelError> {
         self.programs.get(part, |part| self.graph(part))
+    }
+
+    /// Compiles what one click needs.
+    pub(super) fn prepare(&self) -> Result<(), ModelError> {
+        for part in [Part::Encoder, Part::ImageSide, Part::Decoder(ONE_CLICK)] {
+            self.program(part)?;
+        }
+        Ok(())
+    }
+
+    /// The graphs of the model, by name; the decoder's for one click.
+    pub(super) fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, BuildError> {
+        Ok(vec![
+            ("encoder", self.graph(Part::Encoder)?),
+            ("image_side", self.graph(Part::ImageSide)?),
+            ("decoder", self.graph(Part::Decoder(ONE_CLICK))?),
+        ])
     }
 
     fn graph(&self, part: Part) -> Result<Graph, BuildError> {
