@@ -57,7 +57,6 @@ impl From<WeightsError> for OpenError {
 pub(crate) struct Loaded {
     pub(crate) config: Sam1Config,
     pub(crate) weights: Weights,
-    pub(crate) identity: Identity,
 }
 
 /// Opens SAM 1 from a checkpoint in any format and layout.
@@ -81,7 +80,7 @@ pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
         .into_keys()
         .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
         .collect::<Result<HashMap<_, _>, _>>()?;
-    Ok(Loaded { config, weights: Weights::new(tensors), identity })
+    Ok(Loaded { config, weights: Weights::new(tensors) })
 }
 
 /// Every weight the model's graphs ask for.

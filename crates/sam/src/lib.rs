@@ -1,23 +1,47 @@
 //! The Segment Anything models and their public API.
 //!
-//! Components are graphs built by functions from values to values; `sam1` assembles them. Nothing here names a device:
-//! programs are compiled by the backend that a model is opened with.
+//! ```no_run
+//! use cutout_sam::{Prompt, Sam, imaging};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let sam = Sam::open("sam_vit_b_01ec64.pth")?;
+//! let image = imaging::open("truck.jpg", &imaging::DecodeLimits::default())?;
+//! let scene = sam.embed(&image)?;
+//! let masks = scene.segment(&Prompt::point(520, 380).not(40, 40))?;
+//! println!("{} pixels, predicted IoU {}", masks.best().mask().area(), masks.best().iou());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
 
 mod checkpoint;
 pub mod config;
 pub mod decoder;
+pub mod device;
 mod image_encoder;
 mod layers;
 pub mod mask_choice;
 mod mask_decoder;
+mod masks;
 pub mod memory;
-mod model;
+mod network;
+mod programs;
 mod prompt;
 pub mod prompt_encoder;
+mod sam;
 pub mod sam1;
 pub mod sam2;
+mod scene;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
-pub use model::{DecodedBatch, Embedding, ModelError, PromptBatch, Sam1};
-pub use prompt::{Candidates, Label, Mapping, Point, Prompt, PromptError, Rect};
+pub use cutout_graph::{Device, Precision, Profile};
+pub use cutout_imaging as imaging;
+pub use cutout_weights::layout::Identity;
+pub use masks::{Masks, Segment};
+pub use network::{Decoded, Embedding, PromptBatch, Sam1};
+pub use programs::ModelError;
+pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
+pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
+pub use scene::{Scene, SceneFileError, SegmentError};

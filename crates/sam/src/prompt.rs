@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use cutout_imaging::{Mapping, Size};
 use cutout_tensor::Tensor;
 
-use crate::model::PromptBatch;
+use crate::network::PromptBatch;
 use crate::prompt_encoder::PointKind;
 
 /// A position in the original image: x to the right, y down, in pixels, from the upper left corner.
@@ -116,8 +117,13 @@ impl Prompt {
         self.candidates
     }
 
-    /// Checks every coordinate against an image of `width` by `height` pixels.
-    fn check(&self, width: usize, height: usize) -> Result<(), PromptError> {
+    /// Number and kind of the prompt's parts: prompts of the same shape are decoded together.
+    pub(crate) fn shape(&self) -> (usize, bool, bool) {
+        (self.points.len(), self.rect.is_some(), self.logits.is_some())
+    }
+
+    /// Checks every coordinate against an image of that size.
+    fn check(&self, Size { width, height }: Size) -> Result<(), PromptError> {
         if self.points.is_empty() && self.rect.is_none() && self.logits.is_none() {
             return Err(PromptError::Empty);
         }
@@ -140,60 +146,52 @@ impl Prompt {
         }
     }
 
-    /// The points as the model takes them: points, then padding if there is no box, then the box's corners.
-    fn tokens(&self) -> Vec<(Point, PointKind)> {
+    /// The points as the model takes them; none for a prompt that is only a mask.
+    fn tokens(&self, order: TokenOrder) -> Vec<(Point, PointKind)> {
         let kind = |label| match label {
             Label::Positive => PointKind::Positive,
             Label::Negative => PointKind::Negative,
         };
-        let mut tokens: Vec<(Point, PointKind)> =
-            self.points.iter().map(|(point, label)| (*point, kind(*label))).collect();
-        match self.rect {
-            Some(Rect { x0, y0, x1, y1 }) => tokens.extend([
+        let points = self.points.iter().map(|(point, label)| (*point, kind(*label)));
+        let corners = self.rect.into_iter().flat_map(|Rect { x0, y0, x1, y1 }| {
+            [
                 (Point { x: x0, y: y0 }, PointKind::TopLeft),
                 (Point { x: x1, y: y1 }, PointKind::BottomRight),
-            ]),
-            None => tokens.push((Point { x: 0.0, y: 0.0 }, PointKind::Padding)),
+            ]
+        });
+        let padding = (Point { x: 0.0, y: 0.0 }, PointKind::Padding);
+        if self.points.is_empty() && self.rect.is_none() {
+            return Vec::new();
         }
-        tokens
+        match order {
+            TokenOrder::CornersLast if self.rect.is_some() => points.chain(corners).collect(),
+            TokenOrder::CornersLast => points.chain([padding]).collect(),
+            TokenOrder::CornersFirst => corners.chain(points).chain([padding]).collect(),
+        }
     }
 }
 
-/// The sizes that prompts are mapped between.
+/// The order in which a family's prompt encoder gets points, box corners and padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// Width and height of the original image.
-    pub original: [usize; 2],
-    /// Width and height of the part of the model's input that shows the image.
-    pub input: [usize; 2],
-}
-
-impl Mapping {
-    /// SAM 1's: the long side becomes `side` pixels, the other follows, rounded.
-    pub fn long_side(original: [usize; 2], side: usize) -> Self {
-        let scale = side as f64 / original[0].max(original[1]).max(1) as f64;
-        let input = original.map(|length| (length as f64 * scale + 0.5) as usize);
-        Mapping { original, input }
-    }
-
-    /// A position of the original image in pixels of the model's input.
-    pub fn to_input(&self, point: Point) -> Point {
-        let ratio = |axis: usize| self.input[axis] as f64 / self.original[axis] as f64;
-        Point { x: point.x * ratio(0), y: point.y * ratio(1) }
-    }
+pub enum TokenOrder {
+    /// SAM 1: points, then the box's corners; padding only where there is no box.
+    CornersLast,
+    /// SAM 2 and 3: the box's corners, points, and always padding.
+    CornersFirst,
 }
 
 impl PromptBatch {
     /// Several prompts as tensors. All have the same number of points and boxes, and all or none bring logits, which are
     /// `f32[mask_side, mask_side]`.
     pub fn of(
-        prompts: &[Prompt],
+        prompts: &[&Prompt],
         mapping: &Mapping,
+        order: TokenOrder,
         mask_side: usize,
     ) -> Result<PromptBatch, PromptError> {
-        let [width, height] = mapping.original;
-        prompts.iter().try_for_each(|prompt| prompt.check(width, height))?;
-        let tokens: Vec<Vec<(Point, PointKind)>> = prompts.iter().map(Prompt::tokens).collect();
+        prompts.iter().try_for_each(|prompt| prompt.check(mapping.original))?;
+        let tokens: Vec<Vec<(Point, PointKind)>> =
+            prompts.iter().map(|prompt| prompt.tokens(order)).collect();
         let points = tokens.first().map_or(0, Vec::len);
         let masked = prompts.first().is_some_and(|prompt| prompt.logits.is_some());
         let same = tokens.iter().all(|tokens| tokens.len() == points)
@@ -201,10 +199,12 @@ impl PromptBatch {
         if !same {
             return Err(PromptError::Mixed);
         }
-        let place = |point: Point| mapping.to_input(point);
         let all = || tokens.iter().flatten();
-        let places: Vec<f32> =
-            all().flat_map(|(point, _)| [place(*point).x as f32, place(*point).y as f32]).collect();
+        let place = |point: &Point| {
+            let (x, y) = mapping.to_model(point.x, point.y);
+            [x as f32, y as f32]
+        };
+        let places: Vec<f32> = all().flat_map(|(point, _)| place(point)).collect();
         let kinds: Vec<i64> = all().map(|(_, kind)| *kind as i64).collect();
         let wrong = |_| PromptError::MaskShape { side: mask_side };
         let mut logits = Vec::new();
@@ -284,53 +284,56 @@ mod tests {
 
     #[test]
     fn padding_stands_for_a_missing_box() {
-        let kinds =
-            |prompt: &Prompt| prompt.tokens().iter().map(|(_, kind)| *kind).collect::<Vec<_>>();
+        let kinds = |prompt: &Prompt, order| {
+            prompt.tokens(order).iter().map(|(_, kind)| *kind).collect::<Vec<_>>()
+        };
+        use PointKind::{BottomRight, Negative, Padding, Positive, TopLeft};
+        use TokenOrder::{CornersFirst, CornersLast};
         let clicked = Prompt::point(1, 2).not(3, 4);
-        assert_eq!(kinds(&clicked), [PointKind::Positive, PointKind::Negative, PointKind::Padding]);
-        let boxed = clicked.with_rect(Rect { x0: 0.0, y0: 0.0, x1: 5.0, y1: 5.0 });
-        assert_eq!(kinds(&boxed)[2..], [PointKind::TopLeft, PointKind::BottomRight]);
+        assert_eq!(kinds(&clicked, CornersLast), [Positive, Negative, Padding]);
+        assert_eq!(kinds(&clicked, CornersFirst), [Positive, Negative, Padding]);
+        let boxed = Prompt::point(1, 2).with_rect(Rect { x0: 0.0, y0: 0.0, x1: 5.0, y1: 5.0 });
+        assert_eq!(kinds(&boxed, CornersLast), [Positive, TopLeft, BottomRight]);
+        assert_eq!(kinds(&boxed, CornersFirst), [TopLeft, BottomRight, Positive, Padding]);
+        let mask = Prompt::logits(Tensor::scalar(0f32));
+        assert_eq!(kinds(&mask, CornersLast), []);
+        assert_eq!(kinds(&mask, CornersFirst), []);
     }
 
     #[test]
     fn coordinates_are_checked_against_the_image() {
-        assert_eq!(Prompt::default().check(10, 10), Err(PromptError::Empty));
-        assert!(Prompt::point(10, 10).check(10, 10).is_ok());
+        let size = Size::new(10, 9);
+        assert_eq!(Prompt::default().check(size), Err(PromptError::Empty));
+        assert!(Prompt::point(10, 9).check(size).is_ok());
         for outside in [Prompt::point(10.5, 3), Prompt::point(-0.1, 3), Prompt::point(f64::NAN, 3)]
         {
-            assert!(matches!(outside.check(10, 10), Err(PromptError::PointOutside { .. })));
+            assert!(matches!(outside.check(size), Err(PromptError::PointOutside { .. })));
         }
-        assert!(matches!(
-            Prompt::rect(1.0, 1.0, 1.0, 5.0).check(9, 9),
-            Err(PromptError::RectEmpty(_))
-        ));
-        assert!(matches!(
-            Prompt::rect(1.0, 1.0, 12.0, 5.0).check(9, 9),
-            Err(PromptError::RectOutside { .. })
-        ));
+        let flat = Prompt::rect(1.0, 1.0, 1.0, 5.0).check(size);
+        assert!(matches!(flat, Err(PromptError::RectEmpty(_))));
+        let wide = Prompt::rect(1.0, 1.0, 12.0, 5.0).check(size);
+        assert!(matches!(wide, Err(PromptError::RectOutside { .. })));
     }
 
     #[test]
     fn a_batch_is_in_pixels_of_the_model() {
-        let mapping = Mapping::long_side([2000, 1001], 1024);
-        assert_eq!(mapping.input, [1024, 513]);
-        let prompts = [Prompt::point(2000, 1001), Prompt::point(1000, 0)];
-        let batch = PromptBatch::of(&prompts, &mapping, 8).unwrap();
-        let points = batch.points.to_vec::<f32>().unwrap();
+        let mapping = Mapping {
+            original: Size::new(2000, 1001),
+            content: Size::new(1024, 513),
+            model: Size::square(1024),
+        };
+        let batch = |prompts: &[&Prompt], side| {
+            PromptBatch::of(prompts, &mapping, TokenOrder::CornersLast, side)
+        };
+        let clicked = batch(&[&Prompt::point(2000, 1001), &Prompt::point(1000, 0)], 8).unwrap();
+        let points = clicked.points.to_vec::<f32>().unwrap();
         assert_eq!(points, [1024.0, 513.0, 0.0, 0.0, 512.0, 0.0, 0.0, 0.0]);
-        assert_eq!(batch.kinds.to_vec::<i64>().unwrap(), [2, 0, 2, 0]);
+        assert_eq!(clicked.kinds.to_vec::<i64>().unwrap(), [2, 0, 2, 0]);
         let boxed = Prompt::rect(0.0, 0.0, 9.0, 9.0);
-        let mixed = [Prompt::point(1, 1).and(2, 2), boxed.clone()];
-        assert_eq!(PromptBatch::of(&mixed, &mapping, 8).err(), Some(PromptError::Mixed));
-        let mask = Tensor::from_vec([4, 4], vec![0f32; 16]).unwrap();
-        let masked = [boxed.with_logits(mask)];
-        assert_eq!(
-            PromptBatch::of(&masked, &mapping, 8).err(),
-            Some(PromptError::MaskShape { side: 8 })
-        );
-        assert_eq!(
-            PromptBatch::of(&masked, &mapping, 4).unwrap().masks.unwrap().shape()[..],
-            [1, 4, 4, 1]
-        );
+        let mixed = batch(&[&Prompt::point(1, 1).and(2, 2), &boxed], 8);
+        assert_eq!(mixed.err(), Some(PromptError::Mixed));
+        let masked = boxed.with_logits(Tensor::from_vec([4, 4], vec![0f32; 16]).unwrap());
+        assert_eq!(batch(&[&masked], 8).err(), Some(PromptError::MaskShape { side: 8 }));
+        assert_eq!(batch(&[&masked], 4).unwrap().masks.unwrap().shape()[..], [1, 4, 4, 1]);
     }
 }

@@ -46,7 +46,7 @@ fn open(path: &Path) -> Result<Sam1, OpenError> {
 /// The fixture with a decoder of eight heads, which is what every checkpoint has.
 fn embedding_of(sam: &Sam1, file: &StageFile) -> Tensor {
     let pixels = file.inputs("encoder").remove(0).1;
-    sam.encode(&pixels).unwrap().embedding
+    sam.encode(&pixels).unwrap().image().clone()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_prompt_is_answered() {
     let path = folder.0.join("model.safetensors");
     write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
     let sam = open(&path).unwrap();
-    let image = sam.with_embedding(file.stage("encoder", "embedding").unwrap()).unwrap();
+    let image = sam.encode(&file.inputs("encoder").remove(0).1).unwrap();
     let inputs = file.inputs("points_mask");
     let input = |name: &str| inputs.iter().find(|(other, _)| other == name).unwrap().1.clone();
     for masks in [None, Some(input("masks"))] {

@@ -144,15 +144,13 @@ pub(crate) fn write_whole(
 /// A new file in the folder of `path`, under a name nobody else uses.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let Some(name) = path.file_name() else {
+    if path.file_name().is_none() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
-    };
+    }
     loop {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let suffix = format!(".{}-{number}.partial", std::process::id());
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(suffix);
+        // The process's number stands where whoever cleans up after a Ctrl-C looks for it.
+        let hidden = format!(".cutout-{}-weights-{number}.tmp", std::process::id());
         let temporary = path.with_file_name(hidden);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => return Ok((file, temporary)),

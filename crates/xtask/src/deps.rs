@@ -10,8 +10,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
-    ("cutout-sam", &["cutout-graph", "cutout-tensor", "cutout-weights"]),
+    (
+        "cutout-sam",
+        &["cutout-cpu", "cutout-graph", "cutout-imaging", "cutout-tensor", "cutout-weights"],
+    ),
     ("cutout-imaging", &["cutout-tensor"]),
+    ("cutout-cli", &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-weights"]),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),

@@ -1,0 +1,211 @@
+//! `cutout bench`: how long each stage takes here.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+use cutout_imaging::{
+    DecodeLimits, Image, MaskDepth, Size, decode, encode_image, encode_mask, open, write,
+};
+use cutout_sam::{Precision, Prompt, Sam, Scene, device};
+use serde_json::{Map, Value, json};
+
+use crate::options::{ModelOption, RunOptions};
+use crate::progress::Progress;
+use crate::{interrupt, screen};
+
+mod samples;
+
+use samples::Samples;
+
+/// Time every stage of a model: decode, resize, embed, prompt, upsample, write; cold and warm
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cutout bench --model sam_vit_b_01ec64.pth
+  cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
+
+Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of the median.")]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    model: ModelOption,
+    /// The picture; one of 1800 by 1200 pixels is made up unless given
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<PathBuf>,
+    /// Warm runs of each stage
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+/// Points that are decoded together in one stage.
+const MANY_POINTS: usize = 64;
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<()> {
+        let path = self.model.path()?;
+        let profile = self.run.profile(&path)?;
+        let progress = Progress::spinner("opening the model");
+        let image = self.picture()?;
+        let mut report = Report::default();
+        let sam = report.opening(self.repeat, || Ok(Sam::open_with(&path, profile.clone())?))?;
+        progress.say("pictures in and out");
+        self.files(&image, &mut report)?;
+        progress.say(format!("{} looks at the picture", sam.description()));
+        let scene = self.embedding(&sam, &image, &mut report)?;
+        progress.say("prompts");
+        self.prompts(&scene, &mut report)?;
+        drop(progress);
+        report.facts(&sam);
+        if self.json { screen::print_json(&report.values) } else { screen::print(&report.table()) }
+    }
+
+    fn picture(&self) -> Result<Image> {
+        let Some(path) = &self.image else {
+            return made_up_picture(Size::new(1800, 1200));
+        };
+        Ok(open(path, &DecodeLimits::default())?)
+    }
+
+    /// Decoding a picture and writing a mask.
+    fn files(&self, image: &Image, report: &mut Report) -> Result<()> {
+        let bytes = match &self.image {
+            Some(path) => std::fs::read(path)?,
+            None => encode_image(image)?,
+        };
+        let limits = DecodeLimits::default();
+        report.warm("decode", self.repeat, || Ok(decode(&bytes, "picture", &limits).map(drop)?))?;
+        let mask = cutout_imaging::Mask::empty(image.size())?;
+        let path = std::env::temp_dir().join(format!("cutout-bench-{}.png", std::process::id()));
+        interrupt::writes_beside(&path);
+        let written = report.warm("write", self.repeat, || {
+            Ok(write(&path, &encode_mask(&mask, MaskDepth::Byte)?)?)
+        });
+        // It lies in the folder for temporary files: nobody minds if it stays.
+        let _ignored = std::fs::remove_file(&path);
+        written
+    }
+
+    fn embedding(&self, sam: &Sam, image: &Image, report: &mut Report) -> Result<Scene> {
+        report.warm("resize", self.repeat, || Ok(sam.preprocess(image).map(drop)?))?;
+        let scene = report.cold("embed", || Ok(sam.embed(image)?))?;
+        report.warm("embed", self.repeat, || Ok(sam.embed(image).map(drop)?))?;
+        Ok(scene)
+    }
+
+    fn prompts(&self, scene: &Scene, report: &mut Report) -> Result<()> {
+        let Size { width, height } = scene.size();
+        let at = |x: f64, y: f64| Prompt::point(x * width as f64, y * height as f64);
+        let click = at(0.4, 0.6);
+        let masks = report.cold("prompt", || Ok(scene.segment(&click)?))?;
+        // A click takes milliseconds: more of them cost nothing and say more.
+        let often = self.repeat.saturating_mul(4);
+        report.warm("prompt", often, || Ok(scene.segment(&click).map(drop)?))?;
+        report.warm("upsample", often, || {
+            masks.best().rle();
+            Ok(())
+        })?;
+        let side = MANY_POINTS.isqrt();
+        let place = |i: usize| (i as f64 + 0.5) / side as f64;
+        let grid: Vec<Prompt> =
+            (0..MANY_POINTS).map(|i| at(place(i % side), place(i / side))).collect();
+        report.cold("points64", || Ok(scene.segment_all(&grid).map(drop)?))?;
+        report.warm("points64", self.repeat, || Ok(scene.segment_all(&grid).map(drop)?))
+    }
+}
+
+/// A picture with edges and gradients, the same every time.
+fn made_up_picture(size: Size) -> Result<Image> {
+    let pixel = |i: usize| {
+        let (x, y) = (i % size.width, i / size.width);
+        let disc = (x % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
+        [(x * 255 / size.width) as u8, (y * 255 / size.height) as u8, if disc { 220 } else { 40 }]
+    };
+    Ok(Image::from_rgb(size, (0..size.pixels(3)?).flat_map(pixel).collect())?)
+}
+
+/// What was measured, in the order of the stages.
+#[derive(Default)]
+struct Report {
+    values: Map<String, Value>,
+    lines: Vec<String>,
+}
+
+impl Report {
+    /// Opens the model several times, one at a time, and keeps the last: `load` until it is open, `compile` until it can
+    /// answer.
+    fn opening(&mut self, repeat: u32, open: impl Fn() -> Result<Sam>) -> Result<Sam> {
+        let (mut load, mut compile) = (Samples::default(), Samples::default());
+        let mut kept = None;
+        for _ in 0..repeat.min(3) {
+            drop(kept.take());
+            let sam = load.time(&open)?;
+            compile.time(|| Ok(sam.prepare()?))?;
+            kept = Some(sam);
+        }
+        self.add("load", &load);
+        self.add("compile", &compile);
+        Ok(kept.expect("it was opened at least once"))
+    }
+
+    /// One run that nothing was prepared for.
+    fn cold<T>(&mut self, stage: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let result = work()?;
+        self.put(&format!("{stage}_cold_ms"), start.elapsed().as_secs_f64() * 1e3);
+        Ok(result)
+    }
+
+    fn warm(&mut self, stage: &str, repeat: u32, work: impl Fn() -> Result<()>) -> Result<()> {
+        let mut samples = Samples::default();
+        for _ in 0..repeat {
+            samples.time(&work)?;
+        }
+        self.add(stage, &samples);
+        Ok(())
+    }
+
+    fn add(&mut self, stage: &str, samples: &Samples) {
+        self.put(&format!("{stage}_ms"), samples.median());
+        self.put(&format!("{stage}_ms_spread"), samples.spread());
+        let (median, percent) = (samples.median(), 100.0 * samples.spread());
+        let cold = self.values.get(&format!("{stage}_cold_ms")).and_then(Value::as_f64);
+        let cold = cold.map_or(String::new(), |cold| format!("   first {cold:.1} ms"));
+        self.lines.push(format!("{stage:<10} {median:>10.1} ms ± {percent:.0} %{cold}"));
+    }
+
+    fn put(&mut self, key: &str, value: f64) {
+        // Microseconds are as fine as these clocks are honest.
+        self.values.insert(key.to_owned(), json!((value * 1e3).round() / 1e3));
+    }
+
+    fn facts(&mut self, sam: &Sam) {
+        if let Some(peak) = samples::peak_memory_mib() {
+            self.put("peak_rss_mib", peak);
+            self.lines.push(format!("{:<10} {peak:>10.0} MiB resident at most", "memory"));
+        }
+        let precision = match sam.profile().precision {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+            Precision::Int8 => "int8",
+        };
+        let facts = [
+            ("threads", json!(device::threads(sam.profile()))),
+            ("device", json!(sam.device())),
+            ("precision", json!(precision)),
+            ("model", json!(sam.description())),
+        ];
+        for (key, value) in facts {
+            self.lines.push(format!("{key:<10} {}", value.to_string().trim_matches('"')));
+            self.values.insert(key.to_owned(), value);
+        }
+    }
+
+    fn table(&self) -> String {
+        self.lines.join("\n")
+    }
+}

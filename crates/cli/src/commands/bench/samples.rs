@@ -1,0 +1,60 @@
+//! Times of one stage, and the memory of the process.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+/// Milliseconds of several runs.
+#[derive(Default)]
+pub(super) struct Samples(Vec<f64>);
+
+impl Samples {
+    /// Runs `work` and takes its time.
+    pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let result = work()?;
+        self.0.push(start.elapsed().as_secs_f64() * 1e3);
+        Ok(result)
+    }
+
+    /// The middle one.
+    pub(super) fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The interquartile range as a share of the median.
+    pub(super) fn spread(&self) -> f64 {
+        (self.quantile(0.75) - self.quantile(0.25)) / self.median()
+    }
+
+    /// The time below which `part` of the samples lie, between samples by linear interpolation.
+    fn quantile(&self, part: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+        let position = part * last as f64;
+        let below = position.floor() as usize;
+        let above = (below + 1).min(last);
+        sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
+    }
+}
+
+/// The most memory that was resident at once, where the system says so.
+pub(super) fn peak_memory_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_spreads() {
+        let samples = Samples(vec![8.0, 9.0, 10.0, 11.0, 1000.0]);
+        assert_eq!(samples.median(), 10.0);
+        assert_eq!(samples.spread(), 0.2);
+    }
+}

@@ -1,0 +1,41 @@
+//! `cutout explain`: what the compiler makes of a model.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use cutout_sam::{ExplainError, Sam};
+
+use crate::failure::Usage;
+use crate::options::{RunOptions, find_model};
+use crate::screen;
+
+/// Show a model's graph, what fused, the memory plan, and arithmetic and bytes per op
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cutout explain sam_vit_b_01ec64.pth --part decoder
+  cutout explain sam_vit_b_01ec64.pth --part encoder --after fold_constants")]
+pub(crate) struct Explain {
+    /// The checkpoint
+    model: PathBuf,
+    /// Part of the model: encoder, image_side or decoder
+    #[arg(long, default_value = "encoder")]
+    part: String,
+    /// Show the graph after this pass instead of after all
+    #[arg(long, value_name = "PASS")]
+    after: Option<String>,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+impl Explain {
+    pub(crate) fn run(self) -> Result<()> {
+        let model = find_model(&self.model)?;
+        let sam = Sam::open_with(&model, self.run.profile(&model)?)?;
+        match sam.explain(&self.part, self.after.as_deref()) {
+            Ok(text) => screen::print(text.trim_end()),
+            Err(error @ ExplainError::Part { .. }) => Err(Usage::error(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `cutout segment`: a picture and prompts in, masks out.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use cutout_imaging::{DecodeLimits, Image, Rle, Threshold, open};
+use cutout_sam::{Masks, Sam, Scene};
+
+use crate::options::{ModelOption, RunOptions};
+use crate::output::{
+    Annotation, Document, Found, OutputOptions, Picture, Place, check_folder, write_raw,
+};
+use crate::progress::Progress;
+use crate::prompts::PromptOptions;
+use crate::{interrupt, screen};
+
+/// Segment what points, boxes or an earlier mask show
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cutout segment truck.jpg --model sam_vit_b_01ec64.pth --point 520,380
+      writes truck.mask.png and truck.overlay.png
+  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -p 520,380 -p 40,40,0 -o mask.png --cutout truck.png
+      a point that is part of the truck and one that is not
+  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -b 70,270,1720,850 -b 1375,550,1650,800 --json
+      two objects by their boxes, as JSON on standard output
+  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -p 520,380 --raw first.safetensors
+  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -p 520,380 -p 600,400,0 --mask-input first.safetensors
+      a second click refines the first answer")]
+pub(crate) struct Segment {
+    /// The picture: PNG, JPEG, WebP, BMP, TIFF or GIF
+    image: PathBuf,
+    #[command(flatten)]
+    model: ModelOption,
+    #[command(flatten)]
+    prompts: PromptOptions,
+    /// Leave out masks whose predicted IoU is not above this
+    #[arg(long, value_name = "SCORE")]
+    threshold: Option<f32>,
+    /// A pixel belongs to a mask where its logit is above this
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
+    mask_threshold: f32,
+    /// Use an embedding that --save-scene wrote instead of encoding the picture again
+    #[arg(long, value_name = "FILE")]
+    scene: Option<PathBuf>,
+    /// Keep the picture's embedding for later prompts
+    #[arg(long, value_name = "FILE")]
+    save_scene: Option<PathBuf>,
+    /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks
+    #[arg(long, value_name = "FILE")]
+    raw: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+impl Segment {
+    pub(crate) fn run(self) -> Result<()> {
+        self.output.check()?;
+        self.raw.iter().chain(&self.save_scene).try_for_each(|path| check_folder(path))?;
+        let image = open(&self.image, &DecodeLimits::default())?;
+        let prompts = self.prompts.prompts(image.size())?;
+        let sam = self.model.open(&self.run)?;
+        let scene = self.scene(&sam, &image)?;
+        let answers = scene.segment_all(&prompts)?;
+        if let Some(path) = &self.raw {
+            write_raw(path, &scene, &answers)?;
+        }
+        self.write(&image, &sam, &answers)
+    }
+
+    /// The embedded picture.
+    fn scene(&self, sam: &Sam, image: &Image) -> Result<Scene> {
+        let scene = match &self.scene {
+            Some(path) => {
+                let scene = sam.load_scene(path)?;
+                anyhow::ensure!(
+                    scene.size() == image.size(),
+                    "{}: made from a picture of {}, this one has {}",
+                    path.display(),
+                    scene.size(),
+                    image.size()
+                );
+                scene
+            }
+            None => {
+                let _progress =
+                    Progress::spinner(format!("{} looks at the picture", sam.description()));
+                sam.embed(image)?
+            }
+        };
+        if let Some(path) = &self.save_scene {
+            interrupt::writes_beside(path);
+            scene.save(path)?;
+        }
+        Ok(scene)
+    }
+
+    fn write(&self, image: &Image, sam: &Sam, answers: &[Masks]) -> Result<()> {
+        let (annotations, shown) = self.annotations(answers);
+        let document = Document {
+            image: Picture::new(&self.image, image.size()),
+            model: sam.description(),
+            annotations,
+        };
+        let found = Found { image, document: &document, shown: &shown };
+        if !self.output.is_empty() || self.raw.is_some() || self.save_scene.is_some() {
+            return self.output.write(&found);
+        }
+        let usual = OutputOptions::usual(&self.image);
+        usual.write(&found)?;
+        let names: Vec<String> = usual.paths().map(|path| path.display().to_string()).collect();
+        screen::note(&format!("wrote {}", names.join(" and ")));
+        Ok(())
+    }
+
+    /// The records of all masks, and the pixels of the best one of each prompt.
+    fn annotations(&self, answers: &[Masks]) -> (Vec<Annotation>, Vec<Rle>) {
+        let threshold = Threshold { value: self.mask_threshold, ..Threshold::default() };
+        let (mut annotations, mut shown) = (Vec::new(), Vec::new());
+        for (prompt, masks) in answers.iter().enumerate() {
+            for (index, segment) in masks.iter().enumerate() {
+                if self.threshold.is_some_and(|least| segment.iou() <= least) {
+                    continue;
+                }
+                let best = index == masks.best_index();
+                let place = Place { id: annotations.len(), prompt, best };
+                let (annotation, rle) = Annotation::new(&place, segment, threshold);
+                annotations.push(annotation);
+                if best {
+                    shown.push(rle);
+                }
+            }
+        }
+        (annotations, shown)
+    }
+}

@@ -1,0 +1,33 @@
+//! `cutout`: the Segment Anything family on the command line.
+
+mod commands;
+mod failure;
+mod interrupt;
+mod options;
+mod output;
+mod progress;
+mod prompts;
+mod screen;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Segment anything: a click, a box or a mask goes in, exact masks come out.
+#[derive(Parser)]
+#[command(name = "cutout", version, about, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 could not, 2 wrong usage. `cutout COMMAND --help` has examples."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match interrupt::install().and_then(|()| arguments.command.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}

@@ -1,0 +1,98 @@
+//! Flags that several commands share: which model, and how it runs.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use cutout_sam::{Device, Precision, Profile, Sam, profile_beside, read_profile};
+
+use crate::failure::Usage;
+
+/// Number type that weights are multiplied in.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum PrecisionName {
+    /// Single precision: Meta's answer.
+    F32,
+    /// Half the size.
+    Bf16,
+    /// Signed bytes: fastest, slightly different masks.
+    Int8,
+}
+
+/// How a model runs.
+#[derive(Args)]
+#[command(next_help_heading = "How it runs")]
+pub(crate) struct RunOptions {
+    /// Where to run: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
+    device: Option<Device>,
+    /// Threads; one for each core unless given
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Number type that weights are multiplied in
+    #[arg(long, value_name = "TYPE")]
+    precision: Option<PrecisionName>,
+    /// A profile in TOML; else the cutout.toml beside the checkpoint, if there is one
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+}
+
+fn parse_device(text: &str) -> Result<Device, String> {
+    Device::try_from(text.to_owned())
+}
+
+impl RunOptions {
+    /// The profile of a checkpoint, with what the command line says on top of it.
+    pub(crate) fn profile(&self, checkpoint: &Path) -> Result<Profile> {
+        let mut profile = match &self.profile {
+            Some(path) => read_profile(path)?,
+            None => profile_beside(checkpoint)?.unwrap_or_default(),
+        };
+        if let Some(device) = &self.device {
+            profile.device = device.clone();
+        }
+        if self.threads.is_some() {
+            profile.threads = self.threads;
+        }
+        if let Some(precision) = self.precision {
+            profile.precision = match precision {
+                PrecisionName::F32 => Precision::F32,
+                PrecisionName::Bf16 => Precision::Bf16,
+                PrecisionName::Int8 => Precision::Int8,
+            };
+        }
+        Ok(profile)
+    }
+}
+
+/// Which model.
+#[derive(Args)]
+pub(crate) struct ModelOption {
+    /// Checkpoint of the model: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout
+    #[arg(long, short, value_name = "CHECKPOINT")]
+    pub(crate) model: Option<PathBuf>,
+}
+
+impl ModelOption {
+    /// The checkpoint.
+    pub(crate) fn path(&self) -> Result<PathBuf> {
+        let given = self.model.as_deref().ok_or_else(|| {
+            Usage::error(
+                "no model: name a checkpoint with --model (`cutout models` lists those it finds)",
+            )
+        })?;
+        find_model(given)
+    }
+
+    /// The model, ready to run.
+    pub(crate) fn open(&self, run: &RunOptions) -> Result<Sam> {
+        let path = self.path()?;
+        Ok(Sam::open_with(&path, run.profile(&path)?)?)
+    }
+}
+
+/// The checkpoint that is meant by what was given.
+pub(crate) fn find_model(given: &Path) -> Result<PathBuf> {
+    Ok(given.to_owned())
+}

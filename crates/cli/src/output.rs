@@ -1,0 +1,172 @@
+//! Where masks go: files by their extension, pictures, JSON.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use cutout_imaging::{
+    Image, Mask, MaskDepth, Rle, cut_out, encode_image, encode_labels, encode_mask, encode_rgba,
+    label_map, overlay, write, write_npy,
+};
+
+use crate::failure::Usage;
+use crate::interrupt;
+
+mod outlines;
+mod raw;
+mod records;
+
+pub(crate) use raw::write_raw;
+pub(crate) use records::{Annotation, Document, Picture, Place};
+
+/// Where to put what was found.
+#[derive(Args)]
+#[command(next_help_heading = "Where it goes")]
+pub(crate) struct OutputOptions {
+    /// Write the masks; the extension says how: .png, .json (COCO run lengths), .svg, .geojson or .npy. May be given again
+    #[arg(long, short, value_name = "FILE", value_parser = parse_output)]
+    output: Vec<PathBuf>,
+    /// Write the picture with the masks drawn over it, as PNG
+    #[arg(long, value_name = "FILE")]
+    overlay: Option<PathBuf>,
+    /// Write what the masks cover, the rest transparent, as PNG
+    #[arg(long, value_name = "FILE")]
+    cutout: Option<PathBuf>,
+    /// Print the masks as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// The kinds of file that hold masks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Png,
+    Json,
+    Svg,
+    GeoJson,
+    Npy,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Option<Kind> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        match extension.as_str() {
+            "png" => Some(Kind::Png),
+            "json" => Some(Kind::Json),
+            "svg" => Some(Kind::Svg),
+            "geojson" => Some(Kind::GeoJson),
+            "npy" => Some(Kind::Npy),
+            _ => None,
+        }
+    }
+}
+
+fn parse_output(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match Kind::of(&path) {
+        Some(_) => Ok(path),
+        None => Err("the extension must be .png, .json, .svg, .geojson or .npy".to_owned()),
+    }
+}
+
+/// The picture, what was found in it, and the pixels of the masks that pictures show.
+pub(crate) struct Found<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) document: &'a Document,
+    pub(crate) shown: &'a [Rle],
+}
+
+impl OutputOptions {
+    /// Fails early where a folder is missing: nobody wants to hear that after the work is done.
+    pub(crate) fn check(&self) -> Result<()> {
+        for path in self.paths() {
+            check_folder(path)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is asked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.paths().next().is_none() && !self.json
+    }
+
+    /// Mask and overlay in the current folder, named after the picture: what somebody wants who asks for nothing.
+    pub(crate) fn usual(image: &Path) -> Self {
+        let stem = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        OutputOptions {
+            output: vec![PathBuf::from(format!("{stem}.mask.png"))],
+            overlay: Some(PathBuf::from(format!("{stem}.overlay.png"))),
+            cutout: None,
+            json: false,
+        }
+    }
+
+    /// The files that are written.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.output.iter().chain(&self.overlay).chain(&self.cutout).map(PathBuf::as_path)
+    }
+
+    /// Writes everything that was asked for.
+    pub(crate) fn write(&self, found: &Found<'_>) -> Result<()> {
+        for path in self.paths() {
+            interrupt::writes_beside(path);
+        }
+        for path in &self.output {
+            write_masks(path, found)?;
+        }
+        if let Some(path) = &self.overlay {
+            write(path, &encode_image(&overlay(found.image, found.shown)?)?)?;
+        }
+        if let Some(path) = &self.cutout {
+            let pixels = cut_out(found.image, &union(found)?)?;
+            write(path, &encode_rgba(found.image.size(), &pixels)?)?;
+        }
+        if self.json { crate::screen::print_json(found.document) } else { Ok(()) }
+    }
+}
+
+/// Fails unless the folder of `path` exists.
+pub(crate) fn check_folder(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err(Usage::error(format!("{}: the folder does not exist", path.display())))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn write_masks(path: &Path, found: &Found<'_>) -> Result<()> {
+    let kind = Kind::of(path).context("the parser lets known extensions through only")?;
+    let size = found.image.size();
+    match kind {
+        Kind::Png => write(path, &mask_png(found)?)?,
+        Kind::Json => write(path, &serde_json::to_vec_pretty(found.document)?)?,
+        Kind::Svg => write(path, outlines::svg(size, found.shown).as_bytes())?,
+        Kind::GeoJson => write(path, &serde_json::to_vec(&outlines::geojson(found)?)?)?,
+        Kind::Npy => write_npy(path, size, found.shown)?,
+    }
+    Ok(())
+}
+
+/// One mask in white on black; several as numbers from 1 on, in colours.
+fn mask_png(found: &Found<'_>) -> Result<Vec<u8>> {
+    let size = found.image.size();
+    match found.shown {
+        [] => Ok(encode_mask(&Mask::empty(size)?, MaskDepth::Byte)?),
+        [mask] => Ok(encode_mask(&mask.to_mask(), MaskDepth::Byte)?),
+        several => Ok(encode_labels(size, &label_map(size, several)?)?),
+    }
+}
+
+/// What any mask covers.
+fn union(found: &Found<'_>) -> Result<Mask> {
+    let size = found.image.size();
+    let mut pixels = vec![false; size.pixels(1)?];
+    for (start, end) in found.shown.iter().flat_map(Rle::runs) {
+        // Runs go down the columns.
+        for place in start..end {
+            pixels[place % size.height * size.width + place / size.height] = true;
+        }
+    }
+    Ok(Mask::from_pixels(size, pixels)?)
+}

@@ -1,0 +1,148 @@
+//! Prompts as they are written on the command line.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use cutout_imaging::Size;
+use cutout_sam::{Candidates, Label, Point, Prompt, Rect};
+use cutout_tensor::Tensor;
+
+use crate::failure::Usage;
+
+mod npy;
+
+/// What to segment.
+#[derive(Args)]
+#[command(next_help_heading = "What to segment")]
+pub(crate) struct PromptOptions {
+    /// A point, in pixels from the upper left corner: 1 (or nothing) behind it means part of the object, 0 not. Again for
+    /// more points of the same object
+    #[arg(long = "point", short, value_name = "X,Y[,0|1]", value_parser = parse_point)]
+    points: Vec<(Point, Label)>,
+    /// A box around an object: left, top, right, bottom. Again for more objects
+    #[arg(long = "box", short, value_name = "X0,Y0,X1,Y1", value_parser = parse_rect)]
+    boxes: Vec<Rect>,
+    /// The low-resolution logits of an earlier answer: .npy, or a file that --raw wrote
+    #[arg(long, value_name = "FILE")]
+    mask_input: Option<PathBuf>,
+    /// Coordinates are fractions of the picture's width and height, 0 to 1
+    #[arg(long)]
+    normalized: bool,
+    /// Three candidates for each prompt instead of one mask; pictures show the best
+    #[arg(long)]
+    multimask: bool,
+}
+
+impl PromptOptions {
+    /// The prompts for a picture of `size`: one for each box, or one of all points.
+    pub(crate) fn prompts(&self, size: Size) -> Result<Vec<Prompt>> {
+        if self.boxes.len() > 1 && (!self.points.is_empty() || self.mask_input.is_some()) {
+            return Err(Usage::error(
+                "several boxes are several objects: --point and --mask-input go with one box at most",
+            ));
+        }
+        let mut prompt = Prompt::default().candidates(self.candidates());
+        for (point, label) in &self.points {
+            prompt = prompt.with_point(self.in_pixels(*point, size), *label);
+        }
+        if let Some(path) = &self.mask_input {
+            prompt = prompt.with_logits(read_logits(path)?);
+        }
+        let boxed = |rect: &Rect| prompt.clone().with_rect(self.rect_in_pixels(*rect, size));
+        let prompts: Vec<Prompt> = self.boxes.iter().map(boxed).collect();
+        if prompts.is_empty() && self.points.is_empty() && self.mask_input.is_none() {
+            return Err(Usage::error(
+                "nothing to segment: give a --point, a --box or a --mask-input",
+            ));
+        }
+        Ok(if prompts.is_empty() { vec![prompt] } else { prompts })
+    }
+
+    fn candidates(&self) -> Candidates {
+        if self.multimask { Candidates::Three } else { Candidates::One }
+    }
+
+    fn in_pixels(&self, point: Point, size: Size) -> Point {
+        if !self.normalized {
+            return point;
+        }
+        Point { x: point.x * size.width as f64, y: point.y * size.height as f64 }
+    }
+
+    fn rect_in_pixels(&self, Rect { x0, y0, x1, y1 }: Rect, size: Size) -> Rect {
+        let upper = self.in_pixels(Point { x: x0, y: y0 }, size);
+        let lower = self.in_pixels(Point { x: x1, y: y1 }, size);
+        Rect { x0: upper.x, y0: upper.y, x1: lower.x, y1: lower.y }
+    }
+}
+
+fn parse_numbers(text: &str) -> Result<Vec<f64>, String> {
+    let number = |part: &str| match part.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value),
+        Ok(_) | Err(_) => Err(format!("{part:?} is not a number")),
+    };
+    text.split(',').map(number).collect()
+}
+
+fn parse_point(text: &str) -> Result<(Point, Label), String> {
+    match parse_numbers(text)?[..] {
+        [x, y] => Ok((Point { x, y }, Label::Positive)),
+        [x, y, 1.0] => Ok((Point { x, y }, Label::Positive)),
+        [x, y, 0.0] => Ok((Point { x, y }, Label::Negative)),
+        _ => Err("expected X,Y or X,Y,1 (part of the object) or X,Y,0 (not)".to_owned()),
+    }
+}
+
+fn parse_rect(text: &str) -> Result<Rect, String> {
+    match parse_numbers(text)?[..] {
+        [x0, y0, x1, y1] => Ok(Rect { x0, y0, x1, y1 }),
+        _ => Err("expected X0,Y0,X1,Y1".to_owned()),
+    }
+}
+
+/// Logits `f32[side, side]` from a file.
+fn read_logits(path: &Path) -> Result<Tensor> {
+    let tensor = if npy::is_npy(path)? {
+        npy::read(path)?
+    } else {
+        best_of_raw(path).with_context(|| {
+            format!("{}: neither .npy nor a file that --raw wrote", path.display())
+        })?
+    };
+    // Axes of length 1 in front are how NumPy users keep a mask.
+    let axes: Vec<usize> = tensor.shape().iter().copied().filter(|length| *length != 1).collect();
+    let [height, width] = axes[..] else {
+        bail!("{}: expected logits of one mask, got {}", path.display(), tensor.ty());
+    };
+    Ok(tensor.reshape([height, width])?)
+}
+
+/// The logits with the highest predicted IoU of the first prompt in a file that `--raw` wrote.
+fn best_of_raw(path: &Path) -> Result<Tensor> {
+    let file = cutout_weights::Checkpoint::open(path)?;
+    let logits = file.tensor("low_res_logits")?;
+    let iou = file.tensor("iou")?.slice(0, 0..1)?.to_vec::<f32>()?;
+    let mut best = 0;
+    for (index, value) in iou.iter().enumerate() {
+        if *value > iou[best] {
+            best = index;
+        }
+    }
+    Ok(logits.slice(0, 0..1)?.slice(1, best..best + 1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_have_labels() {
+        assert_eq!(parse_point("3,4").unwrap(), (Point { x: 3.0, y: 4.0 }, Label::Positive));
+        assert_eq!(parse_point("3, 4.5, 0").unwrap(), (Point { x: 3.0, y: 4.5 }, Label::Negative));
+        for wrong in ["3", "3,4,2", "3,4,1,1", "a,b", "nan,1", ""] {
+            assert!(parse_point(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_rect("1,2,3").is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! The one place that names a backend: from what a profile asks for to what runs it.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use cutout_cpu::Cpu;
+use cutout_graph::plan::Rules;
+use cutout_graph::{Backend, Device, Profile};
+
+/// A device that is asked for and cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// A GPU: this version has no code for it.
+    #[error("device cuda:{0}: this version of cutout runs on the processor only")]
+    Cuda(usize),
+}
+
+/// The device that a profile asks for.
+pub fn backend(profile: &Profile) -> Result<Arc<dyn Backend>, DeviceError> {
+    match profile.device {
+        Device::Auto | Device::Cpu => Ok(Arc::new(Cpu::new(threads(profile)))),
+        Device::Cuda(number) => Err(DeviceError::Cuda(number)),
+    }
+}
+
+/// The threads that a profile asks for, or one for each core.
+pub fn threads(profile: &Profile) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    profile.threads.map_or_else(cores, NonZeroUsize::get)
+}
+
+/// What the device's kernels can do with memory, for plans that are only looked at.
+pub(crate) fn rules(profile: &Profile) -> Result<&'static dyn Rules, DeviceError> {
+    match profile.device {
+        Device::Auto | Device::Cpu => Ok(Cpu::new(1).rules()),
+        Device::Cuda(number) => Err(DeviceError::Cuda(number)),
+    }
+}

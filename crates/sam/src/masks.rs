@@ -1,0 +1,99 @@
+//! Answers: the masks of one prompt, from logits to pixels.
+
+use std::sync::Arc;
+
+use cutout_imaging::{ImageError, Mask, Rle, Size, Summary, Threshold, Upsampler, summarize};
+use cutout_tensor::{Tensor, TensorError};
+
+/// The masks of one prompt, in the model's order. Never empty.
+#[derive(Clone)]
+pub struct Masks {
+    pub(crate) candidates: Vec<Segment>,
+}
+
+impl Masks {
+    /// The one with the highest predicted IoU; of equals the first.
+    pub fn best(&self) -> &Segment {
+        &self.candidates[self.best_index()]
+    }
+
+    /// Which one [`Masks::best`] is.
+    pub fn best_index(&self) -> usize {
+        let mut best = 0;
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            if candidate.iou > self.candidates[best].iou {
+                best = index;
+            }
+        }
+        best
+    }
+
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    pub fn len(&self) -> usize {
+        self.candidates.len()
+    }
+
+    /// All of them, in the model's order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Segment> {
+        self.candidates.iter()
+    }
+}
+
+/// One mask: low-resolution logits, and the way from there to the picture.
+#[derive(Clone)]
+pub struct Segment {
+    pub(crate) logits: Tensor,
+    pub(crate) iou: f32,
+    pub(crate) object_score: Option<f32>,
+    pub(crate) upsampler: Arc<Upsampler>,
+}
+
+impl Segment {
+    /// Low-resolution logits `f32[side, side]`: what [`crate::Prompt::with_logits`] takes to refine this mask.
+    pub fn logits(&self) -> &Tensor {
+        &self.logits
+    }
+
+    /// How well the model thinks the mask fits.
+    pub fn iou(&self) -> f32 {
+        self.iou
+    }
+
+    /// Whether there is an object at all, as a logit; SAM 1 does not say.
+    pub fn object_score(&self) -> Option<f32> {
+        self.object_score
+    }
+
+    /// Size of the picture.
+    pub fn size(&self) -> Size {
+        self.upsampler.size()
+    }
+
+    /// The mask at the size of the picture, where its logits are above 0.
+    pub fn mask(&self) -> Mask {
+        self.rle().to_mask()
+    }
+
+    /// The same as runs.
+    pub fn rle(&self) -> Rle {
+        self.summary(Threshold::default()).rle
+    }
+
+    /// The mask at any threshold, with its area, box and stability.
+    pub fn summary(&self, threshold: Threshold) -> Summary {
+        let values = self.values().expect("logits of a decoder are f32");
+        summarize(&self.upsampler, &values, threshold, None)
+            .expect("the upsampler was made for the decoder's masks")
+    }
+
+    /// Calls `receive(y, row)` with each row of logits at the size of the picture, from top to bottom.
+    pub fn for_each_row(&self, receive: impl FnMut(usize, &[f32])) -> Result<(), ImageError> {
+        let values = self.values().expect("logits of a decoder are f32");
+        self.upsampler.for_each_row(&values, receive)
+    }
+
+    fn values(&self) -> Result<Vec<f32>, TensorError> {
+        self.logits.to_vec::<f32>()
+    }
+}
