@@ -1,5 +1,6 @@
 //! SAM 2 and 2.1, assembled: which component, which configuration.
 
+mod checkpoint;
 mod memory;
 
 use cutout_graph::{BuildError, Builder, Graph};
@@ -11,6 +12,8 @@ use crate::config::{
 use crate::decoder::{Decoder, DecoderImage, PromptShape};
 use crate::image_encoder::{hiera, pyramid};
 
+pub(crate) use checkpoint::examine;
+pub use checkpoint::{Loaded, load};
 pub use memory::{
     MemoryShape, mask_prompt_graph, memory_attention_graph, memory_attention_stages,
     memory_encoder_graph, memory_encoder_stages, memory_projection_graph, pointer_graph,
@@ -38,6 +41,7 @@ fn memory_of(form: MemoryForm) -> MemoryConfig {
         form,
         width: 64,
         frames: 7,
+        pointer_frames: 16,
         layers: 4,
         heads: 1,
         mlp_width: 2048,

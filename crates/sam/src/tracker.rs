@@ -95,17 +95,17 @@ pub struct Tracker {
 impl Sam {
     /// Begins to track objects through a video.
     pub fn track(&self, options: TrackOptions) -> Result<Tracker, TrackError> {
-        let tracker = Tracker {
+        let (_, memory) = memory_of(self)?;
+        let reach = memory.frames.max(memory.pointer_frames);
+        Ok(Tracker {
             sam: self.clone(),
             preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.network().preprocess() },
             mapping: None,
             current: None,
             objects: BTreeMap::new(),
-            archive: Archive::new(&options.history),
+            archive: Archive::new(&options.history, reach),
             options,
-        };
-        tracker.network().map(|_| ())?;
-        Ok(tracker)
+        })
     }
 }
 
@@ -298,10 +298,11 @@ impl Tracker {
         frame: usize,
         direction: Direction,
     ) -> Result<Tensor, TrackError> {
-        let moment = Moment { frame, direction, length: self.options.length };
-        let most = self.options.most_prompted_frames;
         let (sam, count) = (self.sam.clone(), self.objects.len());
         let (network, memory) = memory_of(&sam)?;
+        let (length, pointer_frames) = (self.options.length, memory.pointer_frames);
+        let moment = Moment { frame, direction, length, pointer_frames };
+        let most = self.options.most_prompted_frames;
         let object = self.object_mut(id)?;
         let selection = object.select(moment, memory.frames, most);
         object.project(&selection, |memory| network.project(memory))?;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Graph, Named, Profile, Weights, interpret};
+use cutout_graph::{Backend, Graph, Named, Profile, Program, Weights, interpret};
 use cutout_sam::config::{
     DecoderConfig, DecoderForm, HieraConfig, MemoryConfig, MemoryForm, Sam2Config,
 };
@@ -61,6 +61,7 @@ fn config(file: &StageFile) -> Sam2Config {
             },
             width: number("memory_width"),
             frames: number("memory_frames"),
+            pointer_frames: 16,
             layers: number("memory_layers"),
             heads: number("memory_heads"),
             mlp_width: number("memory_mlp"),
@@ -225,36 +226,36 @@ const BANKS: [&str; 6] = [
     "attention_reverse",
 ];
 
+/// The inputs of memory attention for a state of the bank, every memory projected, and their shape.
+fn bank(file: &StageFile, run: &str, project: &dyn Program) -> (Vec<Named>, MemoryShape) {
+    let config = config(file);
+    let heads = config.memory.as_ref().unwrap().heads;
+    let mut inputs = file.inputs(run);
+    inputs.retain(|(name, _)| name != "distances" || is_later(&config));
+    let memories: Vec<Named> =
+        inputs.extract_if(.., |(name, _)| name.ends_with(".memory")).collect();
+    let pointers = named(&inputs, "pointers").map_or(0, |pointers| pointers.shape()[1]);
+    let shape = MemoryShape { objects: 2, frames: memories.len(), pointers };
+    for (name, memory) in memories {
+        let frame = name.strip_suffix(".memory").unwrap();
+        let kept = project.run(&[("memory", &memory)]).unwrap().into_iter();
+        inputs.extend(kept.map(|(part, tensor)| (format!("{frame}.{part}"), tensor)));
+        if heads == 1 {
+            inputs.push((name, memory));
+        }
+    }
+    (inputs, shape)
+}
+
 #[test]
 fn memory_attention_matches_meta_at_every_stage() {
     for model in MODELS {
         let file = load(model, "memory");
         let (config, weights) = (config(&file), file.weights());
-        let heads = config.memory.as_ref().unwrap().heads;
         let project = memory_projection_graph(&config, 2).unwrap();
         let project = Cpu::new(2).compile(&project, &weights, &Profile::default()).unwrap();
         for run in BANKS {
-            let mut inputs = Vec::new();
-            let mut frames = 0;
-            let mut pointers = 0;
-            for (name, tensor) in file.inputs(run) {
-                let Some(frame) = name.strip_suffix(".memory") else {
-                    if name == "pointers" {
-                        pointers = tensor.shape()[1];
-                    }
-                    if name != "distances" || is_later(&config) {
-                        inputs.push((name, tensor));
-                    }
-                    continue;
-                };
-                frames += 1;
-                let kept = project.run(&[("memory", &tensor)]).unwrap().into_iter();
-                inputs.extend(kept.map(|(part, tensor)| (format!("{frame}.{part}"), tensor)));
-                if heads == 1 {
-                    inputs.push((name, tensor));
-                }
-            }
-            let shape = MemoryShape { objects: 2, frames, pointers };
+            let (inputs, shape) = bank(&file, run, &*project);
             let graph = memory_attention_stages(&config, shape).unwrap();
             check(&graph, &weights, &inputs, &file.stages(run), &format!("{model}, {run}"));
         }

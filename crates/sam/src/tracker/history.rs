@@ -9,7 +9,7 @@ use cutout_weights::{
 };
 
 use super::ObjectId;
-use super::object::{Object, Output, POINTER_FRAMES};
+use super::object::{Object, Output};
 use super::options::{Direction, History, TrackError};
 
 /// Outputs that are not in memory.
@@ -17,15 +17,17 @@ pub(super) struct Archive {
     folder: Option<PathBuf>,
     /// The frames that are in files.
     frames: HashMap<ObjectId, BTreeSet<usize>>,
+    /// How many frames away from the one at hand an output can still be read.
+    reach: usize,
 }
 
 impl Archive {
-    pub(super) fn new(history: &History) -> Self {
+    pub(super) fn new(history: &History, reach: usize) -> Self {
         let folder = match history {
             History::Recent => None,
             History::Disk(folder) => Some(folder.clone()),
         };
-        Archive { folder, frames: HashMap::new() }
+        Archive { folder, frames: HashMap::new(), reach }
     }
 
     /// Keeps in memory what an object can reach from `frame` in either direction, and puts the rest away.
@@ -35,7 +37,7 @@ impl Archive {
         object: &mut Object,
         frame: usize,
     ) -> Result<(), TrackError> {
-        let reach = frame.saturating_sub(POINTER_FRAMES)..=frame.saturating_add(POINTER_FRAMES);
+        let reach = frame.saturating_sub(self.reach)..=frame.saturating_add(self.reach);
         let far: Vec<usize> =
             object.found.keys().copied().filter(|other| !reach.contains(other)).collect();
         for other in far {

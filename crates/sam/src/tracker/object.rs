@@ -8,9 +8,6 @@ use cutout_tensor::Tensor;
 use super::options::Direction;
 use crate::network::Bank;
 
-/// Frames that object pointers reach back to, this one included.
-pub(super) const POINTER_FRAMES: usize = 16;
-
 /// What is known of an object on one frame.
 pub(super) struct Output {
     /// `bf16[1, cells, memory width]`; none until the frame is left, or if the history dropped it.
@@ -45,6 +42,8 @@ pub(super) struct Moment {
     pub(super) direction: Direction,
     /// Number of frames, if it is known.
     pub(super) length: Option<usize>,
+    /// Frames that object pointers reach back to in a long video, this one included.
+    pub(super) pointer_frames: usize,
 }
 
 impl Moment {
@@ -69,7 +68,7 @@ impl Moment {
 
     /// Object pointers reach back to fewer frames than this.
     fn pointer_reach(self) -> usize {
-        self.length.map_or(POINTER_FRAMES, |length| length.min(POINTER_FRAMES))
+        self.length.map_or(self.pointer_frames, |length| length.min(self.pointer_frames))
     }
 }
 
@@ -156,7 +155,8 @@ impl Object {
                 bank.ages.push(*age);
             }
         }
-        let most = (moment.pointer_reach() - 1) as f32;
+        // A clip of one frame has no pointers to place.
+        let most = moment.pointer_reach().saturating_sub(1).max(1) as f32;
         for (frame, distance) in &selection.pointers {
             if let Some(output) = self.output(*frame) {
                 bank.pointers.push(&output.pointer);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn forward(frame: usize, length: Option<usize>) -> Moment {
-        Moment { frame, direction: Direction::Forward, length }
+        Moment { frame, direction: Direction::Forward, length, pointer_frames: 16 }
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn backwards_the_frames_behind_are_later_ones() {
         let object = object(&[12], 6..12);
-        let moment = Moment { frame: 8, direction: Direction::Backward, length: Some(13) };
+        let moment = Moment { direction: Direction::Backward, ..self::forward(8, Some(13)) };
         let selection = object.select(moment, 7, None);
         assert_eq!(selection.memories, [(12, 6), (11, 2), (10, 1), (9, 0)]);
         assert_eq!(selection.pointers, [(12, 4), (9, 1), (10, 2), (11, 3)]);
