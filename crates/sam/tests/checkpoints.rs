@@ -122,7 +122,7 @@ fn what_does_not_fit_is_listed_at_once() {
     let inside = inspect(&Checkpoint::open(&path).unwrap()).unwrap().inside.unwrap();
     assert_eq!(inside.report.missing[0].name, "mask_decoder.iou_token.weight");
     assert_eq!(inside.report.misshapen[0].name, "image_encoder.neck.3.bias");
-    let Config::Sam1(config) = inside.config;
+    let Config::Sam1(config) = inside.config else { panic!("another family") };
     assert_eq!(config.encoder.window, 3);
     let missing = open(&folder.0.join("absent.pth")).map(|_| ()).unwrap_err().to_string();
     assert!(missing.contains("no such file"), "{missing}");
