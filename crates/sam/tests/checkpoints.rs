@@ -140,7 +140,10 @@ fn sam2_metadata(file: &StageFile) -> Metadata {
     let json: serde_json::Value = serde_json::from_str(&file.metadata["config"]).unwrap();
     let keys = ["image_size", "heads", "windows", "global_blocks", "decoder_heads", "memory_heads"];
     let text = |key: &str| json[key].to_string().replace(['[', ']'], "");
-    keys.map(|key| (format!("sam2.{key}"), text(key).as_str().into())).into()
+    let mut metadata =
+        Metadata::from(keys.map(|key| (format!("sam2.{key}"), text(key).as_str().into())));
+    metadata.insert("sam2.pointer_frames".to_owned(), "9".into());
+    metadata
 }
 
 #[test]
