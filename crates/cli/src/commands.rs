@@ -5,7 +5,12 @@ use clap::Subcommand;
 
 mod bench;
 mod completions;
+mod convert;
+mod doctor;
+mod everything;
 mod explain;
+mod info;
+mod models;
 mod segment;
 
 /// What to do.
@@ -13,8 +18,13 @@ mod segment;
 #[expect(clippy::large_enum_variant, reason = "one is made, once")]
 pub(crate) enum Command {
     Segment(segment::Segment),
+    Everything(everything::Everything),
+    Info(info::Info),
+    Convert(convert::Convert),
+    Models(models::Models),
     Explain(explain::Explain),
     Bench(bench::Bench),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
 
@@ -22,8 +32,13 @@ impl Command {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Command::Segment(command) => command.run(),
+            Command::Everything(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Convert(command) => command.run(),
+            Command::Models(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Doctor(command) => command.run(),
             Command::Completions(command) => command.run(),
         }
     }

@@ -1,13 +1,17 @@
 //! `cutout`: the Segment Anything family on the command line.
 
 mod commands;
+mod environment;
 mod failure;
 mod interrupt;
+mod library;
+mod memory;
 mod options;
 mod output;
 mod progress;
 mod prompts;
 mod screen;
+mod words;
 
 use std::process::ExitCode;
 

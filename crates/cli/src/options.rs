@@ -3,11 +3,13 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use cutout_sam::{Device, Precision, Profile, Sam, profile_beside, read_profile};
 
+use crate::environment::Environment;
 use crate::failure::Usage;
+use crate::{library, screen};
 
 /// Number type that weights are multiplied in.
 #[derive(Clone, Copy, ValueEnum)]
@@ -69,7 +71,8 @@ impl RunOptions {
 /// Which model.
 #[derive(Args)]
 pub(crate) struct ModelOption {
-    /// Checkpoint of the model: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout
+    /// Checkpoint of the model: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout. The name alone is
+    /// enough for a file that `cutout models` lists
     #[arg(long, short, value_name = "CHECKPOINT")]
     pub(crate) model: Option<PathBuf>,
 }
@@ -92,7 +95,21 @@ impl ModelOption {
     }
 }
 
-/// The checkpoint that is meant by what was given.
+/// The checkpoint that is meant by what was given: a path, or the name of a file in one of the usual places.
 pub(crate) fn find_model(given: &Path) -> Result<PathBuf> {
-    Ok(given.to_owned())
+    // A path with a folder in it means that file and no other.
+    let is_name = given.parent().is_some_and(|folder| folder.as_os_str().is_empty());
+    let (Some(name), true, false) = (given.file_name(), is_name, given.exists()) else {
+        return Ok(given.to_owned());
+    };
+    match library::named(name, &Environment::read()) {
+        Some(found) => {
+            screen::note(&format!("using {}", found.display()));
+            Ok(found)
+        }
+        None => bail!(
+            "{}: no such file, here or in the usual places (`cutout models` lists checkpoints)",
+            given.display()
+        ),
+    }
 }

@@ -27,6 +27,20 @@ impl Progress {
         Progress { bar }
     }
 
+    /// Work of so many bytes.
+    pub(crate) fn bytes(length: u64, message: impl Into<String>) -> Self {
+        let progress = Progress::bar(length, message);
+        let template =
+            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {elapsed} (left {eta})";
+        progress.bar.set_style(style(template));
+        progress
+    }
+
+    /// There are so many pieces.
+    pub(crate) fn set_length(&self, length: u64) {
+        self.bar.set_length(length);
+    }
+
     /// So many pieces are done.
     pub(crate) fn set(&self, done: u64) {
         self.bar.set_position(done);

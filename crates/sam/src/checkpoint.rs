@@ -1,13 +1,13 @@
 //! From a checkpoint to a configuration and weights: everything is read from the tensors.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cutout_graph::{BuildError, Graph, Weights};
 use cutout_tensor::Shape;
 use cutout_weights::layout::{Family, Identity, Model, Report};
 use cutout_weights::{Checkpoint, WeightsError};
 
-use crate::config::{DecoderConfig, Sam1Config, VitConfig};
+use crate::config::{DecoderConfig, DecoderForm, Sam1Config, VitConfig};
 use crate::sam1::{self, PromptShape};
 
 /// Why a checkpoint cannot be used.
@@ -42,6 +42,14 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
+    /// An entry of the file's metadata is missing or wrong.
+    #[error("{key}: {reason}")]
+    Metadata {
+        /// The entry.
+        key: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The model cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -59,6 +67,25 @@ pub(crate) struct Loaded {
     pub(crate) weights: Weights,
 }
 
+/// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
+pub(crate) struct Examined {
+    pub(crate) config: Sam1Config,
+    needed: HashMap<String, Shape>,
+    pub(crate) report: Report,
+}
+
+/// Reads the configuration of a SAM 1 and compares its tensors with what it needs, without loading any.
+pub(crate) fn examine_sam1(model: &Model<'_>) -> Result<Examined, OpenError> {
+    let shapes: HashMap<String, Shape> =
+        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
+    let config = read_config(&shapes)?;
+    let needed = needed(&config)?;
+    let sorted: BTreeMap<&str, Shape> =
+        needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
+    let report = model.report(sorted);
+    Ok(Examined { config, needed, report })
+}
+
 /// Opens SAM 1 from a checkpoint in any format and layout.
 pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
@@ -67,11 +94,7 @@ pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     if identity.family != Family::Sam1 {
         return Err(OpenError::Unsupported { file: file(), identity });
     }
-    let shapes: HashMap<String, Shape> =
-        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-    let config = read_config(&shapes)?;
-    let needed = needed(&config)?;
-    let report = model.report(needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())));
+    let Examined { config, needed, report } = examine_sam1(&model)?;
     if !report.is_usable() {
         let report = Box::new(report);
         return Err(OpenError::Misfit { file: file(), identity, report });
@@ -99,14 +122,14 @@ fn needed(config: &Sam1Config) -> Result<HashMap<String, Shape>, BuildError> {
 }
 
 /// Heads of the mask decoder: the one number that no tensor's shape tells, the same in all of Meta's models.
-const DECODER_HEADS: usize = 8;
+pub(crate) const DECODER_HEADS: usize = 8;
 
 /// The shapes of a checkpoint's tensors, by name.
-struct Shapes<'a>(&'a HashMap<String, Shape>);
+pub(crate) struct Shapes<'a>(pub(crate) &'a HashMap<String, Shape>);
 
 impl Shapes<'_> {
     /// The axes of a tensor, none of them empty.
-    fn axes<const N: usize>(&self, tensor: &str) -> Result<[usize; N], OpenError> {
+    pub(crate) fn axes<const N: usize>(&self, tensor: &str) -> Result<[usize; N], OpenError> {
         let wrong = |reason: String| OpenError::Shape { tensor: tensor.to_owned(), reason };
         let shape = self.0.get(tensor).ok_or_else(|| wrong("is missing".to_owned()))?;
         let axes = <[usize; N]>::try_from(&shape[..])
@@ -115,7 +138,7 @@ impl Shapes<'_> {
     }
 
     /// How many `prefix.0.suffix`, `prefix.1.suffix`, … there are.
-    fn count(&self, prefix: &str, suffix: &str) -> usize {
+    pub(crate) fn count(&self, prefix: &str, suffix: &str) -> usize {
         (0..).take_while(|i| self.0.contains_key(&format!("{prefix}.{i}.{suffix}"))).count()
     }
 }
@@ -124,7 +147,7 @@ impl Shapes<'_> {
 pub(crate) fn read_config(shapes: &HashMap<String, Shape>) -> Result<Sam1Config, OpenError> {
     let shapes = Shapes(shapes);
     let encoder = read_encoder(&shapes)?;
-    let decoder = read_decoder(&shapes)?;
+    let decoder = read_decoder(&shapes, DecoderForm::Sam1, DECODER_HEADS)?;
     Ok(Sam1Config { encoder, decoder })
 }
 
@@ -162,22 +185,34 @@ fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
     })
 }
 
-fn read_decoder(shapes: &Shapes<'_>) -> Result<DecoderConfig, OpenError> {
-    let [mask_tokens, width] = shapes.axes("mask_decoder.mask_tokens.weight")?;
-    let layers = "mask_decoder.transformer.layers";
-    let [mlp_width] = shapes.axes(&format!("{layers}.0.mlp.lin1.bias"))?;
+/// Reads the prompt encoder and mask decoder of a generation from their tensors.
+pub(crate) fn read_decoder(
+    shapes: &Shapes<'_>,
+    form: DecoderForm,
+    heads: usize,
+) -> Result<DecoderConfig, OpenError> {
+    let (prompts, masks) = (form.prompt_encoder(), form.mask_decoder());
+    let [mask_tokens, width] = shapes.axes(&format!("{masks}.mask_tokens.weight"))?;
+    let layers = format!("{masks}.transformer.layers");
+    let mlp = match form {
+        DecoderForm::Sam1 => "mlp.lin1",
+        DecoderForm::Sam2 => "mlp.layers.0",
+    };
+    let [mlp_width] = shapes.axes(&format!("{layers}.0.{mlp}.bias"))?;
     let [narrow] = shapes.axes(&format!("{layers}.0.cross_attn_token_to_image.q_proj.bias"))?;
-    let [iou_width] = shapes.axes("mask_decoder.iou_prediction_head.layers.0.bias")?;
-    let [mask_channels] = shapes.axes("prompt_encoder.mask_downscaling.0.bias")?;
+    let iou_layers = format!("{masks}.iou_prediction_head.layers");
+    let [iou_width] = shapes.axes(&format!("{iou_layers}.0.bias"))?;
+    let [mask_channels] = shapes.axes(&format!("{prompts}.mask_downscaling.0.bias"))?;
     Ok(DecoderConfig {
+        form,
         width,
-        depth: shapes.count(layers, "norm1.weight"),
-        heads: DECODER_HEADS,
+        depth: shapes.count(&layers, "norm1.weight"),
+        heads,
         mlp_width,
         downsample: (width / narrow).max(1),
         mask_tokens,
         iou_width,
-        iou_depth: shapes.count("mask_decoder.iou_prediction_head.layers", "bias"),
+        iou_depth: shapes.count(&iou_layers, "bias"),
         mask_channels,
     })
 }

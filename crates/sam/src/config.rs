@@ -1,7 +1,9 @@
 //! Sizes of the models, as plain constants.
 
+use serde::Serialize;
+
 /// A ViT image encoder with windowed and global attention.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VitConfig {
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -42,9 +44,77 @@ impl VitConfig {
     }
 }
 
+/// A Hiera image encoder with its feature pyramid. Each stage has half the grid of the one before it, and twice the
+/// channels and heads; the grid of the first has a quarter of the image's pixels along each axis.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HieraConfig {
+    /// Side of the square input, in pixels.
+    pub image_size: usize,
+    /// Channels of the first stage.
+    pub width: usize,
+    /// Attention heads of the first stage.
+    pub heads: usize,
+    /// Blocks of each stage.
+    pub stages: [usize; 4],
+    /// Side of an attention window in each stage, in tokens. The first block of a stage still has the windows of the
+    /// stage before it, whose queries it pools.
+    pub windows: [usize; 4],
+    /// Blocks that attend to the whole image.
+    pub global_blocks: Vec<usize>,
+    /// Side of the position embedding that is stretched over the image; another of the first window's side is repeated
+    /// on top of it.
+    pub position_grid: usize,
+    /// Epsilon of the blocks' layer norms.
+    pub norm_epsilon: f32,
+    /// Channels of the embedding behind the pyramid.
+    pub embedding: usize,
+}
+
+impl HieraConfig {
+    /// Side of the embedding's grid, which is that of the third stage.
+    pub fn grid(&self) -> usize {
+        self.image_size / 16
+    }
+
+    /// Side of the grid of the first stage.
+    pub fn first_grid(&self) -> usize {
+        self.image_size / 4
+    }
+}
+
+/// Which generation of prompt encoder and mask decoder: what the decoder reads and gives beside masks, and what
+/// checkpoints call its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum DecoderForm {
+    /// SAM 1: masks from the embedding alone, predicted IoU as it comes.
+    Sam1,
+    /// SAM 2 and later: finer levels of the pyramid, an object score, IoU between 0 and 1, tokens for object pointers.
+    Sam2,
+}
+
+impl DecoderForm {
+    /// Where the prompt encoder's weights are.
+    pub(crate) fn prompt_encoder(self) -> &'static str {
+        match self {
+            DecoderForm::Sam1 => "prompt_encoder",
+            DecoderForm::Sam2 => "sam_prompt_encoder",
+        }
+    }
+
+    /// Where the mask decoder's weights are.
+    pub(crate) fn mask_decoder(self) -> &'static str {
+        match self {
+            DecoderForm::Sam1 => "mask_decoder",
+            DecoderForm::Sam2 => "sam_mask_decoder",
+        }
+    }
+}
+
 /// The prompt encoder and mask decoder.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecoderConfig {
+    /// Which generation.
+    pub form: DecoderForm,
     /// Channels of tokens and image embedding.
     pub width: usize,
     /// Two-way layers.
@@ -65,11 +135,52 @@ pub struct DecoderConfig {
     pub mask_channels: usize,
 }
 
+/// Which version of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum MemoryForm {
+    /// SAM 2: object pointers have no position in time.
+    Sam2,
+    /// SAM 2.1 and later: object pointers have one; the memory of a hidden object says so.
+    Sam2_1,
+}
+
+/// What carries objects from frame to frame.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemoryConfig {
+    /// Which version.
+    pub form: MemoryForm,
+    /// Channels of a memory.
+    pub width: usize,
+    /// Memories that have a position in time: the conditioning frames', which they share, and one for each recent frame.
+    pub frames: usize,
+    /// Frames that object pointers reach back to, the current one included.
+    pub pointer_frames: usize,
+    /// Layers of memory attention.
+    pub layers: usize,
+    /// Heads of memory attention.
+    pub heads: usize,
+    /// Channels between the two layers of memory attention's MLP.
+    pub mlp_width: usize,
+    /// Layers that mix image and mask in the memory encoder.
+    pub fuser_layers: usize,
+}
+
 /// A whole SAM 1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sam1Config {
     /// The image encoder.
     pub encoder: VitConfig,
     /// The prompt encoder and mask decoder.
     pub decoder: DecoderConfig,
+}
+
+/// A whole SAM 2 or 2.1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sam2Config {
+    /// The image encoder.
+    pub encoder: HieraConfig,
+    /// The prompt encoder and mask decoder.
+    pub decoder: DecoderConfig,
+    /// The memory; nothing in a checkpoint of the image part alone.
+    pub memory: Option<MemoryConfig>,
 }

@@ -1,7 +1,11 @@
 //! Image encoders: pixels to embedding.
 
+mod hiera;
 mod neck;
+mod pyramid;
 mod vit;
 
+pub(crate) use hiera::hiera;
 pub(crate) use neck::CHANNEL_NORM_EPSILON;
+pub(crate) use pyramid::pyramid;
 pub(crate) use vit::vit;

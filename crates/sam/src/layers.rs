@@ -63,20 +63,42 @@ pub(crate) enum MlpActivation {
     Relu,
 }
 
-/// The two-layer MLP of a transformer block, named `lin1` and `lin2`.
-pub(crate) fn mlp<'g>(
-    x: Value<'g>,
-    w: &Scope<'g>,
-    hidden: usize,
-    activation: MlpActivation,
-) -> Value<'g> {
-    let width = x.shape().last_axis();
-    let inner = linear(x, &w.at("lin1"), hidden);
-    let inner = match activation {
-        MlpActivation::Gelu => inner.gelu(),
-        MlpActivation::Relu => inner.relu(),
-    };
-    linear(inner, &w.at("lin2"), width)
+/// What checkpoints call the two layers of an MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MlpNames {
+    /// `lin1` and `lin2`: SAM 1.
+    Lin,
+    /// `layers.0` and `layers.1`: SAM 2.
+    Layers,
+    /// `linear1` and `linear2`: memory attention.
+    Linear,
+}
+
+/// The two-layer MLP of a transformer block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mlp {
+    /// Channels between the layers.
+    pub(crate) hidden: usize,
+    pub(crate) activation: MlpActivation,
+    pub(crate) names: MlpNames,
+}
+
+impl Mlp {
+    /// The MLP applied to `x`; it gives as many channels as it takes.
+    pub(crate) fn apply<'g>(self, x: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+        let [first, second] = match self.names {
+            MlpNames::Lin => ["lin1", "lin2"],
+            MlpNames::Layers => ["layers.0", "layers.1"],
+            MlpNames::Linear => ["linear1", "linear2"],
+        };
+        let width = x.shape().last_axis();
+        let inner = linear(x, &w.at(first), self.hidden);
+        let inner = match self.activation {
+            MlpActivation::Gelu => inner.gelu(),
+            MlpActivation::Relu => inner.relu(),
+        };
+        linear(inner, &w.at(second), width)
+    }
 }
 
 /// Layers `layers.0`, `layers.1`, …, ReLU between them: Meta's prediction heads.
@@ -147,7 +169,7 @@ impl<'g> Attended<'g> {
 }
 
 /// Repeats values of batch one to the largest batch among them; nothing is copied.
-fn same_batch<'g>(values: [Value<'g>; 3]) -> [Value<'g>; 3] {
+pub(crate) fn same_batch<'g>(values: [Value<'g>; 3]) -> [Value<'g>; 3] {
     let batch = values.iter().map(|value| value.dims::<3>()[0]).max().unwrap_or(1);
     values.map(|value| {
         let [own, tokens, channels] = value.dims();

@@ -2,7 +2,7 @@
 
 use cutout_graph::{Scope, Value};
 
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, DecoderForm};
 use crate::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::layers::{head, layer_norm, upscale};
 use crate::two_way_transformer::{ImageSide, TwoWay, two_way_transformer};
@@ -18,6 +18,9 @@ pub(crate) struct DecoderInputs<'g> {
     pub(crate) first: ImageSide<'g>,
     /// Prompt tokens, `[prompts, count, width]`.
     pub(crate) prompts: Value<'g>,
+    /// The pyramid's fine levels, `[1, 4 side, 4 side, width / 8]` and `[1, 2 side, 2 side, width / 4]`: only
+    /// [`DecoderForm::Sam2`].
+    pub(crate) fine: Option<[Value<'g>; 2]>,
 }
 
 /// What the decoder gives, for all mask tokens: the first is the single mask, the others are the candidates.
@@ -27,52 +30,106 @@ pub(crate) struct Decoded<'g> {
     pub(crate) logits: Value<'g>,
     /// Predicted IoU, `[prompts, mask tokens]`.
     pub(crate) iou: Value<'g>,
+    /// Only [`DecoderForm::Sam2`].
+    pub(crate) object: Option<DecodedObject<'g>>,
 }
 
-/// Decodes all prompts of one image.
+/// What the decoder says of the object itself.
+#[derive(Clone, Copy)]
+pub(crate) struct DecodedObject<'g> {
+    /// Whether it is in the image: above 0 it is, `[prompts]`.
+    pub(crate) score: Value<'g>,
+    /// The tokens of the masks, which object pointers are made of, `[prompts, mask tokens, width]`.
+    pub(crate) tokens: Value<'g>,
+}
+
+/// The decoder's own tokens in front of the prompt's.
+#[derive(Clone, Copy)]
+struct OwnTokens {
+    /// Token of the object score, if any.
+    score: Option<usize>,
+    /// Token of the predicted IoU.
+    iou: usize,
+    /// First token of the masks.
+    masks: usize,
+}
+
+impl DecoderConfig {
+    fn own_tokens(&self) -> OwnTokens {
+        match self.form {
+            DecoderForm::Sam1 => OwnTokens { score: None, iou: 0, masks: 1 },
+            DecoderForm::Sam2 => OwnTokens { score: Some(0), iou: 1, masks: 2 },
+        }
+    }
+}
+
+/// Decodes all prompts.
 pub(crate) fn mask_decoder<'g>(
     inputs: DecoderInputs<'g>,
     w: &Scope<'g>,
     config: &DecoderConfig,
 ) -> Decoded<'g> {
     let [prompts, _, width] = inputs.prompts.dims();
-    let own = Value::concat(
-        &[
-            w.at("iou_token").parameter("weight", [1, width]),
-            w.at("mask_tokens").parameter("weight", [config.mask_tokens, width]),
-        ],
-        0,
-    );
-    let own_count = 1 + config.mask_tokens;
-    let own = own.reshape([1, own_count, width]).broadcast([prompts, own_count, width]);
-    let start = TwoWay { tokens: Value::concat(&[own, inputs.prompts], 1), image: inputs.image };
+    let own = config.own_tokens();
+    let table = own_table(w, config);
+    let count = own.masks + config.mask_tokens;
+    let table = table.reshape([1, count, width]).broadcast([prompts, count, width]);
+    let start = TwoWay { tokens: Value::concat(&[table, inputs.prompts], 1), image: inputs.image };
     let end =
         two_way_transformer(start, inputs.positions, inputs.first, &w.at("transformer"), config);
 
-    let iou_token = end.tokens.slice(1, 0..1).reshape([prompts, width]);
+    let token = |index: usize| end.tokens.slice(1, index..index + 1).reshape([prompts, width]);
     let mut iou_widths = vec![config.iou_width; config.iou_depth - 1];
     iou_widths.push(config.mask_tokens);
-    let iou = head(iou_token, &w.at("iou_prediction_head"), &iou_widths);
-    Decoded { logits: masks(end, w, config), iou }
+    let iou = head(token(own.iou), &w.at("iou_prediction_head"), &iou_widths);
+    let iou = match config.form {
+        DecoderForm::Sam1 => iou,
+        DecoderForm::Sam2 => iou.sigmoid(),
+    };
+    let mask_tokens = end.tokens.slice(1, own.masks..count);
+    let object = own.score.map(|score| DecodedObject {
+        score: head(token(score), &w.at("pred_obj_score_head"), &[width, width, 1])
+            .reshape([prompts]),
+        tokens: mask_tokens,
+    });
+    let pixels = upscaled(end.image, inputs.fine, w);
+    Decoded { logits: masks(mask_tokens, pixels, w), iou, object }
 }
 
-/// Mask logits: each mask token becomes a vector that is multiplied with every pixel of the upscaled embedding.
-fn masks<'g>(end: TwoWay<'g>, w: &Scope<'g>, config: &DecoderConfig) -> Value<'g> {
-    let [prompts, cells, width] = end.image.dims();
+/// The decoder's own tokens, `[count, width]`.
+fn own_table<'g>(w: &Scope<'g>, config: &DecoderConfig) -> Value<'g> {
+    let width = config.width;
+    let score = || w.at("obj_score_token").parameter("weight", [1, width]);
+    let mut rows: Vec<Value<'g>> = config.own_tokens().score.map(|_| score()).into_iter().collect();
+    rows.push(w.at("iou_token").parameter("weight", [1, width]));
+    rows.push(w.at("mask_tokens").parameter("weight", [config.mask_tokens, width]));
+    Value::concat(&rows, 0)
+}
+
+/// The image `[prompts, side * side, width]` in four times the resolution, with the fine levels added on the way:
+/// `[prompts, 4 side, 4 side, width / 8]`.
+fn upscaled<'g>(image: Value<'g>, fine: Option<[Value<'g>; 2]>, w: &Scope<'g>) -> Value<'g> {
+    let [prompts, cells, width] = image.dims();
     let side = cells.isqrt();
     let up = &w.at("output_upscaling");
-    let image = end.image.reshape([prompts, side, side, width]);
-    let image = layer_norm(upscale(image, &up.at(0), width / 4), &up.at(1), CHANNEL_NORM_EPSILON);
-    let image = upscale(image.gelu(), &up.at(3), width / 8).gelu();
-    let pixels = image.reshape([prompts, 16 * cells, width / 8]);
-    let vectors: Vec<Value<'g>> = (0..config.mask_tokens)
+    let with = |x: Value<'g>, level: usize| fine.map_or(x, |levels| x + levels[level]);
+    let x = upscale(image.reshape([prompts, side, side, width]), &up.at(0), width / 4);
+    let x = layer_norm(with(x, 1), &up.at(1), CHANNEL_NORM_EPSILON).gelu();
+    with(upscale(x, &up.at(3), width / 8), 0).gelu()
+}
+
+/// Mask logits `[prompts, mask tokens, height, width]`: each mask token becomes a vector that is multiplied with every
+/// pixel of the upscaled image.
+fn masks<'g>(tokens: Value<'g>, image: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+    let [prompts, count, width] = tokens.dims();
+    let [_, height, image_width, channels] = image.dims();
+    let vectors: Vec<Value<'g>> = (0..count)
         .map(|index| {
-            let token = end.tokens.slice(1, 1 + index..2 + index);
             let mlp = w.at("output_hypernetworks_mlps").at(index);
-            head(token, &mlp, &[width, width, width / 8])
+            head(tokens.slice(1, index..index + 1), &mlp, &[width, width, channels])
         })
         .collect();
-    let vectors = Value::concat(&vectors, 1); // [prompts, mask tokens, width / 8]
-    let logits = vectors.matmul_transposed(pixels); // [prompts, mask tokens, 16 cells]
-    logits.reshape([prompts, config.mask_tokens, 4 * side, 4 * side])
+    let vectors = Value::concat(&vectors, 1); // [prompts, mask tokens, channels]
+    let pixels = image.reshape([prompts, height * image_width, channels]);
+    vectors.matmul_transposed(pixels).reshape([prompts, count, height, image_width])
 }

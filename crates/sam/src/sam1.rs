@@ -1,17 +1,18 @@
 //! SAM 1, assembled: which component, which configuration.
 
-use cutout_graph::{BuildError, Builder, Graph, Value};
+use cutout_graph::{BuildError, Builder, Graph};
 use cutout_tensor::DType;
 
-use crate::config::{DecoderConfig, Sam1Config, VitConfig};
+use crate::config::{DecoderConfig, DecoderForm, Sam1Config, VitConfig};
+use crate::decoder::{Decoder, DecoderImage};
 use crate::image_encoder::vit;
-use crate::mask_decoder::{DecoderInputs, mask_decoder};
-use crate::prompt_encoder;
-use crate::two_way_transformer::{ImageSide, image_side};
+
+pub use crate::decoder::PromptShape;
 
 /// The decoder that all sizes share.
 fn decoder() -> DecoderConfig {
     DecoderConfig {
+        form: DecoderForm::Sam1,
         width: 256,
         depth: 2,
         heads: 8,
@@ -57,17 +58,6 @@ impl Sam1Config {
     }
 }
 
-/// Number and kind of prompts that a decoder graph takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PromptShape {
-    /// Prompts decoded at once.
-    pub prompts: usize,
-    /// Points of each, box corners and padding included.
-    pub points: usize,
-    /// Whether each prompt comes with mask logits.
-    pub masks: bool,
-}
-
 /// Graph of the image encoder: `pixels: f32[1, size, size, 3]` to `embedding: f32[1, grid, grid, width]`.
 pub fn encoder_graph(config: &Sam1Config) -> Result<Graph, BuildError> {
     build_encoder(config).finish()
@@ -92,25 +82,14 @@ fn build_encoder(config: &Sam1Config) -> Builder {
 /// `first.value`, `first.query: f32[1, grid * grid, width / downsample]`.
 pub fn image_side_graph(config: &Sam1Config) -> Result<Graph, BuildError> {
     let builder = Builder::new();
-    let (side, width) = (config.encoder.grid(), config.decoder.width);
-    let w = &builder.weights();
-    let embedding = builder.input("embedding", DType::F32, [1, side, side, width]);
-    let dense = prompt_encoder::no_mask(&w.at("prompt_encoder"), width);
-    let image = embedding.reshape([1, side * side, width]) + dense;
-    let positions = prompt_encoder::dense_positions(&w.at("prompt_encoder"), side, width);
-    let first = image_side(image, positions, &w.at("mask_decoder.transformer"), &config.decoder);
-    builder.output("image", image);
-    builder.output("positions", positions);
-    builder.output("first.key", first.key);
-    builder.output("first.value", first.value);
-    builder.output("first.query", first.query);
+    decoder_of(config).build_image_side(&builder);
     builder.finish()
 }
 
 /// Graph of prompt encoder and mask decoder.
 ///
 /// Inputs `points: f32[prompts, points, 2]` in pixels of the model's input, `kinds: i64[prompts, points]` (see
-/// [`prompt_encoder::PointKind`]); without masks, the outputs of [`image_side_graph`]; with masks,
+/// [`PointKind`](crate::prompt_encoder::PointKind)); without masks, the outputs of [`image_side_graph`]; with masks,
 /// `embedding: f32[1, grid, grid, width]` and `masks: f32[prompts, 4 grid, 4 grid, 1]`. Outputs
 /// `logits: f32[prompts, mask tokens, 4 grid, 4 grid]` and `iou: f32[prompts, mask tokens]`.
 pub fn decoder_graph(config: &Sam1Config, shape: PromptShape) -> Result<Graph, BuildError> {
@@ -124,59 +103,13 @@ pub fn decoder_stages(config: &Sam1Config, shape: PromptShape) -> Result<Graph, 
 
 fn build_decoder(config: &Sam1Config, shape: PromptShape) -> Builder {
     let builder = Builder::new();
-    let PromptShape { prompts, points, masks } = shape;
-    let w = &builder.weights().at("prompt_encoder");
-    let places = builder.input("points", DType::F32, [prompts, points, 2]);
-    let kinds = builder.input("kinds", DType::I64, [prompts, points]);
-    let (image_size, width) = (config.encoder.image_size, config.decoder.width);
-    let tokens = prompt_encoder::points(places, kinds, w, image_size, width);
-    let inputs = if masks {
-        masked_inputs(&builder, config, tokens)
-    } else {
-        plain_inputs(&builder, config, tokens)
-    };
-    let decoded = mask_decoder(inputs, &builder.weights().at("mask_decoder"), &config.decoder);
+    let decoded = decoder_of(config).build(&builder, shape, DecoderImage::Shared);
     builder.output("logits", decoded.logits);
     builder.output("iou", decoded.iou);
     builder
 }
 
-/// The image is the same for all prompts: its side was computed once.
-fn plain_inputs<'g>(
-    builder: &'g Builder,
-    config: &Sam1Config,
-    prompts: Value<'g>,
-) -> DecoderInputs<'g> {
-    let (side, width) = (config.encoder.grid(), config.decoder.width);
-    let cells = |name, width| builder.input(name, DType::F32, [1, side * side, width]);
-    let narrow = width / config.decoder.downsample;
-    DecoderInputs {
-        image: cells("image", width),
-        positions: cells("positions", width),
-        first: ImageSide {
-            key: cells("first.key", narrow),
-            value: cells("first.value", narrow),
-            query: cells("first.query", narrow),
-        },
-        prompts,
-    }
-}
-
-/// Each prompt adds its own mask to the image.
-fn masked_inputs<'g>(
-    builder: &'g Builder,
-    config: &Sam1Config,
-    prompts: Value<'g>,
-) -> DecoderInputs<'g> {
-    let (side, width) = (config.encoder.grid(), config.decoder.width);
-    let [count, ..] = prompts.dims::<3>();
-    let w = &builder.weights().at("prompt_encoder");
-    let embedding = builder.input("embedding", DType::F32, [1, side, side, width]);
-    let logits = builder.input("masks", DType::F32, [count, 4 * side, 4 * side, 1]);
-    let dense = prompt_encoder::mask(logits, w, &config.decoder);
-    let image = embedding.reshape([1, side * side, width]) + dense;
-    let positions = prompt_encoder::dense_positions(w, side, width);
-    let transformer = &builder.weights().at("mask_decoder.transformer");
-    let first = image_side(image, positions, transformer, &config.decoder);
-    DecoderInputs { image, positions, first, prompts }
+fn decoder_of(config: &Sam1Config) -> Decoder<'_> {
+    let Sam1Config { encoder, decoder } = config;
+    Decoder { config: decoder, image_size: encoder.image_size, grid: encoder.grid() }
 }

@@ -2,8 +2,10 @@
 
 use cutout_graph::{Scope, Value};
 
-use crate::config::DecoderConfig;
-use crate::layers::{Attended, AttentionSize, MlpActivation, Side, layer_norm, linear, mlp};
+use crate::config::{DecoderConfig, DecoderForm};
+use crate::layers::{
+    Attended, AttentionSize, Mlp, MlpActivation, MlpNames, Side, layer_norm, linear,
+};
 
 /// Epsilon of the transformer's norms: PyTorch's default.
 const NORM_EPSILON: f32 = 1e-5;
@@ -46,6 +48,15 @@ impl DecoderConfig {
     /// Attention among tokens.
     fn among(&self) -> AttentionSize {
         AttentionSize { width: self.width, heads: self.heads, outputs: self.width }
+    }
+
+    /// The MLP of the tokens.
+    fn mlp(&self) -> Mlp {
+        let names = match self.form {
+            DecoderForm::Sam1 => MlpNames::Lin,
+            DecoderForm::Sam2 => MlpNames::Layers,
+        };
+        Mlp { hidden: self.mlp_width, activation: MlpActivation::Relu, names }
     }
 }
 
@@ -121,7 +132,7 @@ fn layer<'g>(
     let tokens = tokens + to_image.attend(&w.at("cross_attn_token_to_image"), config.across());
     let tokens = layer_norm(tokens, &w.at("norm2"), NORM_EPSILON);
 
-    let changed = mlp(tokens, &w.at("mlp"), config.mlp_width, MlpActivation::Relu);
+    let changed = config.mlp().apply(tokens, &w.at("mlp"));
     let tokens = layer_norm(tokens + changed, &w.at("norm3"), NORM_EPSILON);
 
     let to_tokens =

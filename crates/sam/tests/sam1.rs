@@ -3,7 +3,7 @@
 
 use cutout_cpu::Cpu;
 use cutout_graph::{Backend, Graph, Named, Profile, Weights, interpret};
-use cutout_sam::config::{DecoderConfig, Sam1Config, VitConfig};
+use cutout_sam::config::{DecoderConfig, DecoderForm, Sam1Config, VitConfig};
 use cutout_sam::sam1::{PromptShape, decoder_stages, encoder_stages, image_side_graph};
 use cutout_tensor::{Tensor, Tolerance};
 use cutout_testing::{StageFile, compare_stages};
@@ -30,6 +30,7 @@ fn config(file: &StageFile) -> Sam1Config {
             embedding: number("embedding"),
         },
         decoder: DecoderConfig {
+            form: DecoderForm::Sam1,
             width: number("embedding"),
             depth: 2,
             heads: number("decoder_heads"),

@@ -15,7 +15,7 @@ use cutout_tensor::{Shape, Tensor, TensorType};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
-use crate::output::OutgoingTensor;
+use crate::outgoing::Outgoing;
 
 pub use identity::{Dialect, Family, Identity, Size, identify};
 pub use report::{Misshapen, Named, Report};
@@ -115,12 +115,15 @@ impl<'a> Model<'a> {
         Report::compare(needed.into_iter().map(|(name, shape)| (name.to_owned(), shape)), found)
     }
 
-    /// Every tensor that can be loaded, under its canonical name, for a writer.
-    pub fn outgoing(&self) -> Vec<OutgoingTensor<'_>> {
-        let loadable = self.tensors().filter_map(|(name, ty, _)| Some((name, ty?)));
-        loadable
-            .map(|(name, ty)| OutgoingTensor::deferred(name, ty, || self.tensor(name)))
-            .collect()
+    /// Every tensor, under its canonical name, for a writer.
+    pub fn outgoing(&self) -> Outgoing<'_> {
+        let mut outgoing = Outgoing::default();
+        for (name, origin) in &self.tensors {
+            if let Some(info) = self.checkpoint.info(&origin.name) {
+                outgoing.add(name, info, origin.row, || self.tensor(name));
+            }
+        }
+        outgoing
     }
 }
 

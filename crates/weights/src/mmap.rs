@@ -4,7 +4,7 @@
     reason = "a mapped file needs no copy, and only the caller can promise that it stays as it is"
 )]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::error::WeightsError;
 /// Maps a file read-only. No byte of it is read until somebody looks at it.
 pub(crate) fn map(path: &Path) -> Result<SharedBytes, WeightsError> {
     let refuse = |error| WeightsError::reading(path, error);
-    let file = File::open(path).map_err(refuse)?;
-    let metadata = file.metadata().map_err(refuse)?;
+    // Before it is opened: opening a pipe would wait for somebody who writes to it.
+    let metadata = fs::metadata(path).map_err(refuse)?;
     if !metadata.is_file() {
         let found = if metadata.is_dir() { "a folder" } else { "not a regular file" };
         return Err(WeightsError::Unrecognised {
@@ -24,7 +24,8 @@ pub(crate) fn map(path: &Path) -> Result<SharedBytes, WeightsError> {
             found: found.into(),
         });
     }
-    if metadata.len() == 0 {
+    let file = File::open(path).map_err(refuse)?;
+    if file.metadata().map_err(refuse)?.len() == 0 {
         return Ok(Arc::new(Vec::new()));
     }
     // SAFETY: the map is private to this process, read-only and only ever seen as `&[u8]`; every byte pattern is a valid

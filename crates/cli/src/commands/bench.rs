@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, screen};
+use crate::{interrupt, memory, screen};
 
 mod samples;
 
@@ -184,7 +184,7 @@ impl Report {
     }
 
     fn facts(&mut self, sam: &Sam) {
-        if let Some(peak) = samples::peak_memory_mib() {
+        if let Some(peak) = memory::peak_mib() {
             self.put("peak_rss_mib", peak);
             self.lines.push(format!("{:<10} {peak:>10.0} MiB resident at most", "memory"));
         }

@@ -6,7 +6,7 @@ use cutout_tensor::Tensor;
 
 use crate::config::VitConfig;
 use crate::image_encoder::neck::neck;
-use crate::layers::{Bias, Convolution, MlpActivation, layer_norm, linear, mlp};
+use crate::layers::{Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear};
 
 /// Encodes normalised, padded pixels `[1, size, size, 3]` into an embedding `[1, grid, grid, embedding]`.
 pub(crate) fn vit<'g>(pixels: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> Value<'g> {
@@ -33,7 +33,9 @@ fn block<'g>(x: Value<'g>, w: &Scope<'g>, config: &VitConfig, index: usize) -> V
     let normed = layer_norm(x, &w.at("norm1"), config.norm_epsilon);
     let x = x + attention(normed, &w.at("attn"), config, config.is_global(index));
     let normed = layer_norm(x, &w.at("norm2"), config.norm_epsilon);
-    x + mlp(normed, &w.at("mlp"), config.mlp_width, MlpActivation::Gelu)
+    let mlp =
+        Mlp { hidden: config.mlp_width, activation: MlpActivation::Gelu, names: MlpNames::Lin };
+    x + mlp.apply(normed, &w.at("mlp"))
 }
 
 /// Attention inside windows, or over the whole grid if `global`.
