@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use cutout_imaging::{Mask, Size};
 use cutout_video::{
-    FrameResult, FrameSource, JsonLines, LabelPictures, OpenOptions, OverlayOptions, Prefetch,
-    Sink, Tools, TrackedObject, open, open_overlay,
+    FrameResult, FrameSource, JsonLines, LabelPictures, ObjectMask, OpenOptions, OverlayOptions,
+    Prefetch, Sink, Tools, open, open_overlay,
 };
 
 #[allow(clippy::disallowed_methods, reason = "a program may look at its environment")]
@@ -58,7 +58,7 @@ fn run(
     for frame in source {
         let image = frame?;
         let mask = square(image.size(), *count)?.to_rle();
-        let objects = [TrackedObject { id: 1, mask, score: 1.0 }];
+        let objects = [ObjectMask { id: 1, mask, score: 1.0 }];
         for sink in &mut *sinks {
             sink.write(&FrameResult { index: *count, image: &image, objects: &objects })?;
         }

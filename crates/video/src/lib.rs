@@ -23,7 +23,7 @@ pub use error::{SinkError, VideoError};
 pub use prefetch::Prefetch;
 pub use process::StopHandle;
 pub use sink::{
-    FrameResult, JsonLines, LabelPictures, OverlayOptions, Sink, TrackedObject, open_overlay,
+    FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink, open_overlay,
 };
 pub use source::{FrameSource, IndexedFrames, OpenOptions, VideoLimits, from_reader, open};
 pub use tools::{Tools, find_program};

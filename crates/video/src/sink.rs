@@ -16,7 +16,7 @@ pub use overlay::{OverlayOptions, open_overlay};
 
 /// An object in a frame.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TrackedObject {
+pub struct ObjectMask {
     /// Who it is, in all frames of the clip.
     pub id: u32,
     /// Where it is, at the size of the frame; empty where it is hidden.
@@ -33,7 +33,7 @@ pub struct FrameResult<'a> {
     /// The frame.
     pub image: &'a Image,
     /// The objects in it.
-    pub objects: &'a [TrackedObject],
+    pub objects: &'a [ObjectMask],
 }
 
 impl FrameResult<'_> {

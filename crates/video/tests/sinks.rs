@@ -7,7 +7,7 @@ use std::fs;
 
 use cutout_imaging::{Image, Rle, Size, WriteError, distinct_colour};
 use cutout_video::{
-    FrameResult, JsonLines, LabelPictures, OverlayOptions, Sink, SinkError, Tools, TrackedObject,
+    FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink, SinkError, Tools,
     open_overlay,
 };
 use serde_json::Value;
@@ -15,13 +15,13 @@ use support::{Folder, columns, fake_tools, grey_image, names_in, opened};
 
 const SIZE: Size = Size::new(6, 4);
 
-fn show(sink: &mut dyn Sink, index: usize, objects: &[TrackedObject]) -> Result<(), SinkError> {
+fn show(sink: &mut dyn Sink, index: usize, objects: &[ObjectMask]) -> Result<(), SinkError> {
     let image = grey_image(SIZE.width, SIZE.height, (10 * index % 256) as u8);
     sink.write(&FrameResult { index, image: &image, objects })
 }
 
 /// One object that moves a column to the right in each frame.
-fn moving(index: usize) -> Vec<TrackedObject> {
+fn moving(index: usize) -> Vec<ObjectMask> {
     vec![columns(3, SIZE, index % 4, index % 4 + 3)]
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cutout_imaging::{Size, WriteError};
 use serde::Serialize;
 
-use super::{FrameResult, Sink, TrackedObject};
+use super::{FrameResult, ObjectMask, Sink};
 use crate::SinkError;
 
 /// `{"frame":0,"objects":[{"id":1,"segmentation":{"size":[h,w],"counts":"…"},"score":…,"area":…,"bbox":[x,y,w,h]}]}`, and
@@ -72,7 +72,7 @@ struct Segmentation {
 }
 
 impl Record {
-    fn new(object: &TrackedObject) -> Self {
+    fn new(object: &ObjectMask) -> Self {
         let Size { width, height } = object.mask.size();
         let counts = object.mask.to_coco_string();
         Record {

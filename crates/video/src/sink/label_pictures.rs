@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cutout_imaging::{Size, encode_labels, write};
 
 use super::overlay::{create_folder, picture_path};
-use super::{FrameResult, Sink, TrackedObject};
+use super::{FrameResult, ObjectMask, Sink};
 use crate::SinkError;
 
 /// A folder of `00000.png`, `00001.png`, …: the value of a pixel is the number of its object, 0 is background. Where
@@ -36,7 +36,7 @@ impl Sink for LabelPictures {
 }
 
 /// u8 `[height, width]`.
-fn labels(size: Size, objects: &[TrackedObject]) -> Result<Vec<u8>, SinkError> {
+fn labels(size: Size, objects: &[ObjectMask]) -> Result<Vec<u8>, SinkError> {
     let mut numbered = Vec::new();
     for object in objects {
         match u8::try_from(object.id) {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cutout_imaging::{Image, Mask, Rle, Size, encode_image};
-use cutout_video::{FrameSource, OpenOptions, Tools, TrackedObject, VideoError, open};
+use cutout_video::{FrameSource, ObjectMask, OpenOptions, Tools, VideoError, open};
 
 /// A folder of one test, removed at its end.
 pub struct Folder(pub PathBuf);
@@ -86,8 +86,8 @@ pub fn fake_tools() -> Tools {
 }
 
 /// An object that covers the columns `from..to`.
-pub fn columns(id: u32, size: Size, from: usize, to: usize) -> TrackedObject {
+pub fn columns(id: u32, size: Size, from: usize, to: usize) -> ObjectMask {
     let pixels = (0..size.width * size.height).map(|i| (from..to).contains(&(i % size.width)));
     let mask: Rle = Mask::from_pixels(size, pixels.collect()).unwrap().to_rle();
-    TrackedObject { id, mask, score: 0.5 }
+    ObjectMask { id, mask, score: 0.5 }
 }
