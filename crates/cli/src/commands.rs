@@ -12,6 +12,7 @@ mod explain;
 mod info;
 mod models;
 mod segment;
+mod track;
 
 /// What to do.
 #[derive(Subcommand)]
@@ -19,6 +20,7 @@ mod segment;
 pub(crate) enum Command {
     Segment(segment::Segment),
     Everything(everything::Everything),
+    Track(track::Track),
     Info(info::Info),
     Convert(convert::Convert),
     Models(models::Models),
@@ -33,6 +35,7 @@ impl Command {
         match self {
             Command::Segment(command) => command.run(),
             Command::Everything(command) => command.run(),
+            Command::Track(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Convert(command) => command.run(),
             Command::Models(command) => command.run(),

@@ -15,6 +15,7 @@
 //!
 //! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
 
+mod builtin;
 mod checkpoint;
 pub mod config;
 pub mod decoder;

@@ -16,7 +16,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("cutout-imaging", &["cutout-tensor"]),
     ("cutout-video", &["cutout-imaging"]),
-    ("cutout-cli", &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-weights"]),
+    (
+        "cutout-cli",
+        &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video", "cutout-weights"],
+    ),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),

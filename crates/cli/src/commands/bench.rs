@@ -47,12 +47,12 @@ const MANY_POINTS: usize = 64;
 
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
-        let path = self.model.path()?;
-        let profile = self.run.profile(&path)?;
+        let source = self.model.source()?;
+        let profile = self.run.profile(source.file())?;
         let progress = Progress::spinner("opening the model");
         let image = self.picture()?;
         let mut report = Report::default();
-        let sam = report.opening(self.repeat, || Ok(Sam::open_with(&path, profile.clone())?))?;
+        let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
         progress.say("pictures in and out");
         self.files(&image, &mut report)?;
         progress.say(format!("{} looks at the picture", sam.description()));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use cutout_imaging::{Image, Size, Threshold};
 use cutout_sam::{Direction, History, TrackOptions, TrackedFrame, Tracker};
-use cutout_video::{FrameResult, FrameSource, OpenOptions, Tools, TrackedObject, open};
+use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, Tools, open};
 
 use crate::environment::Environment;
 use crate::failure::Usage;
@@ -80,10 +80,13 @@ impl Track {
     pub(crate) fn run(self) -> Result<()> {
         self.outputs.check()?;
         if self.prompts.is_empty() {
-            return Err(Usage::error("nothing to follow: give a --point, a --box or a --mask-input"));
+            return Err(Usage::error(
+                "nothing to follow: give a --point, a --box or a --mask-input",
+            ));
         }
         let tools = Environment::read().video_tools();
-        let options = OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
+        let options =
+            OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
         let source = open(&self.video, &options)?;
         if let Some(folder) = &self.history {
             std::fs::create_dir_all(folder)
@@ -196,15 +199,16 @@ impl Session {
         self.done += 1;
         self.progress.set(self.done as u64);
         let speed = self.done as f64 / self.started.elapsed().as_secs_f64();
-        let memory = crate::memory::resident_mib().map_or(String::new(), |mib| format!(", {mib:.0} MiB"));
+        let memory =
+            crate::memory::resident_mib().map_or(String::new(), |mib| format!(", {mib:.0} MiB"));
         self.progress.say(format!("{speed:.2} frames/s{memory}"));
         Ok(())
     }
 }
 
 /// The masks of a frame at its size.
-fn objects(tracked: &TrackedFrame) -> Vec<TrackedObject> {
-    let object = |object: &cutout_sam::TrackedObject| TrackedObject {
+fn objects(tracked: &TrackedFrame) -> Vec<ObjectMask> {
+    let object = |object: &cutout_sam::TrackedObject| ObjectMask {
         id: object.id,
         mask: object.segment.summary(Threshold::default()).rle,
         score: object.segment.object_score().unwrap_or(0.0),

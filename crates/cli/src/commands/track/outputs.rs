@@ -43,7 +43,11 @@ pub(super) struct Writers {
 impl TrackOutputs {
     /// Fails early where a folder is missing.
     pub(super) fn check(&self) -> Result<()> {
-        self.output.iter().chain(&self.overlay).chain(&self.raw).try_for_each(|path| check_folder(path))
+        self.output
+            .iter()
+            .chain(&self.overlay)
+            .chain(&self.raw)
+            .try_for_each(|path| check_folder(path))
     }
 
     fn is_empty(&self) -> bool {
@@ -74,7 +78,8 @@ impl TrackOutputs {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         for path in masks {
             interrupt::writes_beside(path);
-            if path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json") {
+            if path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json")
+            {
                 sinks.push(Box::new(JsonLines::create(path)?));
             } else {
                 interrupt::writes_beside(&path.join("00000.png"));

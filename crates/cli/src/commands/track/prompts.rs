@@ -73,37 +73,42 @@ impl TrackPrompts {
         let (mut frame, mut object) = (0, 1);
         let mut prompts = TrackPrompts::default();
         for flag in flags {
-            let mut shown =
-                || prompts.shown.entry(frame).or_default().entry(object).or_default();
-            match flag {
-                Flag::Frame(number) => frame = number,
-                Flag::Object(number) => object = number,
-                Flag::Point(point) => shown().points.push(point),
-                Flag::Box(rect) => {
-                    if shown().rect.replace(rect).is_some() {
-                        return Err(format!("object {object} has two boxes on frame {frame}"));
-                    }
+            let prompt = match flag {
+                Flag::Frame(number) => {
+                    frame = number;
+                    continue;
                 }
-                Flag::Mask(path) => {
-                    if shown().mask.replace(path).is_some() {
-                        return Err(format!("object {object} has two masks on frame {frame}"));
-                    }
+                Flag::Object(number) => {
+                    object = number;
+                    continue;
                 }
-            }
-            let shown = prompts.shown.get(&frame).and_then(|objects| objects.get(&object));
-            if shown.is_some_and(|shown| {
-                shown.mask.is_some() && (shown.rect.is_some() || !shown.points.is_empty())
-            }) {
-                return Err(format!(
-                    "object {object} on frame {frame} has a mask: points and boxes do not go with it"
-                ));
-            }
+                Flag::Point(_) | Flag::Box(_) | Flag::Mask(_) => flag,
+            };
+            let shown = prompts.shown.entry(frame).or_default().entry(object).or_default();
+            let add = shown.add(prompt);
+            add.map_err(|reason| format!("object {object} on frame {frame} {reason}"))?;
         }
         Ok(prompts)
     }
 }
 
 impl Shown {
+    /// Adds what a flag shows.
+    fn add(&mut self, flag: Flag) -> Result<(), &'static str> {
+        match flag {
+            Flag::Point(point) => self.points.push(point),
+            Flag::Box(_) if self.rect.is_some() => return Err("has two boxes"),
+            Flag::Box(rect) => self.rect = Some(rect),
+            Flag::Mask(_) if self.mask.is_some() => return Err("has two masks"),
+            Flag::Mask(path) => self.mask = Some(path),
+            Flag::Frame(_) | Flag::Object(_) => {}
+        }
+        if self.mask.is_some() && (self.rect.is_some() || !self.points.is_empty()) {
+            return Err("has a mask: points and boxes do not go with it");
+        }
+        Ok(())
+    }
+
     fn prompt(&self) -> Prompt {
         let mut prompt = Prompt::default();
         for (point, label) in &self.points {
@@ -145,11 +150,9 @@ impl Args for TrackPrompts {
                     .value_parser(value_parser!(ObjectId))
                     .help("The prompts behind this show object ID, a number of your choice [1]"),
             )
-            .arg(
-                flag("point", "X,Y[,0|1]").short('p').value_parser(parse_point).help(
-                    "A point, in pixels: 1 (or nothing) behind it means part of the object, 0 not",
-                ),
-            )
+            .arg(flag("point", "X,Y[,0|1]").short('p').value_parser(parse_point).help(
+                "A point, in pixels: 1 (or nothing) behind it means part of the object, 0 not",
+            ))
             .arg(
                 flag("box", "X0,Y0,X1,Y1")
                     .short('b')
@@ -157,9 +160,9 @@ impl Args for TrackPrompts {
                     .help("A box around the object: left, top, right, bottom"),
             )
             .arg(
-                flag("mask-input", "FILE")
-                    .value_parser(value_parser!(PathBuf))
-                    .help("The object itself, as a picture of the size of the video: bright is inside"),
+                flag("mask-input", "FILE").value_parser(value_parser!(PathBuf)).help(
+                    "The object itself, as a picture of the size of the video: bright is inside",
+                ),
             )
     }
 
@@ -210,7 +213,8 @@ mod tests {
 
     #[test]
     fn frames_and_objects_hold_for_what_follows() {
-        let line = "-p 1,2 --object 7 -b 1,2,3,4 -p 5,6,0 --frame 9 -p 3,3 --object 1 --mask-input m.png";
+        let line =
+            "-p 1,2 --object 7 -b 1,2,3,4 -p 5,6,0 --frame 9 -p 3,3 --object 1 --mask-input m.png";
         let prompts = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(prompts.frames(), (0, 9));
         let counts = |frame: usize, object: ObjectId| {
