@@ -1,6 +1,8 @@
 //! `cutout`: the Segment Anything family on the command line.
 
 mod commands;
+#[cfg(test)]
+mod coverage;
 mod environment;
 mod failure;
 mod interrupt;

@@ -35,7 +35,7 @@ pub(crate) struct Segment {
     #[command(flatten)]
     prompts: PromptOptions,
     /// Leave out masks whose predicted IoU is not above this
-    #[arg(long, value_name = "SCORE")]
+    #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     threshold: Option<f32>,
     /// A pixel belongs to a mask where its logit is above this
     #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
