@@ -7,16 +7,20 @@ mod bench;
 mod completions;
 mod convert;
 mod doctor;
+mod everything;
 mod explain;
 mod info;
 mod models;
 mod segment;
+mod track;
 
 /// What to do.
 #[derive(Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "one is made, once")]
 pub(crate) enum Command {
     Segment(segment::Segment),
+    Everything(everything::Everything),
+    Track(track::Track),
     Info(info::Info),
     Convert(convert::Convert),
     Models(models::Models),
@@ -30,6 +34,8 @@ impl Command {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Command::Segment(command) => command.run(),
+            Command::Everything(command) => command.run(),
+            Command::Track(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Convert(command) => command.run(),
             Command::Models(command) => command.run(),

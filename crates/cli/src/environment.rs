@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use cutout_video::Tools;
+
 /// What the environment says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
@@ -39,6 +41,11 @@ impl Environment {
     /// The folder in which programs keep what they downloaded.
     pub(crate) fn caches(&self) -> Option<PathBuf> {
         self.caches.clone().or_else(|| Some(self.home.as_ref()?.join(".cache")))
+    }
+
+    /// The programs that read and write videos.
+    pub(crate) fn video_tools(&self) -> Tools {
+        Tools { ffmpeg: self.program("ffmpeg"), ffprobe: self.program("ffprobe") }
     }
 
     /// Where a program is, if it can be called by its name.

@@ -7,6 +7,7 @@ mod environment;
 mod failure;
 mod interrupt;
 mod library;
+mod memory;
 mod options;
 mod output;
 mod progress;

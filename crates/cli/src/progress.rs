@@ -36,6 +36,11 @@ impl Progress {
         Progress { bar }
     }
 
+    /// There are so many pieces.
+    pub(crate) fn set_length(&self, length: u64) {
+        self.bar.set_length(length);
+    }
+
     /// So many pieces are done.
     pub(crate) fn set(&self, done: u64) {
         self.bar.set_position(done);

@@ -85,7 +85,7 @@ fn parse_numbers(text: &str) -> Result<Vec<f64>, String> {
     text.split(',').map(number).collect()
 }
 
-fn parse_point(text: &str) -> Result<(Point, Label), String> {
+pub(crate) fn parse_point(text: &str) -> Result<(Point, Label), String> {
     match parse_numbers(text)?[..] {
         [x, y] => Ok((Point { x, y }, Label::Positive)),
         [x, y, 1.0] => Ok((Point { x, y }, Label::Positive)),
@@ -94,7 +94,7 @@ fn parse_point(text: &str) -> Result<(Point, Label), String> {
     }
 }
 
-fn parse_rect(text: &str) -> Result<Rect, String> {
+pub(crate) fn parse_rect(text: &str) -> Result<Rect, String> {
     match parse_numbers(text)?[..] {
         [x0, y0, x1, y1] => Ok(Rect { x0, y0, x1, y1 }),
         _ => Err("expected X0,Y0,X1,Y1".to_owned()),

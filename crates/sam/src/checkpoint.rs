@@ -42,6 +42,14 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
+    /// An entry of the file's metadata is missing or wrong.
+    #[error("{key}: {reason}")]
+    Metadata {
+        /// The entry.
+        key: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The model cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),

@@ -153,6 +153,8 @@ pub struct MemoryConfig {
     pub width: usize,
     /// Memories that have a position in time: the conditioning frames', which they share, and one for each recent frame.
     pub frames: usize,
+    /// Frames that object pointers reach back to, the current one included.
+    pub pointer_frames: usize,
     /// Layers of memory attention.
     pub layers: usize,
     /// Heads of memory attention.

@@ -5,13 +5,14 @@ use cutout_weights::{Checkpoint, WeightsError};
 use serde::Serialize;
 
 use crate::checkpoint::{OpenError, examine_sam1};
-use crate::config::Sam1Config;
+use crate::config::{Sam1Config, Sam2Config};
+use crate::sam2;
 
 /// Whether models of a family can be run.
 pub fn runs(family: Family) -> bool {
     match family {
-        Family::Sam1 => true,
-        Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => false,
+        Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image => true,
+        Family::Sam3 => false,
     }
 }
 
@@ -21,6 +22,8 @@ pub fn runs(family: Family) -> bool {
 pub enum Config {
     /// SAM 1.
     Sam1(Sam1Config),
+    /// SAM 2 and 2.1.
+    Sam2(Sam2Config),
 }
 
 /// A model as its checkpoint describes it.
@@ -52,7 +55,13 @@ pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection, WeightsError> {
             config: Config::Sam1(examined.config),
             report: examined.report,
         }),
-        Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => {
+        Family::Sam2 | Family::Sam2_1 | Family::Sam2Image => {
+            sam2::examine(checkpoint, &model).map(|examined| Inside {
+                config: Config::Sam2(examined.config),
+                report: examined.report,
+            })
+        }
+        Family::Sam3 => {
             Err(OpenError::Unsupported { file: checkpoint.file().to_owned(), identity })
         }
     };

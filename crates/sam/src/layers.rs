@@ -70,6 +70,8 @@ pub(crate) enum MlpNames {
     Lin,
     /// `layers.0` and `layers.1`: SAM 2.
     Layers,
+    /// `linear1` and `linear2`: memory attention.
+    Linear,
 }
 
 /// The two-layer MLP of a transformer block.
@@ -87,6 +89,7 @@ impl Mlp {
         let [first, second] = match self.names {
             MlpNames::Lin => ["lin1", "lin2"],
             MlpNames::Layers => ["layers.0", "layers.1"],
+            MlpNames::Linear => ["linear1", "linear2"],
         };
         let width = x.shape().last_axis();
         let inner = linear(x, &w.at(first), self.hidden);
@@ -166,7 +169,7 @@ impl<'g> Attended<'g> {
 }
 
 /// Repeats values of batch one to the largest batch among them; nothing is copied.
-fn same_batch<'g>(values: [Value<'g>; 3]) -> [Value<'g>; 3] {
+pub(crate) fn same_batch<'g>(values: [Value<'g>; 3]) -> [Value<'g>; 3] {
     let batch = values.iter().map(|value| value.dims::<3>()[0]).max().unwrap_or(1);
     values.map(|value| {
         let [own, tokens, channels] = value.dims();

@@ -15,15 +15,19 @@
 //!
 //! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
 
+mod builtin;
 mod checkpoint;
 pub mod config;
 pub mod decoder;
 pub mod device;
+mod everything;
 mod image_encoder;
 mod inspect;
 mod layers;
+pub mod mask_choice;
 mod mask_decoder;
 mod masks;
+pub mod memory;
 mod network;
 mod programs;
 mod prompt;
@@ -32,12 +36,17 @@ mod sam;
 pub mod sam1;
 pub mod sam2;
 mod scene;
+mod tracker;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
 pub use cutout_graph::{Device, Precision, Profile};
 pub use cutout_imaging as imaging;
-pub use cutout_weights::layout::Identity;
+pub use cutout_weights::layout::{Family, Identity};
+pub use everything::{
+    AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
+    Progress, RleCounts, RleForm, RleRecord, metadata_csv,
+};
 pub use inspect::{Config, Inside, Inspection, inspect, runs};
 pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};
@@ -45,3 +54,7 @@ pub use programs::ModelError;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
+pub use tracker::{
+    Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
+    TrackedObject, Tracker,
+};

@@ -43,7 +43,10 @@ impl Masks {
 /// One mask: low-resolution logits, and the way from there to the picture.
 #[derive(Clone)]
 pub struct Segment {
+    /// What masks are made of.
     pub(crate) logits: Tensor,
+    /// The same as the model takes them back: SAM 2's are limited in size.
+    pub(crate) feedback: Tensor,
     pub(crate) iou: f32,
     pub(crate) object_score: Option<f32>,
     pub(crate) upsampler: Arc<Upsampler>,
@@ -52,7 +55,7 @@ pub struct Segment {
 impl Segment {
     /// Low-resolution logits `f32[side, side]`: what [`crate::Prompt::with_logits`] takes to refine this mask.
     pub fn logits(&self) -> &Tensor {
-        &self.logits
+        &self.feedback
     }
 
     /// How well the model thinks the mask fits.

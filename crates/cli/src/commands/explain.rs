@@ -31,7 +31,7 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let model = find_model(&self.model)?;
-        let sam = Sam::open_with(&model, self.run.profile(&model)?)?;
+        let sam = Sam::open_with(&model, self.run.profile(Some(&model))?)?;
         match sam.explain(&self.part, self.after.as_deref()) {
             Ok(text) => screen::print(text.trim_end()),
             Err(error @ ExplainError::Part { .. }) => Err(Usage::error(error.to_string())),
