@@ -33,6 +33,8 @@ fn every_command_has_examples() {
         let call = format!("\n  cutout {name} ");
         let only = format!("\n  cutout {name}\n");
         assert!(after.starts_with("Examples:"), "cutout {name} --help has no examples");
+        let wrapped = after.lines().find(|line| line.chars().count() > 98);
+        assert_eq!(wrapped, None, "cutout {name}: an example that is wrapped cannot be copied");
         assert!(after.contains(&call) || after.contains(&only), "cutout {name}: of itself");
     }
 }

@@ -15,7 +15,7 @@ use crate::{library, screen};
 pub(crate) enum PrecisionName {
     /// Single precision: Meta's answer.
     F32,
-    /// Half the size.
+    /// The upper half of single precision; no device multiplies in it yet.
     Bf16,
     /// Signed bytes: fastest, slightly different masks.
     Int8,

@@ -21,19 +21,19 @@ impl Progress {
 
     /// Work of `length` equal pieces.
     pub(crate) fn bar(length: u64, message: impl Into<String>) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        bar.set_style(style("{msg} {wide_bar} {pos}/{len} {elapsed} (left {eta})"));
-        bar.set_message(message.into());
-        Progress { bar }
+        Progress::measured(length, message, "{pos}/{len}")
     }
 
     /// Work of so many bytes.
     pub(crate) fn bytes(length: u64, message: impl Into<String>) -> Self {
-        let progress = Progress::bar(length, message);
-        let template =
-            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {elapsed} (left {eta})";
-        progress.bar.set_style(style(template));
-        progress
+        Progress::measured(length, message, "{binary_bytes}/{binary_total_bytes}")
+    }
+
+    fn measured(length: u64, message: impl Into<String>, counter: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+        bar.set_style(style(&format!("{{msg}} {{wide_bar}} {counter} {{elapsed}} (left {{eta}})")));
+        bar.set_message(message.into());
+        Progress { bar }
     }
 
     /// There are so many pieces.

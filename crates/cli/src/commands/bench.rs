@@ -19,13 +19,14 @@ mod samples;
 
 use samples::Samples;
 
-/// Time every stage of a model: decode, resize, embed, prompt, upsample, write; cold and warm
+/// Time every stage from picture to mask, cold and warm
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout bench --model sam_vit_b_01ec64.pth
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
 
-Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of the median.")]
+Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of
+the median.")]
 pub(crate) struct Bench {
     #[command(flatten)]
     model: ModelOption,

@@ -17,20 +17,20 @@ use crate::output::check_folder;
 use crate::progress::Progress;
 use crate::{interrupt, screen, words};
 
-/// Write a checkpoint as safetensors or GGUF, under Meta's names, quantised if asked
+/// Write a checkpoint as safetensors or GGUF, smaller if asked
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout convert sam_vit_b_01ec64.pth sam_vit_b.safetensors
   cutout convert sam_vit_b_01ec64.pth sam_vit_b-f16.safetensors --quantize f16
   cutout convert sam_vit_b_01ec64.pth sam_vit_b-q8_0.gguf --quantize q8_0
 
-Biases, norms and other vectors stay in single precision, whatever is asked for: they are small, and errors
-in them hurt most.")]
+Biases, norms and other vectors stay in single precision, whatever is asked for: they are small,
+and errors in them hurt most.")]
 pub(crate) struct Convert {
     /// The checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// The new file; its extension says how: .safetensors or .gguf
+    /// The new file, in which tensors have Meta's names; its extension says how: .safetensors or .gguf
     #[arg(value_name = "OUT", value_parser = parse_output)]
     output: PathBuf,
     /// How to store the numbers; as they are unless given. The blocks q8_0 and q4_0 exist in .gguf only

@@ -17,7 +17,7 @@ mod machine;
 
 use machine::{Gpu, Machine};
 
-/// Check this machine: processor, memory, GPU, ffmpeg, checkpoints, and whether kernels compute what they should
+/// Check this machine, and say what would run where
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout doctor

@@ -10,7 +10,7 @@ use crate::failure::Usage;
 use crate::options::{RunOptions, find_model};
 use crate::screen;
 
-/// Show a model's graph, what fused, the memory plan, and arithmetic and bytes per op
+/// Show what the compiler makes of a model: graph, memory plan, cost of each op
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout explain sam_vit_b_01ec64.pth --part decoder

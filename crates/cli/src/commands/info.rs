@@ -14,7 +14,7 @@ mod text;
 
 use facts::Facts;
 
-/// Say what a checkpoint holds: model, sizes, element types, what is missing and what is left over
+/// Say what a checkpoint holds, and whether it can be run
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout info sam_vit_b_01ec64.pth

@@ -14,8 +14,8 @@ use crate::{screen, words};
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout models
-      looks around the working directory, in checkpoints/, in the folders of ComfyUI, and in the caches of
-      Hugging Face and PyTorch
+      looks around the working directory, in checkpoints/, in the folders of ComfyUI, and in the
+      caches of Hugging Face and PyTorch
   cutout models /data/weights sam2.1_hiera_tiny.pt
       looks into a folder and at a file, and says what is wrong with broken ones
   cutout segment truck.jpg --model sam_vit_b_01ec64.pth --point 520,380
