@@ -55,6 +55,6 @@ pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
-    Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
+    Corrections, Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
     TrackedObject, Tracker,
 };

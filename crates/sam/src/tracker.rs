@@ -23,7 +23,7 @@ mod options;
 use history::Archive;
 use holes::fill_holes;
 use object::{Moment, Object, Output};
-pub use options::{Direction, History, TrackError, TrackOptions};
+pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 
 /// What a caller calls an object.
 pub type ObjectId = u32;
@@ -131,6 +131,10 @@ impl Tracker {
         direction: Direction,
     ) -> Result<TrackedFrame, TrackError> {
         self.visit(frame, image)?;
+        self.encode_prompts()?;
+        for object in self.objects.values_mut() {
+            object.remember_prompts(self.options.corrections);
+        }
         let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
         for id in ids {
             self.track_object(id, frame, direction)?;
@@ -145,9 +149,9 @@ impl Tracker {
             return Err(TrackError::FrameSize { frame, expected, found: image.size() });
         }
         if self.frame() == Some(frame) {
-            return self.commit();
+            return Ok(());
         }
-        self.commit()?;
+        self.encode_prompts()?;
         let (pixels, mapping) = self.preprocess.run(image)?;
         if self.mapping.is_none() {
             let upsampler = Arc::new(self.sam.network().upsampler(&mapping)?);
@@ -189,16 +193,14 @@ impl Tracker {
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
         };
         let segment = self.segment(&output);
-        self.objects.entry(object).or_default().pending = Some((frame, output));
+        self.objects.entry(object).or_default().pending.insert(frame, output);
         Ok(TrackedObject { id: object, segment })
     }
 
     /// Takes the prompts of an object on a frame back: what was found there counts as tracked from now on.
     pub fn clear_prompts(&mut self, frame: usize, id: ObjectId) -> Result<(), TrackError> {
         let object = self.object_mut(id)?;
-        if object.pending.as_ref().is_some_and(|(pending, _)| *pending == frame) {
-            object.pending = None;
-        }
+        object.pending.remove(&frame);
         if let Some(mut output) = object.prompted.remove(&frame) {
             output.tracked = None;
             object.found.insert(frame, output);
@@ -241,23 +243,22 @@ impl Tracker {
         self.objects.get_mut(&id).ok_or(TrackError::UnknownObject { id, known })
     }
 
-    /// Remembers the answers to prompts on the frame at hand, which is about to be left.
-    fn commit(&mut self) -> Result<(), TrackError> {
-        let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
-        for id in ids {
-            let Some((frame, mut output)) = self.object_mut(id)?.pending.take() else { continue };
-            let current = self.current()?;
-            let network = self.network()?;
-            output.memory = Some(network.remember(
-                &current.features,
-                &output.logits,
-                output.object_score,
-                MaskSource::Prompted,
-            )?);
-            let object = self.object_mut(id)?;
-            object.found.remove(&frame);
-            object.prompted.insert(frame, output);
+    /// Encodes the answers to prompts on the frame at hand, whose features are about to go.
+    fn encode_prompts(&mut self) -> Result<(), TrackError> {
+        let (sam, current) = (self.sam.clone(), self.current.take());
+        let Some(current) = current else { return Ok(()) };
+        let (network, _) = memory_of(&sam)?;
+        for object in self.objects.values_mut() {
+            if let Some(output) = object.pending.get_mut(&current.frame) {
+                output.memory = Some(network.remember(
+                    &current.features,
+                    &output.logits,
+                    output.object_score,
+                    MaskSource::Prompted,
+                )?);
+            }
         }
+        self.current = Some(current);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use cutout_imaging::{Image, Size, Threshold};
-use cutout_sam::{Direction, History, TrackOptions, TrackedFrame, Tracker};
+use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker};
 use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, Tools, open};
 
 use crate::environment::Environment;
@@ -97,6 +97,7 @@ impl Track {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
             fill_hole_area: self.fill_hole_area,
+            corrections: Corrections::default(),
             history: self.history.clone().map_or(History::Recent, History::Disk),
         })?;
         interrupt::finish_gracefully();

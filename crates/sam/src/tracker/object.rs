@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cutout_graph::Named;
 use cutout_tensor::Tensor;
 
-use super::options::Direction;
+use super::options::{Corrections, Direction};
 use crate::network::Bank;
 
 /// What is known of an object on one frame.
@@ -27,8 +27,8 @@ pub(super) struct Output {
 /// One object. Only what is in `prompted` and `found` is remembered.
 #[derive(Default)]
 pub(super) struct Object {
-    /// The answer to prompts on the frame at hand, until that frame is left.
-    pub(super) pending: Option<(usize, Output)>,
+    /// Answers to prompts since a frame was last tracked, by frame.
+    pub(super) pending: BTreeMap<usize, Output>,
     /// Frames with prompts.
     pub(super) prompted: BTreeMap<usize, Output>,
     /// Other frames.
@@ -88,10 +88,7 @@ impl Object {
 
     /// The newest answer on a frame.
     pub(super) fn newest(&self, frame: usize) -> Option<&Output> {
-        match &self.pending {
-            Some((pending, output)) if *pending == frame => Some(output),
-            Some(_) | None => self.output(frame),
-        }
+        self.pending.get(&frame).or_else(|| self.output(frame))
     }
 
     /// The outputs that memory attention reads at a moment: all chosen frames with prompts share the last row of the
@@ -113,6 +110,24 @@ impl Object {
         let recent = (1..reach).map_while(|distance| Some((moment.back(distance)?, distance)));
         pointers.extend(recent.filter(|(frame, _)| other(frame)));
         Selection { memories, pointers }
+    }
+
+    /// Remembers the answers to prompts. A frame that had been tracked counts as prompted only where corrections condition.
+    pub(super) fn remember_prompts(&mut self, corrections: Corrections) {
+        for (frame, output) in std::mem::take(&mut self.pending) {
+            let passes = match corrections {
+                Corrections::Pass => {
+                    output.tracked.is_some() && !self.prompted.contains_key(&frame)
+                }
+                Corrections::Condition => false,
+            };
+            if passes {
+                self.found.insert(frame, output);
+            } else {
+                self.found.remove(&frame);
+                self.prompted.insert(frame, output);
+            }
+        }
     }
 
     /// Projects the memories of a selection that are not projected yet.
@@ -197,7 +212,7 @@ mod tests {
 
     fn object(prompted: &[usize], found: impl IntoIterator<Item = usize>) -> Object {
         Object {
-            pending: None,
+            pending: BTreeMap::new(),
             prompted: prompted.iter().map(|frame| (*frame, output())).collect(),
             found: found.into_iter().map(|frame| (frame, output())).collect(),
         }

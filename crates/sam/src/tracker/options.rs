@@ -19,6 +19,16 @@ pub enum History {
     Disk(PathBuf),
 }
 
+/// What a prompt on a frame that was tracked already means for other frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Corrections {
+    /// The corrected frame is remembered as long as any other, and found anew when it is tracked again. Meta's default.
+    #[default]
+    Pass,
+    /// The corrected frame is remembered as long as the video lasts, like the frames that an object was first shown on.
+    Condition,
+}
+
 /// How objects are tracked. `TrackOptions::default()` is Meta's way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackOptions {
@@ -27,6 +37,8 @@ pub struct TrackOptions {
     pub length: Option<usize>,
     /// The most frames with prompts that memory attention reads, the closest in time first; all unless given.
     pub most_prompted_frames: Option<usize>,
+    /// What corrections mean for other frames.
+    pub corrections: Corrections,
     /// Holes of at most so many pixels in the model's low-resolution masks are filled. Meta's code fills those of 8 on a
     /// GPU and none on a processor.
     pub fill_hole_area: usize,
