@@ -200,6 +200,22 @@ fn the_cases_make_every_filter_work() {
 }
 
 #[test]
+fn a_threshold_is_above_the_iou_and_within_the_stability() {
+    let model = Model::new("thresholds");
+    let Case { picture, options, .. } = case(&model, "few_points");
+    let scene = model.open(2).embed(&model.picture(&picture)).unwrap();
+    let options = Everything { box_nms_thresh: 1.0, ..options };
+    let masks = scene.everything(&options).unwrap();
+    let mask = &masks[masks.len() / 2];
+    let pred_iou_thresh = mask.predicted_iou.into();
+    let above = scene.everything(&Everything { pred_iou_thresh, ..options.clone() }).unwrap();
+    assert!(!above.is_empty() && !above.contains(mask));
+    let stability_score_thresh = mask.stability_score.into();
+    let stable = scene.everything(&Everything { stability_score_thresh, ..options }).unwrap();
+    assert!(stable.len() < masks.len() && stable.contains(mask));
+}
+
+#[test]
 fn a_scene_gives_the_masks_of_its_picture() {
     let model = Model::new("scene");
     let sam = model.open(1);
