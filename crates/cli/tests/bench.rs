@@ -33,6 +33,5 @@ fn text_is_for_people_and_flags_are_obeyed() {
         assert!(text.contains(words), "{words:?} is not in:\n{text}");
     }
     folder.cutout(&["bench", "-m", MODEL, "--repeat", "0"]).wrong_usage(&["--repeat"]);
-    folder.cutout(&["bench"]).wrong_usage(&["--model"]);
     folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).could_not(&["absent.jpg"]);
 }

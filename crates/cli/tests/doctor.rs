@@ -27,7 +27,7 @@ fn the_machine_is_described() {
     assert!(text.contains("this version"), "{text}");
     let last = text.lines().last().unwrap();
     assert!(last.starts_with("Models would run on the processor, with "), "{last}");
-    assert!(last.ends_with("1 checkpoint of those found can be used."), "{last}");
+    assert!(last.ends_with("the small built-in one, and 1 checkpoint found."), "{last}");
 }
 
 #[test]

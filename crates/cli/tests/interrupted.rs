@@ -26,7 +26,7 @@ fn hollow_checkpoint(folder: &Folder, name: &str) {
 }
 
 /// Waits until something is so, for half a minute.
-fn wait_until(what: &str, so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, so: impl Fn() -> bool) {
     let start = Instant::now();
     while !so() {
         assert!(start.elapsed() < Duration::from_secs(30), "{what} did not happen");
@@ -35,7 +35,7 @@ fn wait_until(what: &str, so: impl Fn() -> bool) {
 }
 
 /// Sends Ctrl-C to a command and waits for its end.
-fn interrupt(child: Child) -> Ended {
+pub(crate) fn interrupt(child: Child) -> Ended {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     Ended::of(child.wait_with_output().unwrap())

@@ -104,7 +104,7 @@ fn broken_files_are_explained_when_they_are_asked_for() {
 fn nothing_found_says_where_it_looked() {
     let folder = folder();
     let ended = folder.cutout(&["models"]);
-    assert!(ended.stderr.contains("no checkpoint found in"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no checkpoint found"), "{}", ended.stderr);
     assert_eq!(ended.done(), "");
     assert_eq!(folder.cutout(&["models", "--json"]).json(), serde_json::json!([]));
 }

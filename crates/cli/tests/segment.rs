@@ -223,13 +223,23 @@ fn profiles_are_strict() {
 }
 
 #[test]
+fn without_a_model_the_built_in_one_runs_and_says_so() {
+    let folder = folder_with_model();
+    let ended = folder.cutout(&["segment", "picture.png", "--box", "5,5,40,25", "--json"]);
+    assert!(ended.stderr.starts_with("using the small built-in model"), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1);
+    let document = ended.json();
+    assert!(document["model"].as_str().unwrap().starts_with("SAM 2.1"));
+    assert_eq!(annotations(&document).len(), 1);
+}
+
+#[test]
 fn help_has_examples_and_unknown_flags_are_refused() {
     let folder = folder_with_model();
     let help = folder.cutout(&["segment", "--help"]).done();
     assert!(help.contains("Examples:") && help.contains("--mask-threshold"), "{help}");
     folder.segment(&["--pionts", "3,4"]).wrong_usage(&["--pionts", "--point"]);
     folder.cutout(&["segment"]).wrong_usage(&["<IMAGE>"]);
-    folder.cutout(&["segment", "picture.png", "-p", "3,3"]).wrong_usage(&["--model"]);
     folder.cutout(&["dissect"]).wrong_usage(&["dissect"]);
     assert!(folder.cutout(&["--version"]).done().starts_with("cutout "));
 }

@@ -54,6 +54,7 @@ pub struct Segment {
 
 impl Segment {
     /// Low-resolution logits `f32[side, side]`: what [`crate::Prompt::with_logits`] takes to refine this mask.
+    #[expect(clippy::misnamed_getters, reason = "what comes out is what may go in again")]
     pub fn logits(&self) -> &Tensor {
         &self.feedback
     }

@@ -142,16 +142,12 @@ impl Findings {
         );
         let identities = self.catalogue.found.iter().filter_map(|file| file.content.as_ref().ok());
         let runnable = identities.filter(|content| runs(content.identity.family)).count();
-        let models = match (runnable, self.catalogue.found.len()) {
-            (0, 0) => "no checkpoint was found, so name one with --model".to_owned(),
-            (0, _) => {
-                "the checkpoints found hold models that this version cannot run yet".to_owned()
-            }
-            (_, _) => {
-                format!("{} of those found can be used", words::counted(runnable, "checkpoint"))
-            }
+        let found = match (runnable, self.catalogue.found.len()) {
+            (0, 0) => "; no checkpoint was found".to_owned(),
+            (0, _) => "; the checkpoints found hold models that this version cannot run".to_owned(),
+            (_, _) => format!(", and {} found", words::counted(runnable, "checkpoint")),
         };
-        format!("Models would run {place}; {models}.")
+        format!("Models would run {place}: the small built-in one{found}.")
     }
 
     fn to_json(&self) -> Value {

@@ -10,7 +10,7 @@ use cutout_sam::{
     AutoMask, Everything as Options, EverythingError, Phase, Progress as EverythingProgress, Sam,
 };
 
-use crate::failure::Usage;
+use crate::failure::{Usage, message};
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
 use crate::screen;
@@ -82,7 +82,7 @@ impl Everything {
                 Ok(()) => {}
                 // A folder is gone through to its end; what failed is told on the way and at the end.
                 Err(error) if self.input.is_dir() => {
-                    screen::note(&format!("error: {error:#}"));
+                    screen::note(&format!("error: {}", message(&error)));
                     failed += 1;
                 }
                 Err(error) => return Err(error),

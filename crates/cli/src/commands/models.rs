@@ -42,7 +42,10 @@ impl Models {
         }
         if catalogue.found.is_empty() {
             let places = catalogue.searched.iter().map(|place| format!("\n  {}", place.display()));
-            screen::note(&format!("no checkpoint found in{}", places.collect::<String>()));
+            screen::note(&format!(
+                "no checkpoint found (a small model is built in); looked in{}",
+                places.collect::<String>()
+            ));
             return Ok(());
         }
         screen::print(&text(&catalogue.found))

@@ -25,13 +25,14 @@ use recorded::Recorded;
 /// Follow objects through a video
 #[derive(Args)]
 #[command(after_help = "Examples:
-  cutout track clip.mp4 --model sam2.1_hiera_tiny.pt --point 310,220
+  cutout track clip.mp4 --point 310,220
       one object by a click on the first frame; writes clip.masks/00000.png, ... and clip.overlay.gif
-  cutout track frames -m sam2.1_hiera_tiny.pt --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
+  cutout track frames --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
       two objects; masks as palette PNG files and as JSON lines
   cutout track frames -m sam2.1_hiera_tiny.pt --frame 30 -p 310,220 --both --overlay clip.mp4
       a click on frame 30, followed to the end and back to the beginning
-  ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | cutout track - --size 640x480 -m sam2.1_hiera_tiny.pt -p 310,220 -o masks.jsonl
+  ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
+      cutout track - --size 640x480 -p 310,220 -o masks.jsonl
       live frames
 
 --frame and --object hold for the prompts behind them, until they are given again.")]

@@ -150,12 +150,13 @@ impl Args for TrackPrompts {
                     .value_parser(value_parser!(ObjectId))
                     .help("The prompts behind this show object ID, a number of your choice [1]"),
             )
-            .arg(flag("point", "X,Y[,0|1]").short('p').value_parser(parse_point).help(
+            .arg(flag("point", "X,Y[,0|1]").short('p').allow_hyphen_values(true).value_parser(parse_point).help(
                 "A point, in pixels: 1 (or nothing) behind it means part of the object, 0 not",
             ))
             .arg(
                 flag("box", "X0,Y0,X1,Y1")
                     .short('b')
+                    .allow_hyphen_values(true)
                     .value_parser(parse_rect)
                     .help("A box around the object: left, top, right, bottom"),
             )
