@@ -1,5 +1,9 @@
 //! Sizes of the models, as plain constants.
 
+mod sam3;
+
+pub use sam3::{DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig};
+
 /// A ViT image encoder with windowed and global attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VitConfig {

@@ -70,6 +70,8 @@ pub(crate) enum MlpNames {
     Lin,
     /// `layers.0` and `layers.1`: SAM 2.
     Layers,
+    /// `fc1` and `fc2`: SAM 3's image encoder.
+    Fc,
 }
 
 /// The two-layer MLP of a transformer block.
@@ -87,6 +89,7 @@ impl Mlp {
         let [first, second] = match self.names {
             MlpNames::Lin => ["lin1", "lin2"],
             MlpNames::Layers => ["layers.0", "layers.1"],
+            MlpNames::Fc => ["fc1", "fc2"],
         };
         let width = x.shape().last_axis();
         let inner = linear(x, &w.at(first), self.hidden);

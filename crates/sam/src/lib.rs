@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
+//! Components are graphs built by functions from values to values; `sam1`, `sam2` and `sam3` assemble them. Only `device` names a backend.
 
 mod checkpoint;
 pub mod config;
@@ -30,6 +30,7 @@ pub mod prompt_encoder;
 mod sam;
 pub mod sam1;
 pub mod sam2;
+pub mod sam3;
 mod scene;
 mod two_way_transformer;
 
