@@ -70,8 +70,12 @@ pub(crate) enum MlpNames {
     Lin,
     /// `layers.0` and `layers.1`: SAM 2.
     Layers,
+    /// `linear1` and `linear2`: memory attention.
+    Linear,
     /// `fc1` and `fc2`: SAM 3's image encoder.
     Fc,
+    /// `c_fc` and `c_proj`: text encoder.
+    Clip,
 }
 
 /// The two-layer MLP of a transformer block.
@@ -89,7 +93,9 @@ impl Mlp {
         let [first, second] = match self.names {
             MlpNames::Lin => ["lin1", "lin2"],
             MlpNames::Layers => ["layers.0", "layers.1"],
+            MlpNames::Linear => ["linear1", "linear2"],
             MlpNames::Fc => ["fc1", "fc2"],
+            MlpNames::Clip => ["c_fc", "c_proj"],
         };
         let width = x.shape().last_axis();
         let inner = linear(x, &w.at(first), self.hidden);

@@ -18,11 +18,15 @@
 mod checkpoint;
 pub mod config;
 pub mod decoder;
+mod detector;
 pub mod device;
+mod fusion_encoder;
+mod geometry_encoder;
 mod image_encoder;
 mod layers;
 mod mask_decoder;
 mod masks;
+mod multi_head;
 mod network;
 mod programs;
 mod prompt;
@@ -32,6 +36,9 @@ pub mod sam1;
 pub mod sam2;
 pub mod sam3;
 mod scene;
+mod segmentation_head;
+mod sine_positions;
+mod text_encoder;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
