@@ -39,6 +39,7 @@ mod scene;
 mod segmentation_head;
 mod sine_positions;
 mod text_encoder;
+pub mod tokenizer;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
