@@ -1,6 +1,10 @@
 //! Sizes of the models, as plain constants.
 
+mod sam3;
+
 use serde::Serialize;
+
+pub use sam3::{DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig};
 
 /// A ViT image encoder with windowed and global attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]

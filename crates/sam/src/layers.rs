@@ -72,6 +72,10 @@ pub(crate) enum MlpNames {
     Layers,
     /// `linear1` and `linear2`: memory attention.
     Linear,
+    /// `fc1` and `fc2`: SAM 3's image encoder.
+    Fc,
+    /// `c_fc` and `c_proj`: text encoder.
+    Clip,
 }
 
 /// The two-layer MLP of a transformer block.
@@ -90,6 +94,8 @@ impl Mlp {
             MlpNames::Lin => ["lin1", "lin2"],
             MlpNames::Layers => ["layers.0", "layers.1"],
             MlpNames::Linear => ["linear1", "linear2"],
+            MlpNames::Fc => ["fc1", "fc2"],
+            MlpNames::Clip => ["c_fc", "c_proj"],
         };
         let width = x.shape().last_axis();
         let inner = linear(x, &w.at(first), self.hidden);

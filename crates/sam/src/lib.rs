@@ -13,14 +13,17 @@
 //! # }
 //! ```
 //!
-//! Components are graphs built by functions from values to values; `sam1` and `sam2` assemble them. Only `device` names a backend.
+//! Components are graphs built by functions from values to values; `sam1`, `sam2` and `sam3` assemble them. Only `device` names a backend.
 
 mod builtin;
 mod checkpoint;
 pub mod config;
 pub mod decoder;
+mod detector;
 pub mod device;
 mod everything;
+mod fusion_encoder;
+mod geometry_encoder;
 mod image_encoder;
 mod inspect;
 mod layers;
@@ -28,6 +31,7 @@ pub mod mask_choice;
 mod mask_decoder;
 mod masks;
 pub mod memory;
+mod multi_head;
 mod network;
 mod programs;
 mod prompt;
@@ -35,7 +39,12 @@ pub mod prompt_encoder;
 mod sam;
 pub mod sam1;
 pub mod sam2;
+pub mod sam3;
 mod scene;
+mod segmentation_head;
+mod sine_positions;
+mod text_encoder;
+pub mod tokenizer;
 mod tracker;
 mod two_way_transformer;
 

@@ -224,6 +224,6 @@ mod tests {
         let parts = |whole, length| ranges(whole, length).collect::<Vec<_>>();
         assert_eq!(parts(3..10, 3), [3..6, 6..9, 9..10]);
         assert_eq!(parts(0..4, usize::MAX), vec![0..4; 1]);
-        assert_eq!(parts(2..2, 5), []);
+        assert!(parts(2..2, 5).is_empty());
     }
 }

@@ -21,21 +21,45 @@ pub(crate) fn vit<'g>(pixels: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> V
     let mut x = patches.apply(pixels, &w.at("patch_embed.proj"));
     x = x + w.parameter("pos_embed", [1, grid, grid, config.width]);
     x = x.reshape([1, grid * grid, config.width]);
+    let mlp =
+        Mlp { hidden: config.mlp_width, activation: MlpActivation::Gelu, names: MlpNames::Lin };
     for index in 0..config.depth {
         let w = &w.at("blocks").at(index);
-        x = w.stage("", block(x, w, config, index));
+        let attend = |x| attention(x, &w.at("attn"), config, config.is_global(index));
+        x = w.stage("", Block { mlp, norm_epsilon: config.norm_epsilon }.apply(x, w, attend));
     }
     neck(x.reshape([1, grid, grid, config.width]), &w.at("neck"), config.embedding)
 }
 
 /// Pre-norm transformer block over tokens `[1, tokens, width]`: attention, then MLP, each added to its input.
-fn block<'g>(x: Value<'g>, w: &Scope<'g>, config: &VitConfig, index: usize) -> Value<'g> {
-    let normed = layer_norm(x, &w.at("norm1"), config.norm_epsilon);
-    let x = x + attention(normed, &w.at("attn"), config, config.is_global(index));
-    let normed = layer_norm(x, &w.at("norm2"), config.norm_epsilon);
-    let mlp =
-        Mlp { hidden: config.mlp_width, activation: MlpActivation::Gelu, names: MlpNames::Lin };
-    x + mlp.apply(normed, &w.at("mlp"))
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    pub(super) mlp: Mlp,
+    pub(super) norm_epsilon: f32,
+}
+
+impl Block {
+    /// The block applied to `x`, with an attention that is given normalised tokens.
+    pub(super) fn apply<'g>(
+        self,
+        x: Value<'g>,
+        w: &Scope<'g>,
+        attend: impl FnOnce(Value<'g>) -> Value<'g>,
+    ) -> Value<'g> {
+        let x = x + attend(layer_norm(x, &w.at("norm1"), self.norm_epsilon));
+        let normed = layer_norm(x, &w.at("norm2"), self.norm_epsilon);
+        x + self.mlp.apply(normed, &w.at("mlp"))
+    }
+}
+
+/// Windows of `side` by `side` tokens, the same for queries and keys, of a grid.
+pub(super) fn square_windows(grid: usize, side: usize) -> Windows {
+    Windows {
+        query_grid: [grid, grid],
+        key_grid: [grid, grid],
+        query_window: [side, side],
+        key_window: [side, side],
+    }
 }
 
 /// Attention inside windows, or over the whole grid if `global`.
@@ -48,15 +72,9 @@ fn attention<'g>(x: Value<'g>, w: &Scope<'g>, config: &VitConfig, global: bool) 
     let side = if global { grid } else { config.window };
     let bias = w.at("qkv").parameter("bias", [3 * width]);
     let [query, key, value] = linear(x, &w.at("qkv"), 3 * width).split(2);
-    let windows = (!global).then_some(Windows {
-        query_grid: [grid, grid],
-        key_grid: [grid, grid],
-        query_window: [side, side],
-        key_window: [side, side],
-    });
     let op = Attention {
         bias: Some(SeparableBias { form: BiasForm::Relative, grid: [side, side] }),
-        windows,
+        windows: (!global).then(|| square_windows(grid, side)),
         ..Attention::new(config.heads, 1.0 / (config.head_width() as f32).sqrt())
     };
     let [_, padding_key, padding_value] = bias.split(0);

@@ -1,0 +1,154 @@
+//! Sizes of SAM 3.
+
+/// What a table of positions holds besides the cells of its grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PositionRows {
+    /// A first row for a class token that nothing uses: Meta's checkpoints.
+    ClassAndGrid,
+    /// The grid alone: Hugging Face's checkpoints.
+    Grid,
+}
+
+/// A ViT with rotary positions in windowed and global attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RotaryVitConfig {
+    /// Side of the square input, in pixels.
+    pub image_size: usize,
+    /// Side of a patch, in pixels.
+    pub patch: usize,
+    /// Channels.
+    pub width: usize,
+    /// Blocks.
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Channels between the two layers of a block's MLP.
+    pub mlp_width: usize,
+    /// Side of an attention window, in tokens. Positions in global blocks are scaled to its range.
+    pub window: usize,
+    /// Blocks that attend to the whole image.
+    pub global_blocks: Vec<usize>,
+    /// Epsilon of all layer norms.
+    pub norm_epsilon: f32,
+    /// Side of the position table, which is tiled over the grid.
+    pub position_grid: usize,
+    /// What else the position table holds.
+    pub position_rows: PositionRows,
+}
+
+impl RotaryVitConfig {
+    /// Side of the token grid.
+    pub fn grid(&self) -> usize {
+        self.image_size / self.patch
+    }
+
+    /// Channels of one head.
+    pub fn head_width(&self) -> usize {
+        self.width / self.heads
+    }
+
+    /// Whether a block attends to the whole image.
+    pub fn is_global(&self, block: usize) -> bool {
+        self.global_blocks.contains(&block)
+    }
+}
+
+/// The encoder of phrases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextConfig {
+    /// Tokens there are.
+    pub vocabulary: usize,
+    /// Most tokens of a phrase, start and end included.
+    pub context: usize,
+    /// Channels.
+    pub width: usize,
+    /// Blocks.
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Channels between the two layers of a block's MLP.
+    pub mlp_width: usize,
+}
+
+/// What can be shown as an example of what is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exemplars {
+    /// Boxes: Hugging Face's checkpoints leave out the rest.
+    Boxes,
+    /// Boxes and points.
+    BoxesAndPoints,
+}
+
+/// Everything behind the encoders: geometry encoder, fusion, decoder, scores and masks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DetectorConfig {
+    /// Channels of image, prompt and queries.
+    pub width: usize,
+    /// Heads of every attention.
+    pub heads: usize,
+    /// Channels between the two layers of each transformer layer's MLP.
+    pub mlp_width: usize,
+    /// Layers of the geometry encoder.
+    pub geometry_depth: usize,
+    /// Layers that fuse image and prompt.
+    pub fusion_depth: usize,
+    /// Layers of the decoder.
+    pub decoder_depth: usize,
+    /// Objects looked for at once.
+    pub queries: usize,
+    /// Channels between the layers of the scores' MLP.
+    pub scoring_width: usize,
+    /// What the geometry encoder takes.
+    pub exemplars: Exemplars,
+}
+
+/// A whole SAM 3 detector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sam3Config {
+    /// The image encoder.
+    pub trunk: RotaryVitConfig,
+    /// The text encoder.
+    pub text: TextConfig,
+    /// What finds objects.
+    pub detector: DetectorConfig,
+}
+
+impl Sam3Config {
+    /// SAM 3 as published: 840 million parameters.
+    pub fn published() -> Self {
+        Sam3Config {
+            trunk: RotaryVitConfig {
+                image_size: 1008,
+                patch: 14,
+                width: 1024,
+                depth: 32,
+                heads: 16,
+                mlp_width: 4736,
+                window: 24,
+                global_blocks: vec![7, 15, 23, 31],
+                norm_epsilon: 1e-5,
+                position_grid: 24,
+                position_rows: PositionRows::ClassAndGrid,
+            },
+            text: TextConfig {
+                vocabulary: 49408,
+                context: 32,
+                width: 1024,
+                depth: 24,
+                heads: 16,
+                mlp_width: 4096,
+            },
+            detector: DetectorConfig {
+                width: 256,
+                heads: 8,
+                mlp_width: 2048,
+                geometry_depth: 3,
+                fusion_depth: 6,
+                decoder_depth: 6,
+                queries: 200,
+                scoring_width: 2048,
+                exemplars: Exemplars::BoxesAndPoints,
+            },
+        }
+    }
+}
