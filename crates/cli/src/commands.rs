@@ -16,7 +16,6 @@ mod track;
 
 /// What to do.
 #[derive(Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "one is made, once")]
 pub(crate) enum Command {
     Segment(segment::Segment),
     Everything(everything::Everything),

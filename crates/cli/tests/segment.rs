@@ -88,7 +88,7 @@ fn points_boxes_and_candidates() {
     assert_ne!(one["annotations"], refined["annotations"], "a second point changes the answer");
     assert_eq!(annotations(&refined).len(), 1, "points belong to one object");
     let fractions =
-        ["segment", "picture.png", "-m", MODEL, "-p", "0.4,0.5", "--normalized", "--json"];
+        ["segment", "picture.png", "--model", MODEL, "-p", "0.4,0.5", "--normalized", "--json"];
     let pixels = ["segment", "picture.png", "-m", MODEL, "-p", "20,15.5", "--json"];
     assert_eq!(folder.cutout(&fractions).json(), folder.cutout(&pixels).json());
     let boxes = ["--box", "2,3,30,20", "-b", "10,10,49,30", "--json", "-o", "labels.png"];

@@ -26,7 +26,7 @@ use recorded::Recorded;
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout track clip.mp4 --point 310,220
-      one object by a click on the first frame; writes clip.masks/00000.png, ... and clip.overlay.gif
+      one click on the first frame; writes clip.masks/00000.png, ... and clip.overlay.gif
   cutout track frames --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
       two objects; masks as palette PNG files and as JSON lines
   cutout track frames -m sam2.1_hiera_tiny.pt --frame 30 -p 310,220 --both --overlay clip.mp4
