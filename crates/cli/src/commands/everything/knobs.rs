@@ -10,37 +10,37 @@ use crate::failure::Usage;
 #[derive(Args)]
 #[command(next_help_heading = "How masks are found")]
 pub(super) struct Knobs {
-    /// Points along one side of the picture: a grid of this many by this many [32]
+    /// Points along one side of the picture: a grid of this many by this many (default 32)
     #[arg(long, value_name = "N")]
     points_per_side: Option<usize>,
-    /// Points that are decoded together [64]
+    /// Points that are decoded together (default 64)
     #[arg(long, value_name = "N")]
     points_per_batch: Option<usize>,
-    /// Leave out masks with a predicted IoU not above this [0.88; SAM 2 and 3: 0.8]
+    /// Leave out masks with a predicted IoU not above this (default 0.88; SAM 2 and 3: 0.8)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     pred_iou_thresh: Option<f64>,
-    /// Leave out masks that change more than this with the threshold [0.95]
+    /// Leave out masks that change more than this with the threshold (default 0.95)
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     stability_score_thresh: Option<f64>,
-    /// How far the threshold is moved for that [1.0]
+    /// How far the threshold is moved for that (default 1.0)
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     stability_score_offset: Option<f64>,
-    /// Of two masks whose boxes overlap more than this, the better one stays [0.7]
+    /// Of two masks whose boxes overlap more than this, the better one stays (default 0.7)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     box_nms_thresh: Option<f64>,
-    /// Look at crops of the picture too: layer i has 2^i by 2^i of them [0]
+    /// Look at crops of the picture too: layer i has 2^i by 2^i of them (default 0)
     #[arg(long, value_name = "N")]
     crop_n_layers: Option<usize>,
-    /// The same as --box-nms-thresh, between crops [0.7]
+    /// The same as --box-nms-thresh, between crops (default 0.7)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     crop_nms_thresh: Option<f64>,
-    /// How far crops overlap, as a share of the picture's shorter side [0.34]
+    /// How far crops overlap, as a share of the picture's shorter side (default 0.34)
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     crop_overlap_ratio: Option<f64>,
-    /// Layer i of the crops has the grid divided by this to the power of i [1]
+    /// Layer i of the crops has the grid divided by this to the power of i (default 1)
     #[arg(long, value_name = "N")]
     crop_n_points_downscale_factor: Option<usize>,
-    /// Remove islands and holes of fewer pixels [0: leave them]
+    /// Remove islands and holes of fewer pixels (default 0: leave them)
     #[arg(long, value_name = "PIXELS")]
     min_mask_region_area: Option<usize>,
 }

@@ -143,12 +143,12 @@ impl Args for TrackPrompts {
             .arg(
                 flag("frame", "N")
                     .value_parser(value_parser!(usize))
-                    .help("The prompts behind this are on frame N, from 0 on [0]"),
+                    .help("The prompts behind this are on frame N, from 0 on (default 0)"),
             )
             .arg(
                 flag("object", "ID")
                     .value_parser(value_parser!(ObjectId))
-                    .help("The prompts behind this show object ID, a number of your choice [1]"),
+                    .help("The prompts behind this show object ID, a number of your choice (default 1)"),
             )
             .arg(flag("point", "X,Y[,0|1]").short('p').allow_hyphen_values(true).value_parser(parse_point).help(
                 "A point, in pixels: 1 (or nothing) behind it means part of the object, 0 not",
