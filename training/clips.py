@@ -16,11 +16,19 @@ def speeds(random, clips, layers):
     return torch.where(still, torch.zeros_like(reach), reach), heading
 
 
-def move(random, pose, frames, pace):
+def times(frames, device, skipped=None):
+    """[clips or 1, frames, 1] from 0 to 1; `skipped` [clips] frames pass unseen after the first."""
+    if skipped is None:
+        return torch.linspace(0, 1, frames, device=device).view(1, frames, 1)
+    number = torch.arange(frames, device=device)[None]
+    return ((number + (number > 0) * skipped[:, None]) / (frames - 1))[..., None]
+
+
+def move(random, pose, frames, pace, skipped=None):
     """A [clips, layers] pose to a [clips * frames, layers] one; `pace` [clips, 1] scales all motion."""
     clips, layers = pose.x.shape
     reach, heading = speeds(random, clips, layers)
-    time = torch.linspace(0, 1, frames, device=pose.x.device).view(1, frames, 1)
+    time = times(frames, pose.x.device, skipped)
     spread = lambda value: value[:, None, :]
     # Aim at a point near the middle, so that paths meet.
     aimed = random.chance(0.6, clips, layers)
@@ -46,12 +54,12 @@ def move(random, pose, frames, pace):
         spread(pose.angle) + turn, spread(pose.aspect) * stretch.exp(), spread(pose.phase) + phase,
     ]
     moved = Pose(*[value.expand(clips, frames, layers).reshape(clips * frames, layers) for value in moved])
-    return pan(random, moved, clips, frames, pace)
+    return pan(random, moved, time, pace)
 
 
-def pan(random, pose, clips, frames, pace):
+def pan(random, pose, time, pace):
     """Moves the camera: a shift and a zoom of all layers alike, the background's too."""
-    time = torch.linspace(0, 1, frames, device=pose.x.device).view(1, frames, 1)
+    clips, frames = len(pace), time.shape[1]
     shift = random.normal(clips, 1, 2) * 0.12 * pace[:, None] * random.chance(0.6, clips, 1, 1)
     zoom = (random.normal(clips, 1, 1) * 0.08 * pace[:, None] * time).exp().reshape(clips * frames, 1)
     across = (shift[..., :1] * time).reshape(clips * frames, 1)

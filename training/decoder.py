@@ -148,6 +148,14 @@ class TwoWayTransformer(nn.Module):
         return self.norm_final_attn(tokens + seen), image
 
 
+def doubled(x, layer):
+    """A transposed convolution of kernel and stride 2 over [batch, height, width, channels], as one product."""
+    batch, height, width, channels = x.shape
+    x = x @ layer.weight.permute(0, 2, 3, 1).reshape(channels, -1).to(x.dtype)
+    x = x.view(batch, height, width, 2, 2, -1).transpose(2, 3).reshape(batch, 2 * height, 2 * width, -1)
+    return x + layer.bias.to(x.dtype)
+
+
 class MaskDecoder(nn.Module):
     """Four masks (one single, three candidates), their predicted IoU, tokens and the object score."""
 
@@ -181,14 +189,14 @@ class MaskDecoder(nn.Module):
         tokens = torch.cat([own[None].expand(batch, -1, -1).to(prompt.dtype), prompt], dim=1)
         position = image_position.flatten(2).transpose(1, 2)
         tokens, image = self.transformer(tokens, image.flatten(2).transpose(1, 2), position)
-        image = image.transpose(1, 2).reshape(batch, width, side, side)
-        first_up, norm, activation, second_up, _ = self.output_upscaling
-        x = activation(norm(first_up(image) + fine[1]))
-        x = activation(second_up(x) + fine[0])
+        first_up, norm, _, second_up, _ = self.output_upscaling
+        x = doubled(image.view(batch, side, side, width), first_up) + fine[1].permute(0, 2, 3, 1)
+        x = F.gelu(F.layer_norm(x, norm.weight.shape, norm.weight, norm.bias, 1e-6))
+        x = F.gelu(doubled(x, second_up) + fine[0].permute(0, 2, 3, 1))
         mask_tokens = tokens[:, 2:6]
         weights = torch.stack(
             [mlp(mask_tokens[:, i]) for i, mlp in enumerate(self.output_hypernetworks_mlps)], dim=1
         )
-        masks = (weights @ x.flatten(2)).view(batch, 4, *x.shape[2:])
+        masks = (weights @ x.flatten(1, 2).transpose(1, 2)).view(batch, 4, *x.shape[1:3])
         iou = self.iou_prediction_head(tokens[:, 1]).sigmoid()
         return masks, iou, mask_tokens, self.pred_obj_score_head(tokens[:, 0])

@@ -1,70 +1,96 @@
 """What a camera and a file format do to a drawn picture: light, colour, blur, noise, compression."""
 
+import dataclasses
 import math
 
 import torch
 import torch.nn.functional as F
 
-from randomness import constant
+
+@dataclasses.dataclass
+class Taken:
+    """How each clip is taken: numbers [clips, 1, 1, 1], uneven light [clips, 1, 32, 32] and every pixel's grain."""
+
+    uneven: torch.Tensor
+    strength: torch.Tensor
+    gamma: torch.Tensor
+    saturation: torch.Tensor
+    coloured: torch.Tensor
+    contrast: torch.Tensor
+    bias: torch.Tensor
+    blur: torch.Tensor
+    noise: torch.Tensor
+    grain: torch.Tensor
+    step: torch.Tensor
+
+
+def draw_taken(random, clips, shape):
+    """The randomness of `camera` for images of `shape`, drawn apart so that the rest can be compiled."""
+    draw = lambda low, high: random.uniform(clips, 1, 1, 1, low=low, high=high)
+    return Taken(
+        uneven=random.noise(clips, 1, 2, 32),
+        strength=draw(0, 0.25),
+        gamma=draw(0.7, 1.4),
+        saturation=draw(0.3, 1.4),
+        coloured=random.chance(0.93, clips, 1, 1, 1).float(),
+        contrast=draw(0.6, 1.2),
+        bias=draw(-0.12, 0.12),
+        blur=draw(-0.6, 1).clamp(min=0),
+        noise=draw(-0.03, 0.06).clamp(min=0),
+        grain=random.normal(*shape),
+        step=draw(-0.06, 0.06).clamp(min=0),
+    )
 
 
 def cosine_basis(device):
     """The 8 × 8 orthonormal discrete cosine transform."""
     index = torch.arange(8, device=device, dtype=torch.float32)
     basis = torch.cos((2 * index[None] + 1) * index[:, None] * math.pi / 16) * 0.5
-    basis[0] *= math.sqrt(0.5)
-    return basis
+    return torch.cat([basis[:1] * math.sqrt(0.5), basis[1:]])
 
 
 def compress(images, step):
     """Rounds 8 × 8 cosine coefficients, coarser for high frequencies; `step` [n, 1, 1, 1] in [0, 1] units."""
     count, channels, side, _ = images.shape
     basis = cosine_basis(images.device)
+    # Both directions at once: one 64 × 64 matrix instead of many products of 8 × 8.
+    both = torch.kron(basis, basis)
     blocks = images.view(count, channels, side // 8, 8, side // 8, 8).transpose(3, 4)
-    coefficients = basis @ blocks @ basis.T
+    coefficients = blocks.reshape(count, -1, 64) @ both.T
     index = torch.arange(8, device=images.device)
-    grid = 1 + 0.6 * (index[:, None] + index[None])
-    size = step[..., None, None] * grid + 1e-4
-    restored = basis.T @ ((coefficients / size).round() * size) @ basis
-    return restored.transpose(3, 4).reshape(images.shape)
+    grid = (1 + 0.6 * (index[:, None] + index[None])).view(1, 1, 64)
+    size = step.view(count, 1, 1) * grid + 1e-4
+    restored = ((coefficients / size).round() * size) @ both
+    return restored.view(blocks.shape).transpose(3, 4).reshape(images.shape)
 
 
-def light(random, images, frames):
-    """Uneven light over the whole picture, the same in all frames of a clip."""
-    count, side = images.shape[0] // frames, images.shape[-1]
-    field = random.noise(count, 1, 2, 32)
-    field = F.interpolate(field, size=(side, side), mode="bilinear", align_corners=False)
-    strength = random.uniform(count, 1, 1, 1, low=0, high=0.25)
-    return images * (1 + strength * field).clamp(0.3, 1.8).repeat_interleave(frames, 0)
+def blurred(images):
+    """The picture under a 5 × 5 binomial kernel."""
+    kernel, side = (1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16), images.shape[-1]
+    padded = F.pad(images, (2, 2, 2, 2), mode="replicate")
+    rows = sum(weight * padded[:, :, k : k + side] for k, weight in enumerate(kernel))
+    return sum(weight * rows[..., k : k + side] for k, weight in enumerate(kernel))
 
 
-def recolour(random, images, frames):
-    """Gain, contrast, gamma and saturation for each clip."""
-    count = images.shape[0] // frames
-    draw = lambda low, high: random.uniform(count, 1, 1, 1, low=low, high=high).repeat_interleave(frames, 0)
-    images = images.clamp(0.001, 1) ** draw(0.7, 1.4)
+def expose(images, taken, frames):
+    """All effects in the order light takes them."""
+    each = {field.name: getattr(taken, field.name) for field in dataclasses.fields(taken)}
+    each = {
+        name: value if len(value) == len(images) else value.repeat_interleave(frames, 0)
+        for name, value in each.items()
+    }
+    side = images.shape[-1]
+    uneven = F.interpolate(each["uneven"], size=(side, side), mode="bilinear", align_corners=False)
+    images = images * (1 + each["strength"] * uneven).clamp(0.3, 1.8)
+    images = images.clamp(0.001, 1) ** each["gamma"]
     grey = images.mean(1, keepdim=True)
-    saturation = draw(0.3, 1.4) * (random.chance(0.93, count, 1, 1, 1).float().repeat_interleave(frames, 0))
-    images = grey + (images - grey) * saturation
-    return (images - 0.5) * draw(0.6, 1.2) + 0.5 + draw(-0.12, 0.12)
+    images = grey + (images - grey) * (each["saturation"] * each["coloured"])
+    images = (images - 0.5) * each["contrast"] + 0.5 + each["bias"]
+    images = torch.lerp(images, blurred(images), each["blur"])
+    images = (images + each["noise"] * each["grain"]).clamp(0, 1)
+    return torch.where(each["step"] > 0, compress(images, each["step"]), images).clamp(0, 1)
 
 
-def blur(random, images, frames):
-    """A blend of the picture and its blurred self, up to about one and a half pixels wide."""
-    count = images.shape[0] // frames
-    kernel = constant((1.0, 4.0, 6.0, 4.0, 1.0), images.device) / 16
-    kernel = (kernel[:, None] * kernel[None]).expand(3, 1, 5, 5)
-    soft = F.conv2d(F.pad(images, (2, 2, 2, 2), mode="replicate"), kernel, groups=3)
-    amount = random.uniform(count, 1, 1, 1, low=-0.6, high=1).clamp(min=0)
-    return torch.lerp(images, soft, amount.repeat_interleave(frames, 0))
-
-
-def camera(random, images, frames=1):
-    """All effects in the order light takes them; `frames` pictures in a row belong to one clip."""
-    count = images.shape[0] // frames
-    images = recolour(random, light(random, images, frames), frames)
-    images = blur(random, images, frames)
-    noise = random.uniform(count, 1, 1, 1, low=-0.03, high=0.06).clamp(min=0).repeat_interleave(frames, 0)
-    images = (images + noise * random.normal(*images.shape)).clamp(0, 1)
-    step = random.uniform(count, 1, 1, 1, low=-0.06, high=0.06).clamp(min=0).repeat_interleave(frames, 0)
-    return torch.where(step > 0, compress(images, step), images).clamp(0, 1)
+def camera(random, images, frames=1, expose=expose):
+    """`frames` pictures in a row belong to one clip and share all but the grain."""
+    return expose(images, draw_taken(random, len(images) // frames, images.shape), frames)

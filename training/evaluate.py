@@ -15,7 +15,7 @@ import prompts
 from export import load_checkpoint
 from model import Model, Prompt
 from randomness import Random
-from tracking import choose, track_clip
+from tracking import answer, track_clip
 
 
 def squares(integral, radius):
@@ -66,13 +66,17 @@ def correct(prompt, logits, found, wanted):
 
 
 def ask(model, features, prompt, wanted):
-    """Answer to a prompt: chosen logits, mask at full size, and IoU of it and of the best candidate."""
+    """The one mask a predictor answers with: its logits, itself at full size, and all four masks' IoU [n, 4]."""
     decoded = model.decode(model.without_memory(features), features.fine, prompt)
-    chosen = choose(decoded, prompt.labels.shape[1])
-    side = wanted.shape[-1]
-    found = enlarge(decoded.mask(chosen), side)[:, 0] > 0
-    candidates = overlap(enlarge(decoded.masks[:, 1:], side) > 0, wanted[:, None]).amax(1)
-    return decoded.mask(chosen), found, overlap(found, wanted), candidates
+    reached = overlap(enlarge(decoded.masks, wanted.shape[-1]) > 0, wanted[:, None])
+    given = answer(decoded)
+    logits = decoded.mask(given)
+    found = enlarge(logits, wanted.shape[-1])[:, 0] > 0
+    return decoded, logits, found, reached
+
+
+def pick(reached, index):
+    return reached.gather(1, index[:, None])[:, 0]
 
 
 @torch.no_grad()
@@ -84,14 +88,16 @@ def evaluate_images(model, example):
     place = deepest(wanted)[:, None]
     prompt = Prompt(place, torch.ones_like(place[..., 0], dtype=torch.long))
     for clicks in (1, 2, 3):
-        logits, found, reached, best = ask(model, features, prompt, wanted)
-        results[f"clicks_{clicks}"] = reached
+        decoded, logits, found, reached = ask(model, features, prompt, wanted)
+        results[f"clicks_{clicks}"] = overlap(found, wanted)
         if clicks == 1:
-            results["clicks_1_best_of_three"] = best
+            results["clicks_1_single"] = reached[:, 0]
+            results["clicks_1_chosen_of_three"] = pick(reached, decoded.best())
+            results["clicks_1_best_of_three"] = reached[:, 1:].amax(1)
         prompt = correct(prompt, logits, found, wanted)
     corners = prompts.boxes(Random(0, wanted.device), wanted, jitter=0.0)
     labels = torch.tensor([2, 3], device=wanted.device).expand(len(corners), -1)
-    results["box"] = ask(model, features, Prompt(corners, labels), wanted)[2]
+    results["box"] = overlap(ask(model, features, Prompt(corners, labels), wanted)[2], wanted)
     return results
 
 
@@ -140,10 +146,12 @@ def main():
         )
         for name, values in evaluate_images(model, example).items():
             results.setdefault(name, []).append(values)
+    print({name: summary(values)["mean"] for name, values in results.items()}, flush=True)
     for index in range(options.clips):
         reached = evaluate_clip(model, held_out.draw_clip(bank, 100000 + index))
         print(f"clip {index}: J {reached.mean().item():.3f}", flush=True)
         results.setdefault("clip_frames", []).append(reached)
+        results.setdefault("clips", []).append(reached.mean()[None])
     numbers = {name: summary(values) for name, values in results.items()}
     numbers.update(kinds=options.kinds, seconds=round(time.time() - began, 1))
     print(json.dumps(numbers, indent=1))

@@ -4,6 +4,9 @@ import torch
 import torch.nn.functional as F
 
 
+QUALITY_WEIGHT = 8.0
+
+
 def mask_losses(logits, target, focal_share):
     """Loss [n, 4] of logits [n, 4, h, w] against a soft target [n, h, w].
 
@@ -31,7 +34,7 @@ def overlap(logits, target):
     return torch.where(either > 0, both / either.clamp(min=1), torch.ones_like(both))
 
 
-def decoded_loss(decoded, target, weights, each_mask=mask_losses):
+def combined(masks, iou, score, target, weights):
     """Loss of one decoding and the IoU [n, 4] it reached, for objects that may be absent.
 
     Of the three candidates only the best is corrected, the others by `spread` of it;
@@ -40,10 +43,11 @@ def decoded_loss(decoded, target, weights, each_mask=mask_losses):
     focal_share, spread = weights
     present = target.flatten(1).amax(1) > 0.5
     weight = present.float() / present.float().sum().clamp(min=1)
-    each = each_mask(decoded.masks, target, focal_share)
+    each = mask_losses(masks, target, focal_share)
     best = each[:, 1:].amin(1) * (1 - spread) + each[:, 1:].mean(1) * spread
-    reached = overlap(decoded.masks.detach(), target)
-    quality = (decoded.iou - reached).abs().mean(1)
-    masks = ((best + each[:, 0] + quality) * weight).sum()
-    presence = F.binary_cross_entropy_with_logits(decoded.score[:, 0], present.float())
-    return masks + presence, reached
+    reached = overlap(masks.detach(), target)
+    # Squared error, so that the head learns the expected IoU, by which candidates are to be chosen.
+    quality = QUALITY_WEIGHT * (iou - reached).square().mean(1)
+    wrong = ((best + each[:, 0] + quality) * weight).sum()
+    presence = F.binary_cross_entropy_with_logits(score[:, 0], present.float())
+    return wrong + presence, reached

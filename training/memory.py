@@ -41,20 +41,20 @@ def rotations(side, width, theta, device):
 
 def rotate(x, cosines, sines):
     """Rotates adjacent channel pairs of [batch, heads, tokens, width]; the tables repeat over memories."""
-    repeats = x.shape[2] // cosines.shape[0]
-    cosines, sines = cosines.repeat(repeats, 1), sines.repeat(repeats, 1)
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    even, odd = x.float().unflatten(-1, (-1, 2)).unflatten(2, (-1, len(cosines))).unbind(-1)
     turned = torch.stack([even * cosines - odd * sines, even * sines + odd * cosines], dim=-1)
-    return turned.flatten(-2).to(x.dtype)
+    return turned.flatten(-2).flatten(2, 3).to(x.dtype)
 
 
 class RotaryAttention(Attention):
-    def forward(self, q, k, v, tables, unplaced=0):
-        """The last `unplaced` keys (object pointers) have no place and are not rotated."""
+    def forward(self, q, k, v, tables, unplaced=None):
+        """`unplaced` holds further keys and values (object pointers) that have no place and are not rotated."""
         q, k, v = self.split(self.q_proj(q)), self.split(self.k_proj(k)), self.split(self.v_proj(v))
-        placed = k.shape[2] - unplaced
-        q = rotate(q, *tables)
-        k = torch.cat([rotate(k[:, :, :placed], *tables), k[:, :, placed:]], dim=2)
+        q, k = rotate(q, *tables), rotate(k, *tables)
+        if unplaced is not None:
+            more_k, more_v = unplaced
+            k = torch.cat([k, self.split(self.k_proj(more_k))], dim=2)
+            v = torch.cat([v, self.split(self.v_proj(more_v))], dim=2)
         x = F.scaled_dot_product_attention(q, k, v)
         return self.out_proj(x.transpose(1, 2).flatten(2))
 
@@ -72,10 +72,13 @@ class MemoryAttentionLayer(nn.Module):
         self.norm2 = nn.LayerNorm(width)
         self.norm3 = nn.LayerNorm(width)
 
-    def forward(self, x, memory, memory_position, tables, pointers):
+    def forward(self, x, memory, pointers, tables):
+        """`memory` and `pointers` are pairs of tokens and their positions, each [batch, tokens, memory_width]."""
+        (spatial, place), (pointer, age) = memory, pointers
         normed = self.norm1(x)
         x = x + self.self_attn(normed, normed, normed, tables)
-        x = x + self.cross_attn_image(self.norm2(x), memory + memory_position, memory, tables, pointers)
+        unplaced = (pointer + age, pointer)
+        x = x + self.cross_attn_image(self.norm2(x), spatial + place, spatial, tables, unplaced)
         return x + self.linear2(F.relu(self.linear1(self.norm3(x))))
 
 
@@ -91,13 +94,13 @@ class MemoryAttention(nn.Module):
         )
         self.norm = nn.LayerNorm(configuration.model_width)
 
-    def forward(self, image, memory, memory_position, pointers):
+    def forward(self, image, memory, pointers):
         batch, width, side, _ = image.shape
         x = image + 0.1 * sine_position(side, width, image.device)
         x = x.flatten(2).transpose(1, 2)
         tables = rotations(side, width // self.heads, self.theta, image.device)
         for layer in self.layers:
-            x = layer(x, memory, memory_position, tables, pointers)
+            x = layer(x, memory, pointers, tables)
         return self.norm(x).transpose(1, 2).reshape(batch, width, side, side)
 
 

@@ -14,6 +14,11 @@ from randomness import constant
 NO_OBJECT_LOGIT = -1024.0
 
 
+def repeated(level, count):
+    """Channels stay innermost in memory, as the decoder wants them."""
+    return level.permute(0, 2, 3, 1).repeat_interleave(count, 0).permute(0, 3, 1, 2)
+
+
 @dataclasses.dataclass
 class Features:
     """Maps of one image batch: `coarse` at stride 16, `fine` = (stride 4, stride 8) projected."""
@@ -21,15 +26,14 @@ class Features:
     coarse: torch.Tensor
     fine: tuple
 
-    def select(self, index):
-        return Features(self.coarse[index], tuple(level[index] for level in self.fine))
+    def frames(self, count):
+        """The maps of each of `count` frames, of images that are clips' frames in a row."""
+        levels = [level.unflatten(0, (-1, count)).unbind(1) for level in (self.coarse, *self.fine)]
+        return [Features(coarse, tuple(fine)) for coarse, *fine in zip(*levels)]
 
     def repeat(self, count):
         """Each image `count` times in a row, one for each of its objects."""
-        return Features(
-            self.coarse.repeat_interleave(count, 0),
-            tuple(level.repeat_interleave(count, 0) for level in self.fine),
-        )
+        return Features(repeated(self.coarse, count), tuple(repeated(level, count) for level in self.fine))
 
 
 @dataclasses.dataclass
@@ -137,14 +141,16 @@ class Model(nn.Module):
         `score` > 0 means present. `binary` thresholds the mask, as after a prompt.
         """
         present = score > 0
+        return MemoryEntry(self.spatial_memory(features.coarse, logits, present, binary), self.pointer(token, present))
+
+    def spatial_memory(self, coarse, logits, present, binary):
         logits = torch.where(present[..., None, None], logits, NO_OBJECT_LOGIT)
-        side = features.coarse.shape[-1] * 16
+        side = coarse.shape[-1] * 16
         mask = F.interpolate(logits, size=(side, side), mode="bilinear", align_corners=False)
         mask = (mask > 0).float() if binary else mask.sigmoid()
         mask = mask * self.configuration.sigmoid_scale + self.configuration.sigmoid_bias
-        spatial = self.memory_encoder(features.coarse, mask)
         absent = (~present)[..., None, None] * self.no_obj_embed_spatial[..., None, None]
-        return MemoryEntry(spatial + absent, self.pointer(token, present))
+        return self.memory_encoder(coarse, mask) + absent
 
     def from_mask(self, features, mask):
         """Decoding of a given mask [batch, 1, side, side], used for its pointer alone."""
@@ -170,10 +176,8 @@ class Model(nn.Module):
             memory.append(entry.spatial.flatten(2).transpose(1, 2))
             shifted = place + self.maskmem_tpos_enc[slot]
             position.append(shifted.expand(features.coarse.shape[0], -1, -1))
-        tokens, token_position = self.pointer_tokens(prompted, recent, time)
-        memory = torch.cat(memory + [tokens], dim=1)
-        position = torch.cat(position + [token_position], dim=1)
-        return self.memory_attention(features.coarse, memory, position, tokens.shape[1])
+        spatial = torch.cat(memory, dim=1), torch.cat(position, dim=1)
+        return self.memory_attention(features.coarse, spatial, self.pointer_tokens(prompted, recent, time))
 
     def pointer_tokens(self, prompted, recent, time):
         """Pointers cut into `memory_width` pieces with their temporal encoding, [batch, tokens, memory_width]."""

@@ -8,14 +8,18 @@ import torch
 import torch.nn.functional as F
 
 
-def choose_targets(random, scene, count, smallest=0.003, part_weight=0.15):
-    """Codes [n, count] of things to segment: 3 * layer for a whole, 3 * layer + part for a part."""
-    code = scene.layers * 3 + scene.parts
+def choose_targets(random, scene, count, smallest=0.003, part_weight=0.15, stride=1):
+    """Codes [n, count] of things to segment: 3 * layer for a whole, 3 * layer + part for a part.
+
+    Areas are counted on every `stride`th row and column.
+    """
+    code = (scene.layers * 3 + scene.parts)[:, ::stride, ::stride]
     size = 3 * scene.drawn.shape[1]
     area = torch.stack([(code == value).flatten(1).sum(1) for value in range(size)], 1).float()
-    area = area.view(len(code), -1, 3)
+    area = area.view(len(code), -1, 3) * stride**2
     whole = area.sum(2)
-    least, most = smallest * code[0].numel(), 0.7 * code[0].numel()
+    pixels = scene.layers[0].numel()
+    least, most = smallest * pixels, 0.7 * pixels
     seen = (whole > least) & (whole > 0.2 * scene.drawn) & (whole < most)
     share = area / whole.clamp(min=1)[..., None]
     part = seen[..., None] & (area > least) & (share > 0.08) & (share < 0.85)
@@ -26,6 +30,22 @@ def choose_targets(random, scene, count, smallest=0.003, part_weight=0.15):
     fallback = F.one_hot(whole[:, 1:].argmax(1) + 1, whole.shape[1]).float() * 1e-6
     weights[..., 0] += fallback
     return random.choice(weights.flatten(1), count)
+
+
+def choose_tracks(random, scene, frames, count, smallest=0.003, stride=2):
+    """Codes [clips, count] of objects plain to see on a first frame; those covered on the way are likelier."""
+    layers, grid = range(scene.drawn.shape[1]), scene.layers[:, ::stride, ::stride]
+    seen = torch.stack([(grid == value).flatten(1).sum(1) for value in layers], 1).float() * stride**2
+    share = (seen / scene.drawn.clamp(min=1)).unflatten(0, (-1, frames))
+    seen = seen.unflatten(0, (-1, frames))
+    pixels = scene.layers[0].numel()
+    first = seen[:, 0]
+    fit = (first > smallest * pixels) & (first < 0.7 * pixels) & (share[:, 0] > 0.4)
+    covered = (share[:, 0] - share.amin(1)).clamp(min=0)
+    weights = fit.float() * (0.25 + covered)
+    weights[:, 0] = 0
+    weights += F.one_hot(first[:, 1:].argmax(1) + 1, weights.shape[1]).float() * 1e-6
+    return 3 * random.choice(weights, count)
 
 
 def target_masks(scene, codes):
@@ -51,7 +71,7 @@ def depth(region, steps):
 
 
 def click(random, region, weight=None):
-    """A click [n, 2] in input pixels inside each region: half of them deep, half anywhere.
+    """A click [n, 2] in input pixels inside each region: most of them deep, the others anywhere.
 
     `weight` [n, h, w] breaks ties where a region is empty.
     """
@@ -59,7 +79,7 @@ def click(random, region, weight=None):
     jitter = random.uniform(*region.shape)
     deep = depth(region, 6) + jitter
     anywhere = region.float() * (1 + jitter)
-    score = torch.where(random.chance(0.5, count, 1, 1), deep * region, anywhere)
+    score = torch.where(random.chance(0.65, count, 1, 1), deep * region, anywhere)
     if weight is not None:
         score = score + 1e-3 * weight
     cell = score.flatten(1).argmax(1)
@@ -68,7 +88,7 @@ def click(random, region, weight=None):
 
 
 def boxes(random, masks, jitter=0.05):
-    """Corners [n, 2, 2] in pixels round boolean masks [n, side, side], moved by up to `jitter` of the size."""
+    """Corners [n, 2, 2] in pixels round boolean masks [n, side, side]; half are moved by up to `jitter` of the size."""
     side = masks.shape[-1]
     axis = torch.arange(side, device=masks.device, dtype=torch.float32)
     corners = []
@@ -79,7 +99,8 @@ def boxes(random, masks, jitter=0.05):
         corners.append(torch.stack([low, high], 1))
     box = torch.stack(corners, 2)
     span = (box[:, 1] - box[:, 0])[:, None]
-    moved = box + random.uniform(*box.shape, low=-1, high=1) * (jitter * span).clamp(max=20)
+    reach = (jitter * span).clamp(max=20) * random.chance(0.5, len(box), 1, 1)
+    moved = box + random.uniform(*box.shape, low=-1, high=1) * reach
     return moved.clamp(0, side - 1)
 
 

@@ -27,6 +27,16 @@ def choose(decoded, points):
     return torch.zeros(len(decoded.iou), dtype=torch.long, device=decoded.iou.device)
 
 
+def answer(decoded, margin=0.05, least=0.98):
+    """Index of the mask a predictor gives when asked for one: the single mask where it is stable, else a candidate.
+
+    Stability is the share of the pixels above -`margin` that are above `margin` too.
+    """
+    single = decoded.masks[:, 0].flatten(1)
+    surely, perhaps = (single > margin).sum(1), (single > -margin).sum(1)
+    return torch.where(surely >= least * perhaps, torch.zeros_like(surely), decoded.best())
+
+
 @torch.no_grad()
 def track_clip(model, frames, prompt):
     """Logits [frames, 1, h, w] and object scores [frames, 1] of one object prompted on frame 0."""

@@ -42,18 +42,34 @@ class Log:
 
 def schedule(progress, options, warm):
     """Rate, share of the focal loss, mean number of objects, and the candidates' spread."""
+    low, high = options.progress if options.restart else (0.0, 1.0)
+    decayed = min(1.0, (progress - low) / (high - low))
     rate = options.rate * min(1.0, (warm + 1) / options.warm_up)
-    rate = rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+    rate = rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * decayed)))
     focal = min(0.9, max(0.0, (progress - 0.25) / 0.25))
     objects = 2 + 5 * min(1.0, progress / 0.1)
     return rate, focal, objects, 0.1 * max(0.0, 1 - progress / 0.3)
 
 
-def choose_kind(trainer, clip_share):
-    """Which step comes next, by chance."""
-    if trainer.choice.random() < clip_share:
-        return trainer.choice.choices(("clip-click", "clip-late", "clip-box", "clip-mask"), (3, 3, 2, 2))[0]
-    return trainer.choice.choices(("click", "box", "many"), (53, 40, 7))[0]
+class Order:
+    """Which step comes next, by chance: in turn one that draws scenes and one that uses them again."""
+
+    KINDS = {
+        ("image", False): {"click": 1},
+        ("image", True): {"box": 92, "many": 8},
+        ("clip", False): {"clip-late": 55, "clip-mask": 45},
+        ("clip", True): {"clip-click": 60, "clip-box": 40},
+    }
+
+    def __init__(self, random, clip_share):
+        self.random, self.clip_share = random, clip_share
+        self.drawn = {"image": False, "clip": False}
+
+    def __call__(self):
+        group = "clip" if self.random.random() < self.clip_share else "image"
+        kinds = self.KINDS[group, self.drawn[group]]
+        self.drawn[group] = not self.drawn[group]
+        return self.random.choices(list(kinds), list(kinds.values()))[0]
 
 
 def save(trainer, directory, full):
@@ -96,12 +112,13 @@ def train(options):
     log = Log(f"{options.output}/log.csv")
     print(f"ready after {time.time() - began:.1f} s", flush=True)
     clock, saved = Stretch(options, began), time.time()
+    order = Order(trainer.choice, options.clip_share)
     images, logged = 0, time.time()
     while not clock.over():
         progress = clock.progress()
         rate, focal, objects, spread = schedule(progress, options, trainer.warm)
         trainer.focal.fill_(focal), trainer.objects.fill_(objects), trainer.spread.fill_(spread)
-        figures = steps[choose_kind(trainer, options.clip_share)]()
+        figures = steps[order()]()
         log.add({"norm": trainer.update(rate), **figures})
         images += options.batch
         if trainer.step % options.log_every == 0:
@@ -130,6 +147,7 @@ def parse():
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--progress", type=float, nargs=2, default=(0.0, 1.0))
     parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--restart", action="store_true", help="the rate decays from its whole height in this stretch")
     parser.add_argument("--warm-up", type=int, default=300)
     parser.add_argument("--average", type=float, default=0.99, help="of the weights, every ten steps")
     parser.add_argument("--batch", type=int, default=128, help="images a step; clips * frames for the same shapes")
@@ -138,6 +156,7 @@ def parse():
     parser.add_argument("--frames", type=int, default=8)
     parser.add_argument("--clip-targets", type=int, default=4)
     parser.add_argument("--clip-share", type=float, default=0.2)
+    parser.add_argument("--part-weight", type=float, default=0.03, help="of a part as a target beside wholes")
     parser.add_argument("--bank", type=int, nargs=2, default=(16384, 6144))
     parser.add_argument("--log-every", type=int, default=100)
     parser.add_argument("--save-seconds", type=float, default=60)

@@ -10,13 +10,28 @@ import prompts
 from capture import Plain, Recorded
 from clips import move
 from configuration import SMALL, TINY
-from effects import camera
+from effects import camera, expose
 from model import Model, Prompt
 from randomness import Random, constant
 from scenes import Library, Scene, compose, draw_cast, draw_pose, paint_layer
-from tracking import choose, start_from_mask
+from tracking import answer, choose, start_from_mask
 
 LAYERS = 11  # the background and up to ten objects
+
+
+def mirrored(random, scene, frames):
+    """Scenes with each clip flipped at random and backwards, and the colour channels in another order."""
+    clips = len(scene.images) // frames
+    turn = lambda value: value.unflatten(0, (clips, frames)).flip(1).flatten(0, 1) if frames > 1 else value
+    across, down = (random.chance(0.5, clips).repeat_interleave(frames) for _ in range(2))
+
+    def flip(value):
+        shape = (-1, *[1] * (value.dim() - 1))
+        value = torch.where(across.view(shape), value.flip(-1), value)
+        return turn(torch.where(down.view(shape), value.flip(-2), value))
+
+    images = scene.images.index_select(1, random.uniform(3).argsort())
+    return Scene(flip(images).contiguous(), flip(scene.layers), flip(scene.parts), turn(scene.drawn))
 
 
 class Trainer:
@@ -40,30 +55,38 @@ class Trainer:
         )
         self.average = [p.detach().clone() for p in self.parameters]
         self.step = self.warm = 0
-        self.random = Random(None, self.device)
+        self.random, self.kept = Random(None, self.device), {}
         self.choice = python_random.Random(options.seed)
         self.focal, self.spread, self.objects = (torch.zeros((), device=self.device) for _ in range(3))
-        self.paint, self.each_mask = paint_layer, losses.mask_losses
+        self.paint, self.expose, self.combined = paint_layer, expose, losses.combined
         self.library = Library.draw(options.seed + 2, self.device, tuple(options.bank), "training")
         if options.compile:
             self.compile(options.compile)
 
     def compile(self, backend):
+        """Fuses what runs at fixed shapes; only the numbers of points and of memories may vary."""
         torch._dynamo.config.cache_size_limit = 64
-        encoder, decoder = self.model.image_encoder, self.model.sam_mask_decoder
-        encoder.forward = torch.compile(encoder.forward, dynamic=False, backend=backend)
-        self.paint = torch.compile(paint_layer, dynamic=False, backend=backend)
-        self.each_mask = torch.compile(losses.mask_losses, dynamic=False, backend=backend)
-        plain, fused = decoder.forward, torch.compile(decoder.forward, backend=backend)
-        size = self.options.batch * self.options.targets
+        torch._dynamo.config.automatic_dynamic_shapes = False
+        fuse = lambda function: torch.compile(function, backend=backend)
+        vary = lambda *values: [torch._dynamo.maybe_mark_dynamic(value, 1) for value in values]
+        model = self.model
+        model.image_encoder.forward = fuse(model.image_encoder.forward)
+        model.spatial_memory = fuse(model.spatial_memory)
+        self.paint, self.expose, self.combined = fuse(paint_layer), fuse(expose), fuse(losses.combined)
+        shrink = model.sam_prompt_encoder.mask_downscaling
+        plainly, fused, size = shrink.forward, fuse(shrink.forward), self.options.batch * self.options.targets
+        shrink.forward = lambda logits: (fused if len(logits) == size else plainly)(logits)
+        decode, attend = fuse(model.sam_mask_decoder.forward), fuse(model.memory_attention.forward)
 
-        def forward(image, fine, prompt, position):
-            if len(image) != size:
-                return plain(image, fine, prompt, position)
-            torch._dynamo.maybe_mark_dynamic(prompt, 1)
-            return fused(image, fine, prompt, position)
+        def decode_points(image, fine, prompt, position):
+            vary(prompt)
+            return decode(image, fine, prompt, position)
 
-        decoder.forward = forward
+        def attend_memories(image, memory, pointers):
+            vary(*memory, *pointers)
+            return attend(image, memory, pointers)
+
+        model.sam_mask_decoder.forward, model.memory_attention.forward = decode_points, attend_memories
 
     def autocast(self):
         if self.device.type == "cuda":
@@ -104,35 +127,56 @@ class Trainer:
         """Every kind of step by name, recorded where the device can."""
         kinds = {
             "click": lambda: self.image_loss("click", 3),
-            "box": lambda: self.image_loss("box", 3),
-            "many": lambda: self.image_loss("click", 6),
-            "clip-click": lambda: self.clip_loss("click", 0),
+            "box": lambda: self.image_loss("box", 2, again=True),
+            "many": lambda: self.image_loss("click", 6, again=True),
             "clip-late": lambda: self.clip_loss("click", 20),
-            "clip-box": lambda: self.clip_loss("box", 8),
             "clip-mask": lambda: self.clip_loss("mask", 14),
+            "clip-click": lambda: self.clip_loss("click", 0, again=True),
+            "clip-box": lambda: self.clip_loss("box", 8, again=True),
         }
         if self.device.type != "cuda" or not self.options.record:
             return {name: Plain(self.parameters, step) for name, step in kinds.items()}
         pool = torch.cuda.graph_pool_handle()
-        return {name: Recorded(self.parameters, step, pool) for name, step in kinds.items()}
+        recorded = {}
+        for name, step in kinds.items():
+            recorded[name] = Recorded(self.parameters, step, pool)
+            print(f"recorded {name}: {1000 * recorded[name].seconds():.0f} ms a step", flush=True)
+        return recorded
 
-    def draw(self, count, frames=1):
-        with torch.no_grad():
-            cast = draw_cast(self.random, self.library, count, LAYERS, self.objects)
-            pose = draw_pose(self.random, count, LAYERS)
-            if frames > 1:
-                pace = self.random.uniform(count, 1, low=0.15, high=0.7)
-                cast, pose = cast.repeat(frames), move(self.random, pose, frames, pace)
-            scene = compose(self.library, cast, pose, self.options.side, self.paint)
-            scene.images = camera(self.random, scene.images, frames)
+    def draw(self, count, frames=1, pause=0):
+        """Scenes, or clips in which up to `pause` frames pass unseen after the first."""
+        cast = draw_cast(self.random, self.library, count, LAYERS, self.objects)
+        # Kinds below 0.4 are patches: more of them than on held-out scenes, so that wholes of unlike parts are learnt.
+        cast.part_kind = cast.part_kind * 0.8
+        pose = draw_pose(self.random, count, LAYERS)
+        if frames > 1:
+            skipped = self.random.uniform(count, high=pause) * self.random.chance(0.5, count)
+            pace = self.random.uniform(count, 1, low=0.15, high=0.7) / (1 + skipped[:, None] / 14)
+            cast, pose = cast.repeat(frames), move(self.random, pose, frames, pace, skipped)
+        scene = compose(self.library, cast, pose, self.options.side, self.paint)
+        scene.images = camera(self.random, scene.images, frames, self.expose).contiguous()
         return scene
 
-    def image_loss(self, kind, rounds):
+    @torch.no_grad()
+    def scenes(self, count, frames=1, pause=0, again=False):
+        """New scenes, which are kept, or the kept ones `again`: mirrored, recoloured, and clips backwards."""
+        if again and frames in self.kept:
+            return mirrored(self.random, self.kept[frames], frames)
+        scene = self.draw(count, frames, pause)
+        if frames not in self.kept:
+            self.kept[frames] = Scene(*(torch.empty_like(value) for value in vars(scene).values()))
+        for name, value in vars(self.kept[frames]).items():
+            value.copy_(getattr(scene, name))
+        return scene
+
+    def image_loss(self, kind, rounds, again=False):
         """One encoding, several objects, and a few rounds of prompts each."""
         options = self.options
-        scene = self.draw(options.batch)
+        scene = self.scenes(options.batch, again=again)
         with torch.no_grad():
-            codes = prompts.choose_targets(self.random, scene, options.targets)
+            codes = prompts.choose_targets(
+                self.random, scene, options.targets, part_weight=options.part_weight, stride=2
+            )
             masks = prompts.target_masks(scene, codes)
             target = prompts.shrink(masks)
         total, reached = 0, {}
@@ -142,15 +186,15 @@ class Trainer:
             prompt = self.first_prompt(kind, masks.flatten(0, 1), target)
             for index in range(1, rounds + 1):
                 decoded = self.model.decode(coarse, features.fine, prompt)
-                loss, iou = self.loss(decoded, target, self.each_mask)
+                loss, iou = self.loss(decoded, target)
                 total = total + loss
-                chosen = choose(decoded, prompt.labels.shape[1])
+                chosen = answer(decoded)
                 reached[f"{kind}{index}"] = iou.gather(1, chosen[:, None]).mean()
                 prompt = self.corrected(prompt, decoded.mask(chosen).detach(), target)
         return total / rounds, reached
 
-    def loss(self, decoded, target, each_mask):
-        return losses.decoded_loss(decoded, target, (self.focal, self.spread), each_mask)
+    def loss(self, decoded, target):
+        return self.combined(decoded.masks, decoded.iou, decoded.score, target, (self.focal, self.spread))
 
     def first_prompt(self, kind, masks, target):
         if kind == "click":
@@ -169,33 +213,28 @@ class Trainer:
             self.random.chance(0.85, len(target)),
         )
 
-    def clip_loss(self, kind, pause):
+    def clip_loss(self, kind, pause, again=False):
         """Objects prompted on a first frame and followed by memory alone.
 
         `pause` frames are said to lie between the first frame and the rest, so that old prompts are known too.
         """
-        options = self.options
-        frames, clips, count = options.frames, options.clips, options.clip_targets
-        scene = self.draw(clips, frames)
+        frames, clips, count = self.options.frames, self.options.clips, self.options.clip_targets
+        scene = self.scenes(clips, frames, pause, again)
         with torch.no_grad():
-            first = torch.arange(clips, device=self.device) * frames
-            opening = Scene(*(value[first] for value in vars(scene).values()))
-            codes = prompts.choose_targets(self.random, opening, count, part_weight=0.0)
+            codes = prompts.choose_tracks(self.random, scene, frames, count)
             masks = prompts.target_masks(scene, codes.repeat_interleave(frames, 0))
             targets = prompts.shrink(masks).unflatten(0, (clips, frames, count)).transpose(1, 2).flatten(0, 1)
-            opening_masks = masks[first].flatten(0, 1)
+            opening_masks = masks.unflatten(0, (clips, frames))[:, 0].flatten(0, 1)
         with self.autocast():
-            features = self.model.features(scene.images)
+            features = self.model.features(scene.images).frames(frames)
             return self.follow((kind, pause), features, targets, opening_masks)
 
     def follow(self, opening, features, targets, opening_masks):
-        """Runs the frames in order; `targets` is [tracks, frames, h, w], `opening` = (kind, pause)."""
-        kind, pause = opening
-        frames, count = self.options.frames, self.options.clip_targets
-        start = torch.arange(self.options.clips, device=self.device) * frames
+        """Runs the frames' `features` in order; `targets` is [tracks, frames, h, w], `opening` = (kind, pause)."""
+        (kind, pause), frames = opening, len(features)
         prompted, recent, total, reached = {}, {}, 0, []
         for now in range(frames):
-            current, target = features.select(start + now).repeat(count), targets[:, now]
+            current, target = features[now].repeat(self.options.clip_targets), targets[:, now]
             if now == 0 and kind == "mask":
                 prompted[-pause] = start_from_mask(self.model, current, opening_masks[:, None].float())
                 continue
@@ -205,23 +244,26 @@ class Trainer:
                 prompt = Prompt.empty(len(target), self.device)
                 coarse = self.model.conditioned(current, prompted, recent, now)
             decoded = self.model.decode(coarse, current.fine, prompt)
-            loss, iou = self.loss(decoded, target, losses.mask_losses)
+            loss, iou = self.loss(decoded, target)
             total = total + loss
             chosen = choose(decoded, prompt.labels.shape[1] if now == 0 else 0)
             reached.append(iou.gather(1, chosen[:, None]).mean())
-            entry = self.remembered(current, decoded, chosen, target)
+            entry = self.remembered(current, decoded, chosen, target, binary=now == 0)
             if now == 0:
                 prompted[-pause] = entry
             else:
                 recent[now] = entry
         return total / len(reached), {"follow": torch.stack(reached[1 - frames :]).mean()}
 
-    def remembered(self, features, decoded, chosen, target):
-        """The memory of a frame; half the objects are told truly whether they are there."""
+    def remembered(self, features, decoded, chosen, target, binary):
+        """The memory of a frame; a third of the objects are told truly whether they are there.
+
+        Memories learn from later frames, but no gradient goes on through a memory's mask to the frame before.
+        """
         token = decoded.tokens[torch.arange(len(chosen), device=self.device), chosen]
         truth = (target.flatten(1).amax(1, keepdim=True) > 0.5).float() * 2 - 1
-        score = torch.where(self.random.chance(0.5, len(chosen), 1), truth, decoded.score)
-        return self.model.remember(features, decoded.mask(chosen), token, score)
+        score = torch.where(self.random.chance(0.33, len(chosen), 1), truth, decoded.score)
+        return self.model.remember(features, decoded.mask(chosen).detach(), token, score, binary)
 
     def update(self, rate):
         """One optimizer step with the gradients at hand."""
