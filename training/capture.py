@@ -25,6 +25,7 @@ class Recorded:
         with torch.cuda.graph(self.graph, pool=pool):
             for name, value in self.run(step).items():
                 self.figures[name].copy_(value)
+        self.seconds = self.duration()
 
     def run(self, step):
         torch._foreach_zero_(self.gradients)
@@ -32,7 +33,7 @@ class Recorded:
         loss.backward()
         return {"loss": loss.detach().float(), **figures}
 
-    def seconds(self, times=4):
+    def duration(self, times=4):
         """How long a replay takes."""
         torch.cuda.synchronize()
         began = time.time()
@@ -50,7 +51,7 @@ class Plain:
     """The same step without recording, for devices that cannot."""
 
     def __init__(self, parameters, step):
-        self.parameters, self.step = parameters, step
+        self.parameters, self.step, self.seconds = parameters, step, 1.0
 
     def __call__(self):
         for parameter in self.parameters:

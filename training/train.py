@@ -61,8 +61,11 @@ class Order:
         ("clip", True): {"clip-click": 60, "clip-box": 40},
     }
 
-    def __init__(self, random, clip_share):
-        self.random, self.clip_share = random, clip_share
+    def __init__(self, random, clip_share, steps):
+        """`clip_share` is of the time; `steps` know how long they take."""
+        clip = clip_share / sum(steps[name].seconds for name in ("clip-late", "clip-click"))
+        image = (1 - clip_share) / sum(steps[name].seconds for name in ("click", "box"))
+        self.random, self.clip_share = random, clip / (clip + image)
         self.drawn = {"image": False, "clip": False}
 
     def __call__(self):
@@ -112,7 +115,7 @@ def train(options):
     log = Log(f"{options.output}/log.csv")
     print(f"ready after {time.time() - began:.1f} s", flush=True)
     clock, saved = Stretch(options, began), time.time()
-    order = Order(trainer.choice, options.clip_share)
+    order = Order(trainer.choice, options.clip_share, steps)
     images, logged = 0, time.time()
     while not clock.over():
         progress = clock.progress()
@@ -155,7 +158,7 @@ def parse():
     parser.add_argument("--clips", type=int, default=16)
     parser.add_argument("--frames", type=int, default=8)
     parser.add_argument("--clip-targets", type=int, default=4)
-    parser.add_argument("--clip-share", type=float, default=0.2)
+    parser.add_argument("--clip-share", type=float, default=0.2, help="of the time")
     parser.add_argument("--part-weight", type=float, default=0.03, help="of a part as a target beside wholes")
     parser.add_argument("--bank", type=int, nargs=2, default=(16384, 6144))
     parser.add_argument("--log-every", type=int, default=100)

@@ -140,7 +140,7 @@ class Trainer:
         recorded = {}
         for name, step in kinds.items():
             recorded[name] = Recorded(self.parameters, step, pool)
-            print(f"recorded {name}: {1000 * recorded[name].seconds():.0f} ms a step", flush=True)
+            print(f"recorded {name}: {1000 * recorded[name].seconds:.0f} ms a step", flush=True)
         return recorded
 
     def draw(self, count, frames=1, pause=0):
