@@ -1,4 +1,5 @@
-//! Times SAM 1 ViT-B with random weights, by kind of op; with the argument `steps`, step by step.
+//! Times SAM 1 ViT-B with random weights, by kind of op; with the argument `steps`, step by step, and with `decoder`
+//! without the encoder.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
@@ -121,7 +122,9 @@ fn main() {
     }
     let weights = Weights::new(tensors);
     let cpu = Cpu::new(2);
-    time("encoder", &cpu, &encoder, &weights, 3);
+    if !std::env::args().any(|argument| argument == "decoder") {
+        time("encoder", &cpu, &encoder, &weights, 3);
+    }
     time("image side", &cpu, &side, &weights, 5);
     time("decoder, 1 prompt", &cpu, &one, &weights, 20);
     time("decoder, 16 prompts", &cpu, &many, &weights, 5);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cutout_graph::Profile;
+use cutout_tensor::Bytes;
 use cutout_weights::Checkpoint;
 
 use crate::sam::{Sam, SamError};
@@ -22,6 +23,8 @@ impl AsRef<[u8]> for Inside {
         &MODEL.0
     }
 }
+
+impl Bytes for Inside {}
 
 impl Sam {
     /// The small model that ships inside the crate.

@@ -76,7 +76,11 @@ impl Segment {
 
     /// The mask at the size of the picture, where its logits are above 0.
     pub fn mask(&self) -> Mask {
-        self.rle().to_mask()
+        let (size, threshold) = (self.size(), Threshold::default().value);
+        let mut pixels = Vec::with_capacity(size.width * size.height);
+        self.for_each_row(|_, row| pixels.extend(row.iter().map(|value| *value > threshold)))
+            .expect("the upsampler was made for the decoder's masks");
+        Mask::from_pixels(size, pixels).expect("each row has a pixel for each column")
     }
 
     /// The same as runs.
