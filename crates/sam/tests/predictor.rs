@@ -1,5 +1,5 @@
-//! Pictures and prompts against Meta's predictors, of SAM 1 and of SAM 2: embedding, low-resolution logits, scores, and masks
-//! at full size.
+//! Pictures and prompts against Meta's predictors, of SAM 1 and of SAM 2, and against `transformers`' Sam2Model, opened from a
+//! file with its tensor names: embedding, low-resolution logits, scores, and masks at full size.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -11,7 +11,9 @@ use cutout_testing::StageFile;
 use cutout_weights::Metadata;
 use support::{ModelFile, sam2_metadata, tensors};
 
-const FAMILIES: [&str; 2] = ["sam1", "sam2"];
+/// What `fixtures/make_predictor.py` stored, and `fixtures/make_sam2_hf.py`.
+const FIXTURES: [&str; 3] = ["sam1/predictor", "sam2/predictor", TRANSFORMERS];
+const TRANSFORMERS: &str = "sam2/hugging_face";
 const PICTURES: [&str; 2] = ["landscape", "portrait"];
 const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits", "logits"];
 
@@ -19,16 +21,21 @@ const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits
 /// now and then.
 const DIFFERENT: f64 = 0.001;
 
-/// What `fixtures/make_predictor.py` stored.
 struct Fixture {
-    family: &'static str,
+    name: &'static str,
     file: StageFile,
 }
 
 impl Fixture {
-    fn load(family: &'static str) -> Self {
-        let file = StageFile::load(&format!("{family}/predictor.safetensors")).unwrap();
-        Fixture { family, file }
+    fn load(name: &'static str) -> Self {
+        let file = StageFile::load(&format!("{name}.safetensors")).unwrap();
+        Fixture { name, file }
+    }
+
+    /// The prompts that are compared. To logits without points, `transformers` adds two paddings and Meta none: Meta is right.
+    fn prompts(&self) -> impl Iterator<Item = &'static str> {
+        let without = if self.name == TRANSFORMERS { "logits" } else { "" };
+        PROMPTS.into_iter().filter(move |name| *name != without)
     }
 
     fn get(&self, name: &str) -> Tensor {
@@ -38,8 +45,8 @@ impl Fixture {
     /// The model, opened from a file with the fixture's weights.
     fn sam(&self, test: &str) -> Sam {
         let metadata =
-            if self.family == "sam2" { sam2_metadata(&self.file) } else { Metadata::new() };
-        let name = format!("predictor-{test}-{}", self.family);
+            if self.name.starts_with("sam2") { sam2_metadata(&self.file) } else { Metadata::new() };
+        let name = format!("predictor-{test}-{}", self.name.replace('/', "-"));
         ModelFile::write(&tensors([&self.file]), &metadata, &name).open()
     }
 
@@ -75,33 +82,34 @@ impl Fixture {
 
 /// Compares an answer with the predictor's.
 fn check(fixture: &Fixture, run: &str, masks: &Masks) {
+    let about = format!("{}, {run}", fixture.name);
     let [low_res, iou, expected] =
         ["low_res", "iou", "masks"].map(|part| fixture.get(&format!("{run}/{part}")));
-    assert_eq!(masks.len(), low_res.shape()[0], "{run}");
+    assert_eq!(masks.len(), low_res.shape()[0], "{about}");
     let side = low_res.shape()[1];
     let (mut different, mut pixels) = (0, 0);
     for (index, segment) in masks.iter().enumerate() {
         let row = |tensor: &Tensor| tensor.slice(0, index..index + 1).unwrap();
         let logits = row(&low_res).reshape([side, side]).unwrap();
         let difference = compare(segment.logits(), &logits, Tolerance::Stage).unwrap();
-        assert!(difference.within, "{run}, logits of mask {index}: {difference}");
+        assert!(difference.within, "{about}, logits of mask {index}: {difference}");
         let score = f64::from(segment.iou());
         let wanted = row(&iou).to_f64_vec().unwrap()[0];
-        assert!((score - wanted).abs() < 1e-4, "{run}, mask {index}: {score}, not {wanted}");
+        assert!((score - wanted).abs() < 1e-4, "{about}, mask {index}: {score}, not {wanted}");
         let mask = segment.mask();
         let wanted = row(&expected).to_vec::<u8>().unwrap();
-        assert_eq!(mask.pixels().len(), wanted.len(), "{run}");
+        assert_eq!(mask.pixels().len(), wanted.len(), "{about}");
         different += mask.pixels().iter().zip(&wanted).filter(|(a, b)| **a != (**b == 1)).count();
         pixels += wanted.len();
     }
     let share = different as f64 / pixels as f64;
-    assert!(share <= DIFFERENT, "{run}: {different} of {pixels} pixels differ");
+    assert!(share <= DIFFERENT, "{about}: {different} of {pixels} pixels differ");
 }
 
-/// Embeds every picture with every family's model.
+/// Embeds every picture with every fixture's model.
 fn for_each_scene(test: &str, check: impl Fn(&Fixture, &str, &Scene)) {
-    for family in FAMILIES {
-        let fixture = Fixture::load(family);
+    for name in FIXTURES {
+        let fixture = Fixture::load(name);
         let sam = fixture.sam(test);
         for title in PICTURES {
             check(&fixture, title, &sam.embed(&fixture.picture(title)).unwrap());
@@ -115,14 +123,14 @@ fn embeddings_match_the_predictor() {
         let expected = fixture.get(&format!("{title}/embedding"));
         let found = scene.image_embedding().unwrap();
         let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
-        assert!(difference.within, "{}, {title}: {difference}", fixture.family);
+        assert!(difference.within, "{}, {title}: {difference}", fixture.name);
     });
 }
 
 #[test]
 fn masks_match_the_predictor() {
     for_each_scene("masks", |fixture, title, scene| {
-        for name in PROMPTS {
+        for name in fixture.prompts() {
             let run = format!("{title}/{name}");
             let prompt = fixture.prompt(&run);
             for (answer, candidates) in [("one", Candidates::One), ("three", Candidates::Three)] {
