@@ -2,7 +2,9 @@
 
 mod sam3;
 
-pub use sam3::{DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig};
+pub use sam3::{
+    ClickLevels, DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+};
 
 /// A ViT image encoder with windowed and global attention.
 #[derive(Clone, Debug, PartialEq)]

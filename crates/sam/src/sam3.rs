@@ -11,6 +11,8 @@
 //! | [`geometry_graph`] | the image and the exemplars | their tokens |
 //! | [`detector_graph`] | all of these | objects |
 
+mod load;
+
 use cutout_graph::{BuildError, Builder, Graph, Scope, Value};
 use cutout_tensor::DType;
 
@@ -22,6 +24,8 @@ use crate::image_encoder::{rotary_vit, simple_pyramid};
 use crate::segmentation_head::{MaskSources, segmentation_head};
 use crate::sine_positions::grid_positions;
 use crate::text_encoder::text_encoder;
+
+pub use load::{Loaded, load};
 
 /// Number of tokens that a text graph takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

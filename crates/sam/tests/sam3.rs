@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use cutout_cpu::Cpu;
 use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights, interpret};
 use cutout_sam::config::{
-    DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+    ClickLevels, DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
 };
 use cutout_sam::sam3::{
     DetectorShape, GeometryShape, TextShape, clicks_graph, detector_stages, geometry_stages,
@@ -122,6 +122,7 @@ fn config(file: &StageFile) -> Sam3Config {
             scoring_width: number("hidden"),
             exemplars: Exemplars::BoxesAndPoints,
         },
+        click_levels: ClickLevels::Present,
     }
 }
 

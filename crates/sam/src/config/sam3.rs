@@ -102,6 +102,15 @@ pub struct DetectorConfig {
     pub exemplars: Exemplars,
 }
 
+/// Whether a checkpoint has the second neck, from whose levels clicks are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClickLevels {
+    /// It has.
+    Present,
+    /// It has not: files of the detector alone.
+    Absent,
+}
+
 /// A whole SAM 3 detector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sam3Config {
@@ -111,10 +120,12 @@ pub struct Sam3Config {
     pub text: TextConfig,
     /// What finds objects.
     pub detector: DetectorConfig,
+    /// Whether clicks can be answered.
+    pub click_levels: ClickLevels,
 }
 
 impl Sam3Config {
-    /// SAM 3 as published: 840 million parameters.
+    /// SAM 3 as published: 845 million parameters, of which the levels for clicks have 7 million.
     pub fn published() -> Self {
         Sam3Config {
             trunk: RotaryVitConfig {
@@ -149,6 +160,7 @@ impl Sam3Config {
                 scoring_width: 2048,
                 exemplars: Exemplars::BoxesAndPoints,
             },
+            click_levels: ClickLevels::Present,
         }
     }
 }
