@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use cutout_cpu::memory::AlignedBuffer;
-use cutout_tensor::{Shape, Tensor, TensorType};
+use cutout_tensor::{Bytes, Shape, Tensor, TensorType};
 
 /// A stream of numbers that depends on its seed alone; a shorter stream is the beginning of a longer one.
 pub(crate) struct Noise(u64);
@@ -43,6 +43,8 @@ impl AsRef<[u8]> for Shared {
         bytemuck::cast_slice(&self.0)
     }
 }
+
+impl Bytes for Shared {}
 
 /// A tensor of numbers in -1..1, in memory as the values between two kernels of a program have it.
 pub(crate) fn tensor(seed: u64, shape: impl Into<Shape>) -> Result<Tensor> {

@@ -5,16 +5,27 @@ use clap::Subcommand;
 
 mod bench;
 mod completions;
+mod convert;
+mod doctor;
+mod everything;
 mod explain;
+mod info;
+mod models;
 mod segment;
+mod track;
 
 /// What to do.
 #[derive(Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "one is made, once")]
 pub(crate) enum Command {
     Segment(segment::Segment),
+    Everything(everything::Everything),
+    Track(track::Track),
+    Info(info::Info),
+    Convert(convert::Convert),
+    Models(models::Models),
     Explain(explain::Explain),
     Bench(bench::Bench),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
 
@@ -22,8 +33,14 @@ impl Command {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Command::Segment(command) => command.run(),
+            Command::Everything(command) => command.run(),
+            Command::Track(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Convert(command) => command.run(),
+            Command::Models(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Doctor(command) => command.run(),
             Command::Completions(command) => command.run(),
         }
     }

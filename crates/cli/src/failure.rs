@@ -29,6 +29,31 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if screen::is_closed_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    screen::note(&format!("error: {error:#}"));
+    screen::note(&format!("error: {}", message(error)));
     ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+}
+
+/// The error with its causes, each said once: many errors say their cause themselves.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut message = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !message.ends_with(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || anyhow!("no such file");
+        assert_eq!(message(&cause().context("a.png")), "a.png: no such file");
+        assert_eq!(message(&cause().context("a.png: no such file")), "a.png: no such file");
+    }
 }

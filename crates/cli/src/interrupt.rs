@@ -2,18 +2,41 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::screen;
 
 /// Folders that this process writes to.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
+/// Whether the work under way looks at [`requested`] and ends by itself.
+static GRACEFUL: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Says that the work under way looks at [`requested`]: the first Ctrl-C lets it end by itself, the second does not wait.
+pub(crate) fn finish_gracefully() {
+    GRACEFUL.store(true, Ordering::Relaxed);
+}
+
+/// Whether Ctrl-C was pressed.
+pub(crate) fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
+/// Fails if Ctrl-C was pressed: the command did not do all it was asked for.
+pub(crate) fn check() -> Result<()> {
+    if requested() { Err(anyhow!("interrupted: what is written is complete")) } else { Ok(()) }
+}
+
 /// Takes care of Ctrl-C from now on.
 pub(crate) fn install() -> Result<()> {
     ctrlc::set_handler(|| {
+        if GRACEFUL.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed) {
+            return;
+        }
         remove_temporary_files();
         screen::note("\ninterrupted: files that were not complete are removed");
         std::process::exit(1);
@@ -42,6 +65,7 @@ fn remove_temporary_files() {
         if entry.file_name().to_string_lossy().starts_with(&mark) {
             // Nobody is left to tell if this fails.
             let _ignored = fs::remove_file(entry.path());
+            let _ignored = fs::remove_dir_all(entry.path());
         }
     }
 }

@@ -1,13 +1,19 @@
 //! `cutout`: the Segment Anything family on the command line.
 
 mod commands;
+#[cfg(test)]
+mod coverage;
+mod environment;
 mod failure;
 mod interrupt;
+mod library;
+mod memory;
 mod options;
 mod output;
 mod progress;
 mod prompts;
 mod screen;
+mod words;
 
 use std::process::ExitCode;
 
@@ -15,7 +21,7 @@ use clap::Parser;
 
 /// Segment anything: a click, a box or a mask goes in, exact masks come out.
 #[derive(Parser)]
-#[command(name = "cutout", version, about, propagate_version = true, max_term_width = 100)]
+#[command(name = "cutout", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 could not, 2 wrong usage. `cutout COMMAND --help` has examples."
 )]

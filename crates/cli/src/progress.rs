@@ -21,10 +21,24 @@ impl Progress {
 
     /// Work of `length` equal pieces.
     pub(crate) fn bar(length: u64, message: impl Into<String>) -> Self {
+        Progress::measured(length, message, "{pos}/{len}")
+    }
+
+    /// Work of so many bytes.
+    pub(crate) fn bytes(length: u64, message: impl Into<String>) -> Self {
+        Progress::measured(length, message, "{binary_bytes}/{binary_total_bytes}")
+    }
+
+    fn measured(length: u64, message: impl Into<String>, counter: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        bar.set_style(style("{msg} {wide_bar} {pos}/{len} {elapsed} (left {eta})"));
+        bar.set_style(style(&format!("{{msg}} {{wide_bar}} {counter} {{elapsed}} (left {{eta}})")));
         bar.set_message(message.into());
         Progress { bar }
+    }
+
+    /// There are so many pieces.
+    pub(crate) fn set_length(&self, length: u64) {
+        self.bar.set_length(length);
     }
 
     /// So many pieces are done.

@@ -18,10 +18,10 @@ mod npy;
 pub(crate) struct PromptOptions {
     /// A point, in pixels from the upper left corner: 1 (or nothing) behind it means part of the object, 0 not. Again for
     /// more points of the same object
-    #[arg(long = "point", short, value_name = "X,Y[,0|1]", value_parser = parse_point)]
+    #[arg(long = "point", short, value_name = "X,Y[,0|1]", value_parser = parse_point, allow_hyphen_values = true)]
     points: Vec<(Point, Label)>,
     /// A box around an object: left, top, right, bottom. Again for more objects
-    #[arg(long = "box", short, value_name = "X0,Y0,X1,Y1", value_parser = parse_rect)]
+    #[arg(long = "box", short, value_name = "X0,Y0,X1,Y1", value_parser = parse_rect, allow_hyphen_values = true)]
     boxes: Vec<Rect>,
     /// The low-resolution logits of an earlier answer: .npy, or a file that --raw wrote
     #[arg(long, value_name = "FILE")]
@@ -85,7 +85,7 @@ fn parse_numbers(text: &str) -> Result<Vec<f64>, String> {
     text.split(',').map(number).collect()
 }
 
-fn parse_point(text: &str) -> Result<(Point, Label), String> {
+pub(crate) fn parse_point(text: &str) -> Result<(Point, Label), String> {
     match parse_numbers(text)?[..] {
         [x, y] => Ok((Point { x, y }, Label::Positive)),
         [x, y, 1.0] => Ok((Point { x, y }, Label::Positive)),
@@ -94,7 +94,7 @@ fn parse_point(text: &str) -> Result<(Point, Label), String> {
     }
 }
 
-fn parse_rect(text: &str) -> Result<Rect, String> {
+pub(crate) fn parse_rect(text: &str) -> Result<Rect, String> {
     match parse_numbers(text)?[..] {
         [x0, y0, x1, y1] => Ok(Rect { x0, y0, x1, y1 }),
         _ => Err("expected X0,Y0,X1,Y1".to_owned()),

@@ -20,8 +20,3 @@ pub mod vecmath;
 pub use backend::Cpu;
 pub use program::{CpuProgram, StepTime};
 pub use simd::Isa;
-
-/// The README's example, run as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

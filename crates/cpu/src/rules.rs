@@ -28,7 +28,7 @@ impl Rules for CpuRules {
             }
             Op::Conv2d(_) => index == 0 && is_dense(layout),
             // Only the left side is read along its rows.
-            Op::MatMul(_) => index == 1 || is_dense(layout),
+            Op::MatMul(_) => index == 1 || (index == 0 && is_dense(layout)),
             Op::Concat(_) => true,
             Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) | Op::Compare(_) | Op::Select(_) => {
                 is_walkable(layout)
@@ -51,6 +51,7 @@ impl Rules for CpuRules {
             // The residual, which is the last input.
             Op::Linear(op) => is_residual(op.epilogue, graph, node, index),
             Op::QuantizedLinear(op) => is_residual(op.epilogue, graph, node, index),
+            Op::MatMul(op) => is_residual(op.epilogue, graph, node, index),
             Op::Rope(_) | Op::Softmax(_) => index == 0,
             Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
             _ => false,

@@ -217,6 +217,11 @@ fn special_rows() -> CaseInput {
 fn special_values_give_what_the_definitions_give() {
     let [weight, bias] = vectors(67);
     expression("softmax", [special_rows()], |x| x[0].softmax()).check(Tolerance::FastMath);
+    let narrow: [Build; 2] =
+        [|x| x[0].slice(1, 3..10).softmax(), |x| (x[0].slice(1, 3..10) * 0.5).softmax()];
+    for model in narrow {
+        expression("narrow_softmax", [special_rows()], model).check(Tolerance::FastMath);
+    }
     expression("layer_norm", [special_rows(), weight.clone(), bias.clone()], |x| {
         x[0].layer_norm(x[1], x[2], 1e-6)
     })

@@ -3,6 +3,7 @@
 //! A pass may not depend on the order of nodes beyond "inputs come first". Each is checked in two ways for free:
 //! its result verifies, and random graphs give the same numbers before and after.
 
+mod absorb_projections;
 mod common_subexpressions;
 mod draft;
 mod fold_constants;
@@ -65,6 +66,11 @@ pub const PIPELINE: &[Pass] = &[
         name: "quantize_weights",
         summary: "turns weights into bytes where the profile asks for it",
         run: quantize_weights::run,
+    },
+    Pass {
+        name: "absorb_projections",
+        summary: "projects the few tokens of an attention instead of the many",
+        run: absorb_projections::run,
     },
     Pass {
         name: "simplify_layout",

@@ -316,13 +316,13 @@ impl<'g> Value<'g> {
     /// Matrix product over the last two axes; see [`MatMul`].
     #[track_caller]
     pub fn matmul(self, right: Value<'g>) -> Value<'g> {
-        self.apply(MatMul { transpose_right: false }, &[right])
+        self.apply(MatMul::PLAIN, &[right])
     }
 
     /// Matrix product with the transpose of `right: [.., N, K]`; see [`MatMul`].
     #[track_caller]
     pub fn matmul_transposed(self, right: Value<'g>) -> Value<'g> {
-        self.apply(MatMul { transpose_right: true }, &[right])
+        self.apply(MatMul::TRANSPOSED, &[right])
     }
 
     /// Rotation of every token of `[.., tokens, width]`; see [`Rope`].

@@ -94,7 +94,8 @@ impl Weights {
     }
 
     /// What a backend has made of `tensor` in the form that `form` names, made by `make` the first time. The same
-    /// name must always stand for the same type.
+    /// name must always stand for the same type. The form replaces the tensor: where it comes from a file, the file's pages
+    /// need not stay in memory beside it.
     pub fn prepared<T: Any + Send + Sync, E>(
         &self,
         tensor: &Tensor,
@@ -107,6 +108,7 @@ impl Weights {
             return Ok(known);
         }
         let made = Arc::new(make()?);
+        tensor.release();
         let prepared = Prepared { _source: tensor.clone(), form: made.clone() };
         locked(&self.prepared).insert(key, prepared);
         Ok(made)

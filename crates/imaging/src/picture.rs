@@ -14,28 +14,34 @@ pub fn distinct_colour(index: usize) -> [u8; 3] {
     })
 }
 
-/// The photo with every mask in a colour of its own: half see-through inside, full along the outline. Large masks are
-/// drawn first, so that small ones stay visible; colours go by the order given.
+/// The photo with every mask in a colour of its own, by the order given; see [`overlay_with`].
 pub fn overlay(image: &Image, masks: &[Rle]) -> Result<Image, ImageError> {
+    let coloured: Vec<(&Rle, [u8; 3])> =
+        masks.iter().enumerate().map(|(index, mask)| (mask, distinct_colour(index))).collect();
+    overlay_with(image, &coloured)
+}
+
+/// The photo with every mask in its colour: half see-through inside, full along the outline. Large masks are drawn
+/// first, so that small ones stay visible.
+pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, ImageError> {
     let size = image.size();
-    if let Some(other) = masks.iter().find(|mask| mask.size() != size) {
+    if let Some((other, _)) = masks.iter().find(|(mask, _)| mask.size() != size) {
         return Err(ImageError::Mismatch { expected: size, found: other.size() });
     }
-    let mut order: Vec<usize> = (0..masks.len()).collect();
-    order.sort_by_key(|index| std::cmp::Reverse(masks[*index].area()));
+    let mut order: Vec<&(&Rle, [u8; 3])> = masks.iter().collect();
+    order.sort_by_key(|(mask, _)| std::cmp::Reverse(mask.area()));
     let mut pixels = image.as_rgb().to_vec();
     let radius = 1 + size.width.max(size.height) / 1000;
-    for index in order {
-        let colour = distinct_colour(index);
-        let mask = masks[index].to_mask();
-        for position in masks[index].runs().flat_map(|(start, end)| start..end) {
+    for (runs, colour) in order {
+        let mask = runs.to_mask();
+        for position in runs.runs().flat_map(|(start, end)| start..end) {
             let (x, y) = (position / size.height, position % size.height);
             let pixel = &mut pixels[3 * (y * size.width + x)..][..3];
             if is_edge(&mask, x, y, radius) {
-                pixel.copy_from_slice(&colour);
+                pixel.copy_from_slice(colour);
             } else {
                 let mixed = pixel.iter_mut().zip(colour);
-                mixed.for_each(|(value, colour)| *value = value.midpoint(colour));
+                mixed.for_each(|(value, colour)| *value = value.midpoint(*colour));
             }
         }
     }

@@ -34,7 +34,8 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    fn new(path: &Path, source: io::Error) -> Self {
+    /// What the system's reason means for `path`.
+    pub fn new(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         let kind = source.kind();
         if matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) {

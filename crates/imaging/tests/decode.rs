@@ -1,6 +1,5 @@
 //! Files of every format are read, and damaged ones are refused without a panic.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::io::Cursor;
 

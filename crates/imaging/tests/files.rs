@@ -1,6 +1,5 @@
 //! Files are written whole or not at all, and other programs read them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,5 @@
 //! Masks against the numbers of PyTorch, pycocotools and torchvision (fixtures/make_imaging.py).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use cutout_imaging::{
     Candidate, Fit, Image, Mapping, Preprocess, Rect, Rle, Size, Threshold, Upsampler,

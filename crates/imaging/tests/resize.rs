@@ -1,6 +1,5 @@
 //! Resizes against the numbers of Pillow and torchvision (fixtures/make_imaging.py).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use cutout_imaging::{Filter, Image, Size, resize_pillow, resize_torch_bytes, resize_torch_floats};
 use safetensors::SafeTensors;

@@ -1,13 +1,14 @@
-//! Times SAM 1 ViT-B with random weights, step by step.
+//! Times SAM 1 ViT-B with random weights, by kind of op; with the argument `steps`, step by step, and with `decoder`
+//! without the encoder.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use cutout_cpu::Cpu;
+use cutout_cpu::{Cpu, StepTime};
 use cutout_graph::cases::Random;
-use cutout_graph::{Graph, Profile, Weights};
+use cutout_graph::{Graph, Profile, Weights, passes};
 use cutout_sam::config::Sam1Config;
 use cutout_sam::sam1::{PromptShape, decoder_graph, encoder_graph, image_side_graph};
 use cutout_tensor::{DType, Tensor};
@@ -44,27 +45,62 @@ fn time(name: &str, cpu: &Cpu, graph: &Graph, weights: &Weights, rounds: usize) 
     let mut numbers = Random::new(3);
     let named = inputs(graph, &mut numbers);
     let given: Vec<(&str, &Tensor)> = named.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    let mut best = Duration::MAX;
-    let mut table: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
+    // Of each step the shortest time: what it takes when nothing else runs.
+    let (mut best, mut steps) = (Duration::MAX, Vec::<StepTime>::new());
     for _ in 0..rounds {
         let start = Instant::now();
         let (_, times) = program.run_timed(&given).unwrap();
-        let elapsed = start.elapsed();
-        if elapsed < best {
-            best = elapsed;
-            table.clear();
-            for step in times {
-                let entry = table.entry(step.op).or_default();
-                entry.0 += 1;
-                entry.1 += step.time;
+        best = best.min(start.elapsed());
+        for (index, step) in times.into_iter().enumerate() {
+            match steps.get_mut(index) {
+                Some(known) => known.time = known.time.min(step.time),
+                None => steps.push(step),
             }
         }
     }
-    println!("{name}: best {best:?}");
+    let sum: Duration = steps.iter().map(|step| step.time).sum();
+    println!("{name}: best {best:?}, best steps {sum:?}");
+    if std::env::args().any(|argument| argument == "steps") {
+        let profile = Profile::default();
+        let context = passes::Context::new(Some(weights), &profile);
+        print_steps(&passes::optimize(graph, &context).unwrap(), &steps);
+    } else {
+        print_kinds(&steps);
+    }
+}
+
+/// Each kind of op with its share, the longest first.
+fn print_kinds(times: &[StepTime]) {
+    let mut table: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
+    for step in times {
+        let entry = table.entry(step.op).or_default();
+        entry.0 += 1;
+        entry.1 += step.time;
+    }
     let mut rows: Vec<_> = table.into_iter().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.1.1));
     for (op, (count, time)) in rows {
         println!("  {op:<20}{count:>5}  {time:?}");
+    }
+}
+
+/// Each step with what it reads and writes and how fast that is, in order.
+fn print_steps(graph: &Graph, times: &[StepTime]) {
+    for step in times {
+        let seconds = step.time.as_secs_f64();
+        let cost = graph.cost(step.node);
+        let types: Vec<String> =
+            graph.input_types(step.node).iter().map(ToString::to_string).collect();
+        println!(
+            "  {:<16}{:>9.3} ms {:>7.1} GFLOP/s {:>6.1} GB/s  {} -> {}  ({})",
+            step.op,
+            seconds * 1e3,
+            cost.flops as f64 / seconds / 1e9,
+            cost.bytes as f64 / seconds / 1e9,
+            types.join(", "),
+            graph.ty(step.node),
+            graph.node(step.node).origin,
+        );
     }
 }
 
@@ -86,7 +122,9 @@ fn main() {
     }
     let weights = Weights::new(tensors);
     let cpu = Cpu::new(2);
-    time("encoder", &cpu, &encoder, &weights, 3);
+    if !std::env::args().any(|argument| argument == "decoder") {
+        time("encoder", &cpu, &encoder, &weights, 3);
+    }
     time("image side", &cpu, &side, &weights, 5);
     time("decoder, 1 prompt", &cpu, &one, &weights, 20);
     time("decoder, 16 prompts", &cpu, &many, &weights, 5);

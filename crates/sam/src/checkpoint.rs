@@ -1,6 +1,6 @@
 //! From a checkpoint to a configuration and weights: everything is read from the tensors.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cutout_graph::{BuildError, Graph, Weights};
 use cutout_tensor::Shape;
@@ -42,6 +42,14 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
+    /// An entry of the file's metadata is missing or wrong.
+    #[error("{key}: {reason}")]
+    Metadata {
+        /// The entry.
+        key: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The model cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -59,6 +67,25 @@ pub(crate) struct Loaded {
     pub(crate) weights: Weights,
 }
 
+/// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
+pub(crate) struct Examined {
+    pub(crate) config: Sam1Config,
+    needed: HashMap<String, Shape>,
+    pub(crate) report: Report,
+}
+
+/// Reads the configuration of a SAM 1 and compares its tensors with what it needs, without loading any.
+pub(crate) fn examine_sam1(model: &Model<'_>) -> Result<Examined, OpenError> {
+    let shapes: HashMap<String, Shape> =
+        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
+    let config = read_config(&shapes)?;
+    let needed = needed(&config)?;
+    let sorted: BTreeMap<&str, Shape> =
+        needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
+    let report = model.report(sorted);
+    Ok(Examined { config, needed, report })
+}
+
 /// Opens SAM 1 from a checkpoint in any format and layout.
 pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
@@ -67,11 +94,7 @@ pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     if identity.family != Family::Sam1 {
         return Err(OpenError::Unsupported { file: file(), identity });
     }
-    let shapes: HashMap<String, Shape> =
-        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-    let config = read_config(&shapes)?;
-    let needed = needed(&config)?;
-    let report = model.report(needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())));
+    let Examined { config, needed, report } = examine_sam1(&model)?;
     if !report.is_usable() {
         let report = Box::new(report);
         return Err(OpenError::Misfit { file: file(), identity, report });

@@ -2,12 +2,14 @@
 
 mod sam3;
 
+use serde::Serialize;
+
 pub use sam3::{
     ClickLevels, DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
 };
 
 /// A ViT image encoder with windowed and global attention.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VitConfig {
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -50,7 +52,7 @@ impl VitConfig {
 
 /// A Hiera image encoder with its feature pyramid. Each stage has half the grid of the one before it, and twice the
 /// channels and heads; the grid of the first has a quarter of the image's pixels along each axis.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HieraConfig {
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -88,7 +90,7 @@ impl HieraConfig {
 
 /// Which generation of prompt encoder and mask decoder: what the decoder reads and gives beside masks, and what
 /// checkpoints call its parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum DecoderForm {
     /// SAM 1: masks from the embedding alone, predicted IoU as it comes.
     Sam1,
@@ -115,7 +117,7 @@ impl DecoderForm {
 }
 
 /// The prompt encoder and mask decoder.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecoderConfig {
     /// Which generation.
     pub form: DecoderForm,
@@ -140,7 +142,7 @@ pub struct DecoderConfig {
 }
 
 /// Which version of the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum MemoryForm {
     /// SAM 2: object pointers have no position in time.
     Sam2,
@@ -149,7 +151,7 @@ pub enum MemoryForm {
 }
 
 /// What carries objects from frame to frame.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryConfig {
     /// Which version.
     pub form: MemoryForm,
@@ -157,6 +159,8 @@ pub struct MemoryConfig {
     pub width: usize,
     /// Memories that have a position in time: the conditioning frames', which they share, and one for each recent frame.
     pub frames: usize,
+    /// Frames that object pointers reach back to, the current one included.
+    pub pointer_frames: usize,
     /// Layers of memory attention.
     pub layers: usize,
     /// Heads of memory attention.
@@ -168,7 +172,7 @@ pub struct MemoryConfig {
 }
 
 /// A whole SAM 1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sam1Config {
     /// The image encoder.
     pub encoder: VitConfig,
@@ -177,7 +181,7 @@ pub struct Sam1Config {
 }
 
 /// A whole SAM 2 or 2.1.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sam2Config {
     /// The image encoder.
     pub encoder: HieraConfig,

@@ -7,6 +7,11 @@ use cutout_cpu::Cpu;
 use cutout_graph::plan::Rules;
 use cutout_graph::{Backend, Device, Profile};
 
+mod check;
+
+pub use check::{SelfCheck, self_check};
+pub use cutout_cpu::Isa;
+
 /// A device that is asked for and cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {

@@ -175,7 +175,7 @@ impl<'g> Attended<'g> {
 }
 
 /// Repeats values of batch one to the largest batch among them; nothing is copied.
-fn same_batch<'g>(values: [Value<'g>; 3]) -> [Value<'g>; 3] {
+pub(crate) fn same_batch<'g>(values: [Value<'g>; 3]) -> [Value<'g>; 3] {
     let batch = values.iter().map(|value| value.dims::<3>()[0]).max().unwrap_or(1);
     values.map(|value| {
         let [own, tokens, channels] = value.dims();

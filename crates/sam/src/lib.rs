@@ -15,17 +15,22 @@
 //!
 //! Components are graphs built by functions from values to values; `sam1`, `sam2` and `sam3` assemble them. Only `device` names a backend.
 
+mod builtin;
 mod checkpoint;
 pub mod config;
 pub mod decoder;
 mod detector;
 pub mod device;
+mod everything;
 mod fusion_encoder;
 mod geometry_encoder;
 mod image_encoder;
+mod inspect;
 mod layers;
+pub mod mask_choice;
 mod mask_decoder;
 mod masks;
+pub mod memory;
 mod multi_head;
 mod network;
 mod programs;
@@ -40,15 +45,30 @@ mod segmentation_head;
 mod sine_positions;
 mod text_encoder;
 pub mod tokenizer;
+mod tracker;
 mod two_way_transformer;
 
 pub use checkpoint::OpenError;
 pub use cutout_graph::{Device, Precision, Profile};
 pub use cutout_imaging as imaging;
-pub use cutout_weights::layout::Identity;
+pub use cutout_weights::layout::{Family, Identity};
+pub use everything::{
+    AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
+    Progress, RleCounts, RleForm, RleRecord, metadata_csv,
+};
+pub use inspect::{Config, Inside, Inspection, inspect, runs};
 pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};
 pub use programs::ModelError;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
+pub use tracker::{
+    Corrections, Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
+    TrackedObject, Tracker,
+};
+
+/// The README's example, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

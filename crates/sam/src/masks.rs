@@ -43,7 +43,10 @@ impl Masks {
 /// One mask: low-resolution logits, and the way from there to the picture.
 #[derive(Clone)]
 pub struct Segment {
+    /// What masks are made of.
     pub(crate) logits: Tensor,
+    /// The same as the model takes them back: SAM 2's are limited in size.
+    pub(crate) feedback: Tensor,
     pub(crate) iou: f32,
     pub(crate) object_score: Option<f32>,
     pub(crate) upsampler: Arc<Upsampler>,
@@ -51,8 +54,9 @@ pub struct Segment {
 
 impl Segment {
     /// Low-resolution logits `f32[side, side]`: what [`crate::Prompt::with_logits`] takes to refine this mask.
+    #[expect(clippy::misnamed_getters, reason = "what comes out is what may go in again")]
     pub fn logits(&self) -> &Tensor {
-        &self.logits
+        &self.feedback
     }
 
     /// How well the model thinks the mask fits.
@@ -72,7 +76,11 @@ impl Segment {
 
     /// The mask at the size of the picture, where its logits are above 0.
     pub fn mask(&self) -> Mask {
-        self.rle().to_mask()
+        let (size, threshold) = (self.size(), Threshold::default().value);
+        let mut pixels = Vec::with_capacity(size.width * size.height);
+        self.for_each_row(|_, row| pixels.extend(row.iter().map(|value| *value > threshold)))
+            .expect("the upsampler was made for the decoder's masks");
+        Mask::from_pixels(size, pixels).expect("each row has a pixel for each column")
     }
 
     /// The same as runs.

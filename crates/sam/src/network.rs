@@ -1,15 +1,18 @@
 //! A model from pixels and tokens to logits, whichever family it is of.
 
-use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights};
+use cutout_graph::{Backend, BuildError, Graph, Named, Profile, RunError, Weights};
 use cutout_imaging::{Fit, ImageError, Mapping, Preprocess, Size, Upsampler};
-use cutout_tensor::Tensor;
+use cutout_tensor::{Tensor, TensorError};
 
+use crate::mask_choice::single_mask;
 use crate::programs::ModelError;
 use crate::prompt::{Candidates, TokenOrder};
 
 mod sam1;
+mod sam2;
 
 pub use sam1::Sam1;
+pub(crate) use sam2::{Bank, Sam2};
 
 /// What the decoder needs of an image: cheap to clone, the same for every prompt.
 #[derive(Clone)]
@@ -25,6 +28,16 @@ impl Embedding {
     pub fn image(&self) -> &Tensor {
         let named = self.features.iter().find(|(name, _)| name == IMAGE_FEATURE);
         &named.expect("every encoder gives this feature").1
+    }
+}
+
+impl Embedding {
+    /// A feature, as an input.
+    pub(crate) fn feature(
+        &self,
+        name: &'static str,
+    ) -> Result<(&'static str, &Tensor), ModelError> {
+        named(&self.features, name)
     }
 }
 
@@ -47,8 +60,21 @@ pub struct Decoded {
     pub logits: Tensor,
     /// `f32[prompts, mask tokens]`.
     pub iou: Tensor,
-    /// Whether there is an object at all, as a logit: `f32[prompts, 1]`. SAM 1 has none.
+    /// Whether there is an object at all, as a logit: `f32[prompts]`. SAM 1 has none.
     pub object_score: Option<Tensor>,
+    /// The tokens that became the masks, of which object pointers are made: `f32[prompts, mask tokens, width]`. SAM 1 has
+    /// no use for them.
+    pub tokens: Option<Tensor>,
+}
+
+/// The one of `features` that is called `name`, as an input.
+fn named<'a>(
+    features: &'a [Named],
+    name: &'static str,
+) -> Result<(&'static str, &'a Tensor), ModelError> {
+    let found = features.iter().find(|(known, _)| known == name);
+    let (_, tensor) = found.ok_or_else(|| RunError::MissingInput(name.to_owned()))?;
+    Ok((name, tensor))
 }
 
 /// The mask tokens that answer a prompt.
@@ -61,6 +87,7 @@ pub(crate) struct Chosen {
 /// A model of one family.
 pub(crate) enum Network {
     Sam1(Sam1),
+    Sam2(Sam2),
 }
 
 impl Network {
@@ -73,6 +100,12 @@ impl Network {
                 std: [58.395, 57.12, 57.375],
                 fit: Fit::LongSide,
             },
+            Network::Sam2(sam) => Preprocess {
+                side: sam.config().encoder.image_size,
+                mean: [0.485, 0.456, 0.406],
+                std: [0.229, 0.224, 0.225],
+                fit: Fit::SquareFloats,
+            },
         }
     }
 
@@ -80,6 +113,7 @@ impl Network {
     pub(crate) fn mask_side(&self) -> usize {
         match self {
             Network::Sam1(sam) => 4 * sam.config().encoder.grid(),
+            Network::Sam2(sam) => 4 * sam.config().encoder.grid(),
         }
     }
 
@@ -88,6 +122,7 @@ impl Network {
         let low = Size::square(self.mask_side());
         match self {
             Network::Sam1(_) => Upsampler::through_model(low, mapping),
+            Network::Sam2(_) => Upsampler::direct(low, mapping.original),
         }
     }
 
@@ -95,6 +130,7 @@ impl Network {
     pub(crate) fn token_order(&self) -> TokenOrder {
         match self {
             Network::Sam1(_) => TokenOrder::CornersLast,
+            Network::Sam2(_) => TokenOrder::CornersFirst,
         }
     }
 
@@ -102,6 +138,7 @@ impl Network {
     pub(crate) fn encode(&self, pixels: &Tensor) -> Result<Embedding, ModelError> {
         match self {
             Network::Sam1(sam) => sam.encode(pixels),
+            Network::Sam2(sam) => sam.encode(pixels),
         }
     }
 
@@ -109,6 +146,7 @@ impl Network {
     pub(crate) fn with_features(&self, features: Vec<Named>) -> Result<Embedding, ModelError> {
         match self {
             Network::Sam1(sam) => sam.with_features(features),
+            Network::Sam2(sam) => sam.with_features(features),
         }
     }
 
@@ -120,15 +158,34 @@ impl Network {
     ) -> Result<Decoded, ModelError> {
         match self {
             Network::Sam1(sam) => sam.decode(image, batch),
+            Network::Sam2(sam) => sam.decode(image, batch),
         }
     }
 
     /// Which tokens of prompt number `prompt` are its answer.
-    pub(crate) fn choose(&self, decoded: &Decoded, _prompt: usize, wanted: Candidates) -> Chosen {
+    pub(crate) fn choose(
+        &self,
+        decoded: &Decoded,
+        prompt: usize,
+        wanted: Candidates,
+    ) -> Result<Chosen, TensorError> {
         let tokens = decoded.iou.shape()[1];
         match (self, wanted) {
-            (Network::Sam1(_), Candidates::One) => Chosen { first: 0, count: 1 },
-            (Network::Sam1(_), Candidates::Three) => Chosen { first: 1, count: tokens - 1 },
+            (_, Candidates::Three) => Ok(Chosen { first: 1, count: tokens - 1 }),
+            (Network::Sam1(_), Candidates::One) => Ok(Chosen { first: 0, count: 1 }),
+            (Network::Sam2(_), Candidates::One) => {
+                let logits = decoded.logits.slice(0, prompt..prompt + 1)?.to_vec::<f32>()?;
+                let iou = decoded.iou.slice(0, prompt..prompt + 1)?.to_vec::<f32>()?;
+                Ok(Chosen { first: single_mask(&logits, &iou), count: 1 })
+            }
+        }
+    }
+
+    /// The largest size of the logits that are given back and taken again as a prompt.
+    pub(crate) fn logit_limit(&self) -> Option<f32> {
+        match self {
+            Network::Sam1(_) => None,
+            Network::Sam2(_) => Some(32.0),
         }
     }
 
@@ -136,6 +193,7 @@ impl Network {
     pub(crate) fn prepare(&self) -> Result<(), ModelError> {
         match self {
             Network::Sam1(sam) => sam.prepare(),
+            Network::Sam2(sam) => sam.prepare(),
         }
     }
 
@@ -143,24 +201,28 @@ impl Network {
     pub(crate) fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, BuildError> {
         match self {
             Network::Sam1(sam) => sam.graphs(),
+            Network::Sam2(sam) => sam.graphs(),
         }
     }
 
     pub(crate) fn weights(&self) -> &Weights {
         match self {
             Network::Sam1(sam) => sam.weights(),
+            Network::Sam2(sam) => sam.weights(),
         }
     }
 
     pub(crate) fn profile(&self) -> &Profile {
         match self {
             Network::Sam1(sam) => sam.profile(),
+            Network::Sam2(sam) => sam.profile(),
         }
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
         match self {
             Network::Sam1(sam) => sam.backend(),
+            Network::Sam2(sam) => sam.backend(),
         }
     }
 }

@@ -117,6 +117,11 @@ impl Prompt {
         self.candidates
     }
 
+    /// Whether it brings the logits of an earlier answer.
+    pub(crate) fn has_logits(&self) -> bool {
+        self.logits.is_some()
+    }
+
     /// Number and kind of the prompt's parts: prompts of the same shape are decoded together.
     pub(crate) fn shape(&self) -> (usize, bool, bool) {
         (self.points.len(), self.rect.is_some(), self.logits.is_some())

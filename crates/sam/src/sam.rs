@@ -13,8 +13,9 @@ use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::checkpoint::{OpenError, load_sam1};
 use crate::device::{self, DeviceError};
-use crate::network::{Network, Sam1};
+use crate::network::{Network, Sam1, Sam2};
 use crate::programs::ModelError;
+use crate::sam2;
 use crate::scene::{Scene, SceneFileError, SegmentError};
 
 /// Name of the profile that lies beside a checkpoint.
@@ -106,7 +107,11 @@ impl Sam {
                 let loaded = load_sam1(checkpoint)?;
                 Network::Sam1(Sam1::new(loaded.config, loaded.weights, backend, profile))
             }
-            Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => {
+            Family::Sam2 | Family::Sam2_1 | Family::Sam2Image => {
+                let loaded = sam2::load(checkpoint)?;
+                Network::Sam2(Sam2::new(loaded.config, loaded.weights, backend, profile))
+            }
+            Family::Sam3 => {
                 let file = checkpoint.file().to_owned();
                 return Err(OpenError::Unsupported { file, identity }.into());
             }

@@ -1,5 +1,8 @@
 //! SAM 2 and 2.1, assembled: which component, which configuration.
 
+mod checkpoint;
+mod memory;
+
 use cutout_graph::{BuildError, Builder, Graph};
 use cutout_tensor::DType;
 
@@ -8,6 +11,13 @@ use crate::config::{
 };
 use crate::decoder::{Decoder, DecoderImage, PromptShape};
 use crate::image_encoder::{hiera, pyramid};
+
+pub(crate) use checkpoint::examine;
+pub use checkpoint::{Loaded, load};
+pub use memory::{
+    MemoryShape, mask_prompt_graph, memory_attention_graph, memory_attention_stages,
+    memory_encoder_graph, memory_encoder_stages, memory_projection_graph, pointer_graph,
+};
 
 /// The decoder that all sizes share.
 fn decoder() -> DecoderConfig {
@@ -26,11 +36,12 @@ fn decoder() -> DecoderConfig {
 }
 
 /// The memory that all sizes share.
-fn memory(form: MemoryForm) -> MemoryConfig {
+fn memory_of(form: MemoryForm) -> MemoryConfig {
     MemoryConfig {
         form,
         width: 64,
         frames: 7,
+        pointer_frames: 16,
         layers: 4,
         heads: 1,
         mlp_width: 2048,
@@ -56,7 +67,7 @@ fn tiny() -> HieraConfig {
 impl Sam2Config {
     /// Hiera-T: 39 million parameters.
     pub fn tiny(form: MemoryForm) -> Self {
-        Sam2Config { encoder: tiny(), decoder: decoder(), memory: Some(memory(form)) }
+        Sam2Config { encoder: tiny(), decoder: decoder(), memory: Some(memory_of(form)) }
     }
 
     /// Hiera-S: 46 million parameters.

@@ -16,7 +16,7 @@ use crate::sam::Sam;
 
 /// Prompts decoded at once at most. More would cost memory (each carries its own copy of the image through the decoder) and
 /// gain nothing: the products are as large as they need to be.
-const MOST_PROMPTS: usize = 16;
+pub(crate) const MOST_PROMPTS: usize = 16;
 
 /// Why a scene cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -133,12 +133,22 @@ impl Scene {
 
     /// The masks of prompts of one shape, decoded at once.
     fn segment_batch(&self, prompts: &[&Prompt]) -> Result<Vec<Masks>, SegmentError> {
+        let decoded = self.decode(prompts)?;
+        let answer = |(index, prompt): (usize, &&Prompt)| self.answer(&decoded, index, prompt);
+        Ok(prompts.iter().enumerate().map(answer).collect::<Result<_, TensorError>>()?)
+    }
+
+    /// What the decoder gives for prompts of one shape, at most [`MOST_PROMPTS`] of them.
+    pub(crate) fn decode(&self, prompts: &[&Prompt]) -> Result<Decoded, SegmentError> {
         let network = self.sam.network();
         let batch =
             PromptBatch::of(prompts, &self.mapping, network.token_order(), network.mask_side())?;
-        let decoded = network.decode(&self.embedding, &batch)?;
-        let answer = |(index, prompt): (usize, &&Prompt)| self.answer(&decoded, index, prompt);
-        Ok(prompts.iter().enumerate().map(answer).collect::<Result<_, TensorError>>()?)
+        Ok(network.decode(&self.embedding, &batch)?)
+    }
+
+    /// The way from the decoder's masks to the picture.
+    pub(crate) fn upsampler(&self) -> &Upsampler {
+        &self.upsampler
     }
 
     /// The answer to prompt number `index` of a batch.
@@ -150,7 +160,7 @@ impl Scene {
     ) -> Result<Masks, TensorError> {
         let network = self.sam.network();
         let side = network.mask_side();
-        let chosen = network.choose(decoded, index, prompt.wanted());
+        let chosen = network.choose(decoded, index, prompt.wanted())?;
         let iou = decoded.iou.slice(0, index..index + 1)?.to_vec::<f32>()?;
         let object_score = match &decoded.object_score {
             Some(scores) => scores.slice(0, index..index + 1)?.to_vec::<f32>()?.first().copied(),
@@ -159,8 +169,9 @@ impl Scene {
         let logits = decoded.logits.slice(0, index..index + 1)?;
         let segment = |token: usize| {
             let logits = logits.slice(1, token..token + 1)?.reshape([side, side])?;
+            let feedback = limited(&logits, network.logit_limit())?;
             let upsampler = Arc::clone(&self.upsampler);
-            Ok(Segment { logits, iou: iou[token], object_score, upsampler })
+            Ok(Segment { logits, feedback, iou: iou[token], object_score, upsampler })
         };
         let tokens = chosen.first..chosen.first + chosen.count;
         Ok(Masks { candidates: tokens.map(segment).collect::<Result<_, TensorError>>()? })
@@ -210,6 +221,13 @@ impl Scene {
         let embedding = sam.network().with_features(features)?;
         Ok(Scene::new(sam.clone(), embedding, sam.network().preprocess().mapping(size)?)?)
     }
+}
+
+/// Logits between `-limit` and `limit`.
+fn limited(logits: &Tensor, limit: Option<f32>) -> Result<Tensor, TensorError> {
+    let Some(limit) = limit else { return Ok(logits.clone()) };
+    let clamped = logits.to_vec::<f32>()?.iter().map(|logit| logit.clamp(-limit, limit)).collect();
+    Tensor::from_vec::<f32>(logits.shape().clone(), clamped)
 }
 
 const WIDTH: &str = "cutout.scene.width";

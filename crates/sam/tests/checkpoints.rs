@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::Profile;
-use cutout_sam::{OpenError, PromptBatch, Sam1};
+use cutout_graph::{Backend, Profile};
+use cutout_sam::{Config, OpenError, PromptBatch, Sam1, inspect, sam2};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
-use cutout_weights::{Encoding, Metadata, OutgoingTensor, write_gguf, write_safetensors};
+use cutout_weights::layout::Family;
+use cutout_weights::{
+    Checkpoint, Encoding, Metadata, OutgoingTensor, write_gguf, write_safetensors,
+};
 
 /// A folder that is removed when the test ends.
 struct Folder(PathBuf);
@@ -116,6 +119,79 @@ fn what_does_not_fit_is_listed_at_once() {
     let message = open(&path).map(|_| ()).unwrap_err().to_string();
     assert!(message.contains("mask_decoder.iou_token.weight"), "{message}");
     assert!(message.contains("image_encoder.neck.3.bias"), "{message}");
+    let inside = inspect(&Checkpoint::open(&path).unwrap()).unwrap().inside.unwrap();
+    assert_eq!(inside.report.missing[0].name, "mask_decoder.iou_token.weight");
+    assert_eq!(inside.report.misshapen[0].name, "image_encoder.neck.3.bias");
+    let Config::Sam1(config) = inside.config else { panic!("another family") };
+    assert_eq!(config.encoder.window, 3);
     let missing = open(&folder.0.join("absent.pth")).map(|_| ()).unwrap_err().to_string();
     assert!(missing.contains("no such file"), "{missing}");
+}
+
+/// The weights of a small SAM 2, and what made them.
+fn small_sam2(version: &str) -> (BTreeMap<String, Tensor>, [StageFile; 2]) {
+    let files = ["image", "memory"]
+        .map(|part| StageFile::load(&format!("sam2/{version}_{part}.safetensors")).unwrap());
+    (files.iter().flat_map(tensors).collect(), files)
+}
+
+/// What no shape of the small models tells.
+fn sam2_metadata(file: &StageFile) -> Metadata {
+    let json: serde_json::Value = serde_json::from_str(&file.metadata["config"]).unwrap();
+    let keys = ["image_size", "heads", "windows", "global_blocks", "decoder_heads", "memory_heads"];
+    let text = |key: &str| json[key].to_string().replace(['[', ']'], "");
+    let mut metadata =
+        Metadata::from(keys.map(|key| (format!("sam2.{key}"), text(key).as_str().into())));
+    metadata.insert("sam2.pointer_frames".to_owned(), "9".into());
+    metadata
+}
+
+#[test]
+fn sam2_is_opened_from_every_format() {
+    let folder = Folder::new("sam2");
+    for version in ["2.0", "2.1"] {
+        let (tensors, [file, _]) = small_sam2(version);
+        let metadata = sam2_metadata(&file);
+        let [safetensors, gguf] =
+            ["safetensors", "gguf"].map(|end| folder.0.join(format!("{version}.{end}")));
+        write_safetensors(&safetensors, &outgoing(&tensors), &metadata).unwrap();
+        write_gguf(&gguf, &outgoing(&tensors), &metadata, Encoding::Keep).unwrap();
+        for path in [&safetensors, &gguf] {
+            let loaded = sam2::load(&Checkpoint::open(path).unwrap()).unwrap();
+            assert_eq!(loaded.config.metadata(), metadata);
+            let known = if version == "2.0" { Family::Sam2 } else { Family::Sam2_1 };
+            assert_eq!(loaded.identity.family, known);
+            let graph = sam2::encoder_graph(&loaded.config).unwrap();
+            let program =
+                Cpu::new(2).compile(&graph, &loaded.weights, &Profile::default()).unwrap();
+            let pixels = file.inputs("encoder").remove(0).1;
+            let outputs = program.run(&[("pixels", &pixels)]).unwrap();
+            let expected = file.stage("encoder", "embedding").unwrap();
+            let (_, found) = outputs.iter().find(|(name, _)| name == "embedding").unwrap();
+            let difference = compare(found, &expected, Tolerance::Stage).unwrap();
+            assert!(difference.within, "{}: {difference}", path.display());
+        }
+    }
+}
+
+#[test]
+fn sam2_that_does_not_fit_is_explained() {
+    let folder = Folder::new("sam2-misfit");
+    let path = folder.0.join("model.safetensors");
+    let (mut tensors, [file, _]) = small_sam2("2.1");
+    let failure = |tensors: &BTreeMap<String, Tensor>, metadata: &Metadata| {
+        write_safetensors(&path, &outgoing(tensors), metadata).unwrap();
+        sam2::load(&Checkpoint::open(&path).unwrap()).map(|_| ()).unwrap_err().to_string()
+    };
+    let unknown = failure(&tensors, &Metadata::new());
+    assert!(unknown.starts_with("sam2.image_size: SAM 2.1, 8 channels, 8 blocks"), "{unknown}");
+    let mut metadata = sam2_metadata(&file);
+    metadata.insert("sam2.windows".to_owned(), "4,6,6,3".into());
+    let windows = failure(&tensors, &metadata);
+    assert!(windows.contains("image_encoder.trunk.pos_embed_window"), "{windows}");
+    tensors.remove("no_obj_ptr").unwrap();
+    tensors.remove("sam_mask_decoder.obj_score_token.weight").unwrap();
+    let missing = failure(&tensors, &sam2_metadata(&file));
+    assert!(missing.contains("no_obj_ptr"), "{missing}");
+    assert!(missing.contains("sam_mask_decoder.obj_score_token.weight"), "{missing}");
 }

@@ -2,12 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Graph, Named, Profile, Weights, interpret};
+use cutout_graph::{Backend, Graph, Named, Profile, Program, Weights, interpret};
 use cutout_sam::config::{
     DecoderConfig, DecoderForm, HieraConfig, MemoryConfig, MemoryForm, Sam2Config,
 };
 use cutout_sam::decoder::{DecoderImage, PromptShape};
-use cutout_sam::sam2::{decoder_stages, encoder_stages, image_side_graph};
+use cutout_sam::mask_choice::single_mask;
+use cutout_sam::memory::MaskSource;
+use cutout_sam::sam2::{
+    MemoryShape, decoder_stages, encoder_stages, image_side_graph, mask_prompt_graph,
+    memory_attention_stages, memory_encoder_stages, memory_projection_graph, pointer_graph,
+};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::{StageFile, compare_stages};
 
@@ -56,6 +61,7 @@ fn config(file: &StageFile) -> Sam2Config {
             },
             width: number("memory_width"),
             frames: number("memory_frames"),
+            pointer_frames: 16,
             layers: number("memory_layers"),
             heads: number("memory_heads"),
             mlp_width: number("memory_mlp"),
@@ -141,6 +147,117 @@ fn objects_on_images_of_their_own_match_meta_at_every_stage() {
         let file = load(model, "image");
         for run in ["objects", "objects_mask"] {
             check_decoder(&file, run, DecoderImage::PerPrompt, &format!("{model}, {run}"));
+        }
+    }
+}
+
+#[test]
+fn one_mask_is_chosen_as_meta_does() {
+    for model in MODELS {
+        let file = load(model, "image");
+        let inputs = file.inputs("stability");
+        let numbers = |tensor: &Tensor| tensor.to_vec::<f32>().unwrap();
+        let (logits, iou) = (named(&inputs, "logits").unwrap(), named(&inputs, "iou").unwrap());
+        let [prompts, tokens] = iou.shape()[..] else { panic!("iou of another rank") };
+        let pixels = logits.shape().elements() / (prompts * tokens);
+        let (logits, iou) = (numbers(logits), numbers(iou));
+        let mut chosen = Vec::new();
+        for prompt in 0..prompts {
+            let own = &logits[prompt * tokens * pixels..][..tokens * pixels];
+            let own_iou = &iou[prompt * tokens..][..tokens];
+            let mask = single_mask(own, own_iou);
+            let expected = numbers(&file.stage("stability", "logits").unwrap());
+            assert_eq!(own[mask * pixels..][..pixels], expected[prompt * pixels..][..pixels]);
+            assert_eq!(own_iou[mask], numbers(&file.stage("stability", "iou").unwrap())[prompt]);
+            chosen.push(mask);
+        }
+        assert!(chosen.contains(&0) && chosen.iter().any(|mask| *mask > 0), "{chosen:?}");
+    }
+}
+
+fn is_later(config: &Sam2Config) -> bool {
+    config.memory.as_ref().unwrap().form == MemoryForm::Sam2_1
+}
+
+#[test]
+fn memories_match_meta_at_every_stage() {
+    for model in MODELS {
+        let file = load(model, "memory");
+        let config = config(&file);
+        for (run, source) in
+            [("memory_predicted", MaskSource::Predicted), ("memory_prompted", MaskSource::Prompted)]
+        {
+            let mut inputs = file.inputs(run);
+            inputs.retain(|(name, _)| name != "object_score" || is_later(&config));
+            let graph = memory_encoder_stages(&config, 2, source).unwrap();
+            let what = format!("{model}, {run}");
+            check(&graph, &file.weights(), &inputs, &file.stages(run), &what);
+        }
+    }
+}
+
+#[test]
+fn pointers_and_mask_prompts_match_meta() {
+    for model in MODELS {
+        let file = load(model, "memory");
+        let (config, weights) = (config(&file), file.weights());
+        let runs = [
+            ("pointer", pointer_graph(&config, 5).unwrap()),
+            ("mask_prompt", mask_prompt_graph(&config, 2).unwrap()),
+        ];
+        for (run, graph) in runs {
+            check(
+                &graph,
+                &weights,
+                &file.inputs(run),
+                &file.stages(run),
+                &format!("{model}, {run}"),
+            );
+        }
+    }
+}
+
+const BANKS: [&str; 6] = [
+    "attention_first",
+    "attention_future",
+    "attention_gap",
+    "attention_full",
+    "attention_beyond",
+    "attention_reverse",
+];
+
+/// The inputs of memory attention for a state of the bank, every memory projected, and their shape.
+fn bank(file: &StageFile, run: &str, project: &dyn Program) -> (Vec<Named>, MemoryShape) {
+    let config = config(file);
+    let heads = config.memory.as_ref().unwrap().heads;
+    let mut inputs = file.inputs(run);
+    inputs.retain(|(name, _)| name != "distances" || is_later(&config));
+    let memories: Vec<Named> =
+        inputs.extract_if(.., |(name, _)| name.ends_with(".memory")).collect();
+    let pointers = named(&inputs, "pointers").map_or(0, |pointers| pointers.shape()[1]);
+    let shape = MemoryShape { objects: 2, frames: memories.len(), pointers };
+    for (name, memory) in memories {
+        let frame = name.strip_suffix(".memory").unwrap();
+        let kept = project.run(&[("memory", &memory)]).unwrap().into_iter();
+        inputs.extend(kept.map(|(part, tensor)| (format!("{frame}.{part}"), tensor)));
+        if heads == 1 {
+            inputs.push((name, memory));
+        }
+    }
+    (inputs, shape)
+}
+
+#[test]
+fn memory_attention_matches_meta_at_every_stage() {
+    for model in MODELS {
+        let file = load(model, "memory");
+        let (config, weights) = (config(&file), file.weights());
+        let project = memory_projection_graph(&config, 2).unwrap();
+        let project = Cpu::new(2).compile(&project, &weights, &Profile::default()).unwrap();
+        for run in BANKS {
+            let (inputs, shape) = bank(&file, run, &*project);
+            let graph = memory_attention_stages(&config, shape).unwrap();
+            check(&graph, &weights, &inputs, &file.stages(run), &format!("{model}, {run}"));
         }
     }
 }

@@ -15,4 +15,4 @@ pub use compare::{Difference, Tolerance, compare};
 pub use element::{DType, Element};
 pub use error::TensorError;
 pub use shape::{Shape, TensorType, contiguous_strides};
-pub use tensor::{SharedBytes, StorageId, Tensor};
+pub use tensor::{Bytes, SharedBytes, StorageId, Tensor};

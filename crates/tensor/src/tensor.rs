@@ -9,8 +9,17 @@ use half::{bf16, f16};
 
 use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides};
 
-/// Bytes that several tensors may look at: a `Vec`, or a mapped file.
-pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+/// Where the bytes of tensors lie: a `Vec`, or a mapped file.
+pub trait Bytes: AsRef<[u8]> + Send + Sync {
+    /// Says that these bytes will hardly be read again. What can be had again, as the pages of a mapped file can, need not
+    /// be kept in memory; the bytes stay readable all the same.
+    fn release(&self, _range: Range<usize>) {}
+}
+
+impl Bytes for Vec<u8> {}
+
+/// Bytes that several tensors may look at.
+pub type SharedBytes = Arc<dyn Bytes>;
 
 /// A vector that shows itself as bytes, keeping the alignment of its elements.
 struct Owned<T>(Vec<T>);
@@ -20,6 +29,8 @@ impl<T: NoUninit> AsRef<[u8]> for Owned<T> {
         bytemuck::cast_slice(&self.0)
     }
 }
+
+impl<T: NoUninit + Send + Sync> Bytes for Owned<T> {}
 
 /// Identity of the bytes behind a view: equal for two views of the same memory with the same layout.
 /// Only meaningful while one of the tensors is alive.
@@ -138,6 +149,15 @@ impl Tensor {
             offset: self.offset,
             strides: self.strides.clone(),
             ty: self.ty.clone(),
+        }
+    }
+
+    /// Says that the elements will hardly be read again; see [`Bytes::release`].
+    pub fn release(&self) {
+        let axes = self.ty.shape.iter().zip(&self.strides);
+        let last: usize = axes.map(|(length, stride)| length.saturating_sub(1) * stride).sum();
+        if self.elements() > 0 {
+            self.storage.release(self.offset..self.offset + (last + 1) * self.dtype().size());
         }
     }
 
@@ -374,6 +394,27 @@ mod tests {
         let tensor = Tensor::from_bytes(TensorType::f32([2]), Arc::new(bytes), 1).unwrap();
         assert_eq!(tensor.to_vec::<f32>().unwrap(), [1.0, 2.5]);
         assert_eq!(tensor.to_contiguous().unwrap().as_slice::<f32>().unwrap(), [1.0, 2.5]);
+    }
+
+    #[test]
+    fn a_released_view_names_the_bytes_it_reaches() {
+        struct Watched(Vec<u8>, std::sync::Mutex<Vec<Range<usize>>>);
+        impl AsRef<[u8]> for Watched {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        impl Bytes for Watched {
+            fn release(&self, range: Range<usize>) {
+                self.1.lock().unwrap().push(range);
+            }
+        }
+        let watched = Arc::new(Watched(vec![0; 100], std::sync::Mutex::default()));
+        let tensor = Tensor::from_bytes(TensorType::f32([4, 6]), watched.clone(), 4).unwrap();
+        tensor.release();
+        tensor.permute(&[1, 0]).unwrap().slice(0, 1..3).unwrap().release();
+        tensor.slice(0, 2..2).unwrap().release();
+        assert_eq!(*watched.1.lock().unwrap(), [4..100, 8..88]);
     }
 
     #[test]

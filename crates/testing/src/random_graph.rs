@@ -98,7 +98,7 @@ impl<'g> Sketch<'g> {
     }
 
     fn step(&mut self, x: Value<'g>) -> Value<'g> {
-        match self.random.below(12) {
+        match self.random.below(13) {
             0 | 1 => self.unary(x),
             2 | 3 => self.binary(x),
             4 | 5 => self.movement(x),
@@ -106,6 +106,7 @@ impl<'g> Sketch<'g> {
             8 => self.rowwise(x),
             9 => self.image(x),
             10 => self.attention(x),
+            11 => self.two_way_attention(x),
             _ => self.weight_expression(x),
         }
     }
@@ -261,6 +262,30 @@ impl<'g> Sketch<'g> {
         let qkv = tokens.linear(weight) + self.parameter([3 * width]);
         let [query, key, value] = qkv.split(2);
         AttentionInputs::new(query, key, value).attend(Attention::new(1, 0.4)).reshape(shape)
+    }
+
+    /// A few tokens look at many, or many at a few, with a projection of everything.
+    fn two_way_attention(&mut self, x: Value<'g>) -> Value<'g> {
+        let shape = x.shape();
+        let width = shape.last_axis();
+        let many = x.reshape([1, shape.rows(), width]);
+        let few = self.parameter([1, 2, width]) + many.slice(1, 0..1);
+        let (heads, inner) = (1 + self.random.below(2), 6);
+        let few_look = self.random.below(2) == 0;
+        let mut projected = |x: Value<'g>, outputs: usize| {
+            let weight = self.parameter([outputs, x.shape().last_axis()]);
+            let product = x.linear(weight);
+            if self.random.below(3) > 0 { product + self.parameter([outputs]) } else { product }
+        };
+        let (queries, keys) = if few_look { (few, many) } else { (many, few) };
+        let inputs = AttentionInputs::new(
+            projected(queries, inner),
+            projected(keys, inner),
+            projected(keys, 2 * inner),
+        );
+        let mixed = inputs.attend(Attention::new(heads, 0.4));
+        let result = projected(mixed, width);
+        if result.shape() == many.shape() { many + result } else { result }
     }
 
     /// An expression of weights alone, which passes fold.

@@ -49,6 +49,11 @@ impl StageFile {
         self.below(&format!("{run}/stage/")).into_iter().filter_map(without_number).collect()
     }
 
+    /// A tensor by its whole name, for what is neither weight nor run.
+    pub fn tensor(&self, name: &str) -> Option<Tensor> {
+        self.tensors.get(name).cloned()
+    }
+
     /// Tensors whose names start with `prefix`, in order, without it.
     fn below(&self, prefix: &str) -> Vec<Named> {
         let rest = |(name, tensor): (&String, &Tensor)| {

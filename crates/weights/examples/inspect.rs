@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use cutout_weights::{Checkpoint, Encoding, OutgoingTensor, layout, write_gguf, write_safetensors};
+use cutout_weights::{Checkpoint, Encoding, Outgoing, layout, write_gguf, write_safetensors};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -27,11 +27,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(error) => println!("{error}"),
     }
     if let Some(output) = arguments.next() {
-        let tensors = OutgoingTensor::all_of(&checkpoint);
+        let outgoing = Outgoing::of(&checkpoint);
+        for lost in &outgoing.left_out {
+            println!("left out: {lost}");
+        }
         if output.ends_with(".gguf") {
-            write_gguf(&output, &tensors, checkpoint.metadata(), Encoding::Q8_0)?;
+            write_gguf(&output, &outgoing.tensors, checkpoint.metadata(), Encoding::Q8_0)?;
         } else {
-            write_safetensors(&output, &tensors, checkpoint.metadata())?;
+            write_safetensors(&output, &outgoing.tensors, checkpoint.metadata())?;
         }
     }
     Ok(())

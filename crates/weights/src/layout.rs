@@ -15,7 +15,8 @@ use cutout_tensor::{Shape, Tensor, TensorError, TensorType};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
-use crate::output::OutgoingTensor;
+use crate::outgoing::Outgoing;
+use crate::stored::StoredType;
 
 pub use identity::{Dialect, Family, Identity, Size, identify};
 pub use report::{Misshapen, Named, Report};
@@ -96,6 +97,14 @@ impl<'a> Model<'a> {
 
     /// Canonical names, sorted, with the type each tensor has once loaded (`None`: it cannot be loaded) and its shape.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<TensorType>, Shape)> {
+        self.stored().map(|(name, stored, shape)| {
+            let dtype = stored.loads_as();
+            (name, dtype.map(|dtype| TensorType::new(dtype, shape.clone())), shape)
+        })
+    }
+
+    /// Canonical names, how each tensor is stored, and its shape.
+    fn stored(&self) -> impl Iterator<Item = (&str, &StoredType, Shape)> {
         self.tensors.iter().filter_map(|(name, origin)| {
             let info = self.checkpoint.info(origin.first()?)?;
             let mut shape = info.shape.clone();
@@ -104,8 +113,7 @@ impl<'a> Model<'a> {
                 Origin::Row(..) => shape[0] = 1,
                 Origin::Parts(parts) => shape[0] *= parts.len(),
             }
-            let dtype = info.stored.loads_as();
-            Some((name.as_str(), dtype.map(|dtype| TensorType::new(dtype, shape.clone())), shape))
+            Some((name.as_str(), &info.stored, shape))
         })
     }
 
@@ -147,12 +155,13 @@ impl<'a> Model<'a> {
         Report::compare(needed.into_iter().map(|(name, shape)| (name.to_owned(), shape)), found)
     }
 
-    /// Every tensor that can be loaded, under its canonical name, for a writer.
-    pub fn outgoing(&self) -> Vec<OutgoingTensor<'_>> {
-        let loadable = self.tensors().filter_map(|(name, ty, _)| Some((name, ty?)));
-        loadable
-            .map(|(name, ty)| OutgoingTensor::deferred(name, ty, || self.tensor(name)))
-            .collect()
+    /// Every tensor, under its canonical name, for a writer.
+    pub fn outgoing(&self) -> Outgoing<'_> {
+        let mut outgoing = Outgoing::default();
+        for (name, stored, shape) in self.stored() {
+            outgoing.add(name, stored, shape, || self.tensor(name));
+        }
+        outgoing
     }
 }
 

@@ -1,22 +1,23 @@
-//! The only `unsafe` of the crate: mapping a file into memory.
+//! The only `unsafe` of the crate: mapping a file into memory, and letting go of its pages.
 #![allow(
     unsafe_code,
     reason = "a mapped file needs no copy, and only the caller can promise that it stays as it is"
 )]
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use cutout_tensor::SharedBytes;
+use cutout_tensor::{Bytes, SharedBytes};
 
 use crate::error::WeightsError;
 
 /// Maps a file read-only. No byte of it is read until somebody looks at it.
 pub(crate) fn map(path: &Path) -> Result<SharedBytes, WeightsError> {
     let refuse = |error| WeightsError::reading(path, error);
-    let file = File::open(path).map_err(refuse)?;
-    let metadata = file.metadata().map_err(refuse)?;
+    // Before it is opened: opening a pipe would wait for somebody who writes to it.
+    let metadata = fs::metadata(path).map_err(refuse)?;
     if !metadata.is_file() {
         let found = if metadata.is_dir() { "a folder" } else { "not a regular file" };
         return Err(WeightsError::Unrecognised {
@@ -24,12 +25,62 @@ pub(crate) fn map(path: &Path) -> Result<SharedBytes, WeightsError> {
             found: found.into(),
         });
     }
-    if metadata.len() == 0 {
+    let file = File::open(path).map_err(refuse)?;
+    if file.metadata().map_err(refuse)?.len() == 0 {
         return Ok(Arc::new(Vec::new()));
     }
     // SAFETY: the map is private to this process, read-only and only ever seen as `&[u8]`; every byte pattern is a valid
     // `u8`. The remaining duty, that nobody shortens or rewrites the file while it is open, lies with the user, as it
     // does for every program that maps its input; `Checkpoint::open` says so.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(refuse)?;
-    Ok(Arc::new(map))
+    Ok(Arc::new(MappedFile(map)))
+}
+
+/// A file, mapped read-only.
+struct MappedFile(memmap2::Mmap);
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Pages are at most this large, and sizes of pages divide it.
+const LARGEST_PAGE: usize = 64 << 10;
+
+impl Bytes for MappedFile {
+    /// Lets go of the pages that lie wholly inside the range. A later read maps them again, from the system's cache of files
+    /// or from the file. A refusal only costs memory.
+    fn release(&self, range: Range<usize>) {
+        let end = range.end.min(self.0.len()) / LARGEST_PAGE * LARGEST_PAGE;
+        let start = range.start.next_multiple_of(LARGEST_PAGE);
+        #[cfg(target_os = "linux")]
+        if start < end {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: the map is read-only and shared with the file, so no page of it was ever changed: what is mapped again
+            // is what was there before. The range lies inside the map, as just cut.
+            let _ = unsafe { self.0.unchecked_advise_range(advice, start, end - start) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (start, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_pages_can_be_read_again() {
+        let path = std::env::temp_dir().join(format!("cutout-released-{}", std::process::id()));
+        let content: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &content).expect("the folder for temporary files is writable");
+        let mapped = map(&path).expect("the file was just written");
+        std::fs::remove_file(&path).expect("the file is still there");
+        assert!((*mapped).as_ref() == content);
+        for range in [0..content.len(), 5..70_000, 70_000..70_001, 999_999..usize::MAX] {
+            mapped.release(range);
+            assert!((*mapped).as_ref() == content);
+        }
+    }
 }

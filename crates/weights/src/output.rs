@@ -1,105 +1,11 @@
-//! Writing a file whole or not at all, and the tensors that go into it.
+//! Writing a file whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cutout_tensor::{DType, Element, Tensor, TensorError, TensorType};
-use half::{bf16, f16};
-
-use crate::checkpoint::Checkpoint;
-use crate::error::{Problem, WeightsError};
-
-/// A tensor on its way into a file. It is loaded when its turn comes and dropped once it is written, so that a file of
-/// any size is written in the memory of its largest tensor.
-pub struct OutgoingTensor<'a> {
-    /// Name in the new file.
-    pub name: String,
-    /// Type and shape it will have once loaded.
-    pub ty: TensorType,
-    load: Box<dyn Fn() -> Result<Tensor, WeightsError> + 'a>,
-}
-
-impl<'a> OutgoingTensor<'a> {
-    /// A tensor that is already there.
-    pub fn new(name: impl Into<String>, tensor: Tensor) -> Self {
-        let ty = tensor.ty().clone();
-        OutgoingTensor { name: name.into(), ty, load: Box::new(move || Ok(tensor.clone())) }
-    }
-
-    /// A tensor that `load` makes when it is needed.
-    pub fn deferred(
-        name: impl Into<String>,
-        ty: TensorType,
-        load: impl Fn() -> Result<Tensor, WeightsError> + 'a,
-    ) -> Self {
-        OutgoingTensor { name: name.into(), ty, load: Box::new(load) }
-    }
-
-    /// Every tensor of a checkpoint that can be loaded, under its own name.
-    pub fn all_of(checkpoint: &'a Checkpoint) -> Vec<OutgoingTensor<'a>> {
-        let loadable =
-            checkpoint.tensors().iter().filter_map(|info| Some((info, info.loads_as()?)));
-        loadable
-            .map(|(info, ty)| {
-                OutgoingTensor::deferred(&info.name, ty, || checkpoint.tensor(&info.name))
-            })
-            .collect()
-    }
-
-    /// The tensor, checked against its announcement.
-    pub(crate) fn load(&self, file: &Path) -> Result<Tensor, WeightsError> {
-        let tensor = (self.load)()?;
-        if *tensor.ty() == self.ty {
-            return Ok(tensor);
-        }
-        Err(self.refuse(file, Problem::invalid("type", &self.ty, tensor.ty())))
-    }
-
-    /// The error that names this tensor.
-    pub(crate) fn refuse(&self, file: &Path, problem: impl Into<Problem>) -> WeightsError {
-        WeightsError::Tensor {
-            file: file.display().to_string(),
-            tensor: self.name.clone(),
-            problem: problem.into(),
-        }
-    }
-}
-
-/// Refuses two tensors of one name.
-pub(crate) fn refuse_duplicates(
-    path: &Path,
-    tensors: &[OutgoingTensor<'_>],
-) -> Result<(), WeightsError> {
-    let mut names: Vec<&OutgoingTensor<'_>> = tensors.iter().collect();
-    names.sort_by(|a, b| a.name.cmp(&b.name));
-    match names.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => Err(pair[0].refuse(path, Problem::Duplicate(pair[0].name.clone()))),
-        None => Ok(()),
-    }
-}
-
-/// The elements of a tensor as little-endian bytes, in row-major order.
-pub(crate) fn element_bytes(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
-    // The crate compiles on little-endian machines only, so the bytes are those of memory.
-    fn copy<T: Element>(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
-        match tensor.as_slice::<T>() {
-            Ok(values) => Ok(bytemuck::cast_slice(values).to_vec()),
-            Err(_) => Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec()),
-        }
-    }
-    match tensor.dtype() {
-        DType::F32 => copy::<f32>(tensor),
-        DType::F16 => copy::<f16>(tensor),
-        DType::BF16 => copy::<bf16>(tensor),
-        DType::I8 => copy::<i8>(tensor),
-        DType::U8 => copy::<u8>(tensor),
-        DType::I32 => copy::<i32>(tensor),
-        DType::I64 => copy::<i64>(tensor),
-        DType::Bool => copy::<bool>(tensor),
-    }
-}
+use crate::error::WeightsError;
 
 /// Where a body writes to, with the errors of this crate.
 pub(crate) struct Output<'a, W: Write> {
@@ -120,16 +26,19 @@ impl<W: Write> Output<'_, W> {
 }
 
 /// Writes `path` through a neighbouring temporary file that takes its place only when it is complete: whatever goes
-/// wrong, the old content of `path` is untouched and nothing half-written is left.
+/// wrong, the old content of `path` is untouched and nothing half-written is left. Devices and pipes, which must not be
+/// replaced by a file, are written to directly.
 pub(crate) fn write_whole(
     path: &Path,
     body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), WeightsError>,
 ) -> Result<(), WeightsError> {
     let refuse = |error| WeightsError::writing(path, error);
+    if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        let device = OpenOptions::new().write(true).open(path).map_err(refuse)?;
+        return fill(path, device, body).map(drop);
+    }
     let (file, temporary) = create_beside(path).map_err(refuse)?;
-    let mut output = Output { path, writer: BufWriter::with_capacity(1 << 20, file) };
-    let result = body(&mut output).and_then(|()| {
-        let file = output.writer.into_inner().map_err(|error| refuse(error.into_error()))?;
+    let result = fill(path, file, body).and_then(|file| {
         // Some file systems notice only now that the disk is full.
         file.sync_all().map_err(refuse)?;
         fs::rename(&temporary, path).map_err(refuse)
@@ -139,6 +48,18 @@ pub(crate) fn write_whole(
         let _ = fs::remove_file(&temporary);
     }
     result
+}
+
+/// Writes what `body` writes to a file that is open.
+fn fill(
+    path: &Path,
+    file: File,
+    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), WeightsError>,
+) -> Result<File, WeightsError> {
+    let mut output = Output { path, writer: BufWriter::with_capacity(1 << 20, file) };
+    body(&mut output)?;
+    let flushed = output.writer.into_inner();
+    flushed.map_err(|error| WeightsError::writing(path, error.into_error()))
 }
 
 /// A new file in the folder of `path`, under a name nobody else uses.
@@ -181,6 +102,23 @@ mod tests {
         let error = output.write(b"x").unwrap_err();
         assert!(matches!(error, WeightsError::DiskFull { .. }), "{error}");
         assert_eq!(error.to_string(), "model.gguf: the disk is full; nothing was written");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn devices_are_written_to_and_not_replaced() {
+        use std::os::unix::fs::FileTypeExt;
+        let folder = std::env::temp_dir().join(format!("cutout-device-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let [null, full] = ["null", "full"].map(|name| folder.join(name));
+        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+        write_whole(&null, |output| output.write(b"gone")).unwrap();
+        assert!(fs::metadata(&null).unwrap().file_type().is_char_device());
+        let error = write_whole(&full, |output| output.write(b"no room")).unwrap_err();
+        assert!(matches!(error, WeightsError::DiskFull { .. }), "{error}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -63,6 +63,11 @@ pub(crate) fn parse(content: &[u8]) -> Result<Parsed, Problem> {
     Problem::within("length of the header", limits::MAX_HEADER_BYTES, length)?;
     let header = Header::read(cursor.take(length, "header")?)?;
     let data = cursor.position()..content.len();
+    let needed = header.tensors.iter().map(|tensor| tensor.offsets[1]).max().unwrap_or(0);
+    if needed > data.len() as u64 {
+        let (what, found) = ("the data of all tensors".to_owned(), data.len() as u64);
+        return Err(Problem::Truncated { what, wanted: needed, found });
+    }
     let entries = header
         .tensors
         .into_iter()
@@ -72,12 +77,11 @@ pub(crate) fn parse(content: &[u8]) -> Result<Parsed, Problem> {
     Ok(Parsed { entries, metadata: header.metadata, archive: None })
 }
 
-/// Turns one line of the header into an entry whose range lies inside the data.
+/// Turns one line of the header, which ends inside the data, into an entry.
 fn place(tensor: HeaderTensor, data: &Range<usize>) -> Result<Entry, Problem> {
     let HeaderTensor { name, dtype, shape, offsets: [start, end] } = tensor;
-    let available = data.len() as u64;
-    if start > end || end > available {
-        let wanted = format!("a range within 0..{available}");
+    if start > end {
+        let wanted = "a start before the end";
         return Err(Problem::invalid(name + ": data_offsets", wanted, format!("{start}..{end}")));
     }
     let axes: Result<Vec<usize>, _> = shape.iter().map(|&axis| usize::try_from(axis)).collect();
@@ -92,7 +96,7 @@ fn place(tensor: HeaderTensor, data: &Range<usize>) -> Result<Entry, Problem> {
         let wanted = format!("{} bytes for {}{}", info.bytes, info.stored, info.shape);
         return Err(Problem::invalid(name + ": data_offsets", wanted, end - start));
     }
-    // Both ends were compared with the length of the data, so they fit.
+    // The largest end was compared with the length of the data, so both fit.
     let range = data.start + start as usize..data.start + end as usize;
     Ok(Entry { info, source: Source::Range(range) })
 }

@@ -284,7 +284,7 @@ fn rows_of_a_fused_tensor_are_tensors_of_their_own() {
     assert_eq!(row.to_vec::<f32>().unwrap(), [6.0, 7.0, 8.0]);
     // Written under canonical names, it is read back as Meta's.
     let encoding = cutout_weights::Encoding::Keep;
-    write_gguf(&path, &model.outgoing(), &Metadata::new(), encoding).unwrap();
+    write_gguf(&path, &model.outgoing().tensors, &Metadata::new(), encoding).unwrap();
     let written = Checkpoint::open(&path).unwrap();
     let again = Model::of(&written).unwrap();
     assert_eq!(again.dialect(), Dialect::Meta);

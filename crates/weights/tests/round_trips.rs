@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use cutout_tensor::{DType, Tensor, Tolerance, compare};
 use cutout_weights::{
-    Checkpoint, Encoding, Format, Metadata, MetadataValue, OutgoingTensor, StoredType,
+    Checkpoint, Encoding, Format, Metadata, MetadataValue, Outgoing, OutgoingTensor, StoredType,
     WeightsError, write_gguf, write_safetensors,
 };
 use support::{Folder, Random};
@@ -138,13 +138,64 @@ fn a_whole_checkpoint_is_converted_tensor_by_tensor() {
     let folder = Folder::new("convert");
     let source = Checkpoint::open(support::fixture("flat.pt")).unwrap();
     let path = folder.0.join("out");
-    write_safetensors(&path, &OutgoingTensor::all_of(&source), source.metadata()).unwrap();
+    write_safetensors(&path, &Outgoing::of(&source).tensors, source.metadata()).unwrap();
     let back = Checkpoint::open(&path).unwrap();
     for info in source.tensors() {
         let (found, wanted) = (back.tensor(&info.name), source.tensor(&info.name));
         assert_same(&found.unwrap(), &wanted.unwrap(), &info.name);
     }
     assert_eq!(back.info("f64").unwrap().stored, StoredType::Plain(DType::F32));
+}
+
+#[test]
+fn what_cannot_be_carried_over_is_named() {
+    let source = Checkpoint::open(support::fixture("complex.pt")).unwrap();
+    let outgoing = Outgoing::of(&source);
+    let lost: Vec<String> = outgoing.left_out.iter().map(ToString::to_string).collect();
+    assert_eq!(outgoing.tensors.len() + lost.len(), source.tensors().len());
+    assert_eq!(lost.len(), 2);
+    for name in ["freqs_cis", "f8"] {
+        let line = lost.iter().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.contains("cannot be loaded"), "{line}");
+    }
+}
+
+#[test]
+fn element_types_are_converted_on_the_way() {
+    let folder = Folder::new("element-types");
+    let path = folder.0.join("out");
+    let source = Checkpoint::open(support::fixture("flat.pt")).unwrap();
+    for (encoding, matrix) in [(Encoding::F16, DType::F16), (Encoding::Bf16, DType::BF16)] {
+        let seen = std::cell::Cell::new(0);
+        let outgoing = Outgoing::of(&source).tensors.into_iter();
+        let tensors: Vec<OutgoingTensor<'_>> = outgoing
+            .map(|tensor| tensor.encoded(encoding).unwrap())
+            .map(|tensor| tensor.observed(|bytes| seen.set(seen.get() + bytes)))
+            .collect();
+        let announced: u64 = tensors.iter().map(OutgoingTensor::loaded_bytes).sum();
+        write_safetensors(&path, &tensors, source.metadata()).unwrap();
+        assert_eq!(seen.get(), announced);
+        let back = Checkpoint::open(&path).unwrap();
+        for info in source.tensors() {
+            let ty = info.loads_as().unwrap();
+            let wanted = match (ty.dtype.is_float(), ty.rank()) {
+                (false, _) => ty.dtype,
+                (true, 0 | 1) => DType::F32,
+                (true, _) => matrix,
+            };
+            assert_same(
+                &back.tensor(&info.name).unwrap(),
+                &source.tensor(&info.name).unwrap().cast(wanted).unwrap(),
+                &info.name,
+            );
+        }
+    }
+    let matrix = Tensor::from_vec([1, 32], vec![1e6f32; 32]).unwrap();
+    let refused = OutgoingTensor::new("w", matrix.clone()).encoded(Encoding::Q8_0).map(|_| ());
+    assert!(refused.unwrap_err().to_string().contains("q8_0"));
+    let large = [OutgoingTensor::new("w", matrix).encoded(Encoding::F16).unwrap()];
+    let error = write_safetensors(&path, &large, &Metadata::new()).unwrap_err().to_string();
+    assert!(error.contains("range of f16"), "{error}");
 }
 
 #[test]
@@ -155,7 +206,7 @@ fn a_file_may_be_converted_onto_itself() {
     let tensors = [OutgoingTensor::new("w", tensor.clone())];
     write_safetensors(&path, &tensors, &Metadata::new()).unwrap();
     let open = Checkpoint::open(&path).unwrap();
-    let all = OutgoingTensor::all_of(&open);
+    let all = Outgoing::of(&open).tensors;
     write_gguf(&path, &all, &Metadata::new(), Encoding::Keep).unwrap();
     assert_same(&open.tensor("w").unwrap(), &tensor, "the old map");
     assert_same(&Checkpoint::open(&path).unwrap().tensor("w").unwrap(), &tensor, "the new file");

@@ -15,7 +15,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["cutout-cpu", "cutout-graph", "cutout-imaging", "cutout-tensor", "cutout-weights"],
     ),
     ("cutout-imaging", &["cutout-tensor"]),
-    ("cutout-cli", &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-weights"]),
+    ("cutout-video", &["cutout-imaging"]),
+    (
+        "cutout-cli",
+        &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video", "cutout-weights"],
+    ),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),

@@ -13,19 +13,20 @@ use serde_json::{Map, Value, json};
 
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, screen};
+use crate::{interrupt, memory, screen};
 
 mod samples;
 
 use samples::Samples;
 
-/// Time every stage of a model: decode, resize, embed, prompt, upsample, write; cold and warm
+/// Time every stage from picture to mask, cold and warm
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout bench --model sam_vit_b_01ec64.pth
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
 
-Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of the median.")]
+Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of
+the median.")]
 pub(crate) struct Bench {
     #[command(flatten)]
     model: ModelOption,
@@ -47,12 +48,12 @@ const MANY_POINTS: usize = 64;
 
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
-        let path = self.model.path()?;
-        let profile = self.run.profile(&path)?;
+        let source = self.model.source()?;
+        let profile = self.run.profile(source.file())?;
         let progress = Progress::spinner("opening the model");
         let image = self.picture()?;
         let mut report = Report::default();
-        let sam = report.opening(self.repeat, || Ok(Sam::open_with(&path, profile.clone())?))?;
+        let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
         progress.say("pictures in and out");
         self.files(&image, &mut report)?;
         progress.say(format!("{} looks at the picture", sam.description()));
@@ -184,7 +185,7 @@ impl Report {
     }
 
     fn facts(&mut self, sam: &Sam) {
-        if let Some(peak) = samples::peak_memory_mib() {
+        if let Some(peak) = memory::peak_mib() {
             self.put("peak_rss_mib", peak);
             self.lines.push(format!("{:<10} {peak:>10.0} MiB resident at most", "memory"));
         }

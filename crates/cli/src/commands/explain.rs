@@ -10,7 +10,7 @@ use crate::failure::Usage;
 use crate::options::{RunOptions, find_model};
 use crate::screen;
 
-/// Show a model's graph, what fused, the memory plan, and arithmetic and bytes per op
+/// Show what the compiler makes of a model: graph, memory plan, cost of each op
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout explain sam_vit_b_01ec64.pth --part decoder
@@ -31,7 +31,7 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(self) -> Result<()> {
         let model = find_model(&self.model)?;
-        let sam = Sam::open_with(&model, self.run.profile(&model)?)?;
+        let sam = Sam::open_with(&model, self.run.profile(Some(&model))?)?;
         match sam.explain(&self.part, self.after.as_deref()) {
             Ok(text) => screen::print(text.trim_end()),
             Err(error @ ExplainError::Part { .. }) => Err(Usage::error(error.to_string())),

@@ -20,12 +20,12 @@ use crate::{interrupt, screen};
 #[command(after_help = "Examples:
   cutout segment truck.jpg --model sam_vit_b_01ec64.pth --point 520,380
       writes truck.mask.png and truck.overlay.png
-  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -p 520,380 -p 40,40,0 -o mask.png --cutout truck.png
+  cutout segment truck.jpg -m vit_b.pth -p 520,380 -p 40,40,0 -o mask.png --cutout truck.png
       a point that is part of the truck and one that is not
-  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -b 70,270,1720,850 -b 1375,550,1650,800 --json
+  cutout segment truck.jpg -m vit_b.pth -b 70,270,1720,850 -b 1375,550,1650,800 --json
       two objects by their boxes, as JSON on standard output
-  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -p 520,380 --raw first.safetensors
-  cutout segment truck.jpg -m sam_vit_b_01ec64.pth -p 520,380 -p 600,400,0 --mask-input first.safetensors
+  cutout segment truck.jpg -m vit_b.pth -p 520,380 --raw first.safetensors
+  cutout segment truck.jpg -m vit_b.pth -p 520,380 -p 600,400,0 --mask-input first.safetensors
       a second click refines the first answer")]
 pub(crate) struct Segment {
     /// The picture: PNG, JPEG, WebP, BMP, TIFF or GIF
@@ -35,7 +35,7 @@ pub(crate) struct Segment {
     #[command(flatten)]
     prompts: PromptOptions,
     /// Leave out masks whose predicted IoU is not above this
-    #[arg(long, value_name = "SCORE")]
+    #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     threshold: Option<f32>,
     /// A pixel belongs to a mask where its logit is above this
     #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]

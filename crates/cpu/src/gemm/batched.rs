@@ -100,10 +100,10 @@ impl BatchSplit {
 
 /// `output[b] = activation(scale * left[b] · right[b] + bias) + residual` for each product `b` of the batch.
 ///
-/// The right side is packed on the fly. The residual is nothing or the output. With no depth the sums are zero. The result has the
-/// same bits for any number of threads.
+/// The right side is packed on the fly. A residual of its own has the batch stride of the output. With no depth the sums are zero.
+/// The result has the same bits for any number of threads.
 ///
-/// Panics if a matrix reaches beyond its data, if outputs overlap, or if the residual is a matrix of its own.
+/// Panics if a matrix reaches beyond its data or if outputs overlap.
 pub fn batched_gemm(
     pool: &Pool,
     product: &BatchedProduct<'_>,
@@ -133,7 +133,7 @@ pub fn batched_gemm(
         let mut finish = finish;
         finish.output = finish.output.wrapping_add(index * batch_stride);
         if !finish.residual.is_null() {
-            finish.residual = finish.output;
+            finish.residual = finish.residual.wrapping_add(index * batch_stride);
         }
         let part = Part {
             product,
@@ -177,8 +177,6 @@ fn first_finish(
 ) -> Finish {
     let BatchedProduct { batch, rows, columns, depth, .. } = *product;
     let BatchedOutput { data, batch_stride, row_stride } = output;
-    let own_residual = matches!(epilogue.residual, Residual::Rows { .. });
-    assert!(!own_residual, "the residual of a batched product is nothing or the output");
     let extent = (rows - 1) * row_stride + columns;
     let one_after_the_other = batch_stride >= extent;
     let side_by_side =
@@ -186,6 +184,11 @@ fn first_finish(
     assert!(batch == 1 || one_after_the_other || side_by_side, "the outputs overlap");
     let needed = (batch - 1) * batch_stride + extent;
     assert!(needed <= data.len(), "output: {needed} elements needed, {} given", data.len());
+    if let Residual::Rows { data, row_stride } = epilogue.residual {
+        let (needed, given) =
+            ((batch - 1) * batch_stride + (rows - 1) * row_stride + columns, data.len());
+        assert!(needed <= given, "residual: {needed} elements needed, {given} given");
+    }
     let shape = Shape { rows, columns, depth };
     let finish = Finish::new(shape, epilogue, Output::new(data, row_stride));
     Finish { streaming: false, ..finish }

@@ -7,9 +7,12 @@
 //!    largest score so far (`softmax`), weighted values in registers, added to what earlier blocks left.
 //! 4. At the end it divides by the sums of the weights and writes its queries.
 //!
+//! Where that makes too few tasks, the keys of each are divided among several, and what they leave behind is joined (`join`).
+//!
 //! Scores are kept in powers of two: the factor is part of the scale of queries and biases.
 
 mod grid;
+mod join;
 mod keys;
 mod operands;
 mod pack;
@@ -27,12 +30,13 @@ use cutout_graph::RunError;
 use cutout_graph::ops::{Attention, AttentionInputs};
 
 use self::operands::Operands;
-use self::plan::Plan;
+use self::plan::{Job, Plan};
 use self::scratch::Lengths;
-use self::task::Task;
+use self::task::{Steps, Task};
 use self::write::Target;
-use crate::execute::{Execute, Io};
+use crate::execute::{Execute, Io, SharedSlice};
 use crate::lower::Site;
+use crate::pool::{Pool, with_scratch};
 use crate::simd::dispatch;
 
 /// An attention of known shape.
@@ -60,11 +64,47 @@ impl Execute for StreamingAttention {
         let image_stride = output.len() / plan.batch.max(1);
         // SAFETY: the output is borrowed until the tasks are done, and each query of each head belongs to one of them.
         let target = unsafe { Target::new(output) };
-        io.pool.run_with_scratch(plan.tasks(), Lengths::new(plan).total(), &|number, scratch| {
-            if let Some(job) = plan.job(number) {
-                dispatch(plan.isa, Task { plan, job, operands, target, image_stride, scratch });
-            }
-        });
+        let run = |job: Job, steps: Steps, states: &mut [f32], scratch: &mut [f32]| {
+            let task = Task { plan, job, operands, target, image_stride, states, scratch, steps };
+            dispatch(plan.isa, task);
+        };
+        let lengths = Lengths::new(plan);
+        if plan.key_parts == 1 {
+            io.pool.run_with_scratch(plan.tasks(), lengths.total(), &|task, memory| {
+                let (state, scratch) = memory.split_at_mut(lengths.state());
+                if let Some(job) = plan.job(task, 0) {
+                    run(job, Steps::All, state, scratch);
+                }
+            });
+        } else {
+            in_parts(plan, io.pool, &run);
+        }
         Ok(())
     }
+}
+
+/// Runs some steps of a job in its states and its scratch memory; see [`Task`].
+type RunSteps<'a> = dyn Fn(Job, Steps, &mut [f32], &mut [f32]) + Sync + 'a;
+
+/// Runs tasks whose keys are divided: all parts, then what joins them.
+fn in_parts(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
+    let (lengths, parts) = (Lengths::new(plan), plan.key_parts);
+    let length = lengths.state();
+    with_scratch(plan.tasks() * parts * length, |states| {
+        let states = &SharedSlice::new(states);
+        pool.run_with_scratch(plan.tasks() * parts, lengths.work(), &|number, scratch| {
+            // SAFETY: each part of each task has a state of its own, and `states` is borrowed until all are done.
+            let state = unsafe { states.part(number * length, length) };
+            if let Some(job) = plan.job(number / parts, number % parts) {
+                run(job, Steps::Meet, state, scratch);
+            }
+        });
+        pool.run(plan.tasks(), &|task| {
+            // SAFETY: the states of each task are its own, and no part is under way any more.
+            let states = unsafe { states.part(task * parts * length, parts * length) };
+            if let Some(job) = plan.job(task, 0) {
+                run(job, Steps::Join, states, &mut []);
+            }
+        });
+    });
 }

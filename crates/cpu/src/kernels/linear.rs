@@ -8,8 +8,8 @@ use half::{bf16, f16};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, PackedWeights, Residual,
-    RowMajor, WeightData, WeightView, batched_gemm,
+    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, PackedWeights, RowMajor,
+    WeightData, WeightView, batched_gemm,
 };
 use crate::kernels::epilogue::Fused;
 use crate::lower::{Lowered, Site};
@@ -98,12 +98,8 @@ impl Execute for Linear {
 impl Execute for LinearAtRunTime {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let LinearAtRunTime { outputs, depth, rows, row_stride, .. } = *self;
-        let mut epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
+        let epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
         let output = io.output.f32();
-        if let Residual::Rows { data, .. } = epilogue.residual {
-            output.copy_from_slice(data);
-            epilogue.residual = Residual::Output;
-        }
         let product = BatchedProduct {
             isa: io.isa,
             batch: 1,

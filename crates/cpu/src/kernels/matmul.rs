@@ -5,12 +5,14 @@ use cutout_tensor::contiguous_strides;
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, batched_gemm,
+    BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, Residual, batched_gemm,
 };
+use crate::kernels::epilogue::Fused;
 use crate::lower::Site;
 
-/// `left · right` over the last two axes, batch axes broadcast.
+/// `epilogue(left · right)` over the last two axes, batch axes broadcast.
 pub(crate) struct MatMul {
+    epilogue: ops::Epilogue,
     rows: usize,
     columns: usize,
     depth: usize,
@@ -38,10 +40,15 @@ impl MatMul {
         let last = |layout: &Layout| layout.shape.rank() - 1;
         let [inner, outer] = [right.strides[last(right)], right.strides[last(right) - 1]];
         MatMul {
+            epilogue: op.epilogue,
             rows: output[rank - 2],
             columns: output[rank - 1],
             depth: left.shape[last(left)],
-            row_stride: left.strides[last(left) - 1],
+            // A row of no elements lies anywhere.
+            row_stride: match left.shape[last(left)] {
+                0 => 0,
+                _ => left.strides[last(left) - 1],
+            },
             right_strides: if op.transpose_right { [inner, outer] } else { [outer, inner] },
             batch: batch_axes(left, right, &output[..rank - 2]),
         }
@@ -78,9 +85,9 @@ fn batch_axes(left: &Layout, right: &Layout, lengths: &[usize]) -> Vec<BatchAxis
 impl Execute for MatMul {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let (left, right) = (io.inputs.f32(0), io.inputs.f32(1));
+        let epilogue = Fused::whole(&self.epilogue, &io.inputs, 2, self.columns);
         let output = io.output.f32();
-        if output.is_empty() || self.depth == 0 {
-            output.fill(0.0); // sums of nothing
+        if output.is_empty() {
             return Ok(());
         }
         let (outer, inner) = self.batch.split_at(self.batch.len() - 1);
@@ -117,8 +124,18 @@ impl Execute for MatMul {
             };
             let output =
                 BatchedOutput { data: output, batch_stride: size, row_stride: self.columns };
-            batched_gemm(io.pool, &product, &Epilogue::NONE, output);
+            let epilogue = part_of(epilogue, group * length * size);
+            batched_gemm(io.pool, &product, &epilogue, output);
         }
         Ok(())
     }
+}
+
+/// The epilogue of the products whose output starts at element `start`.
+fn part_of(epilogue: Epilogue<'_>, start: usize) -> Epilogue<'_> {
+    let residual = match epilogue.residual {
+        Residual::Rows { data, row_stride } => Residual::Rows { data: &data[start..], row_stride },
+        residual @ (Residual::None | Residual::Output) => residual,
+    };
+    Epilogue { residual, ..epilogue }
 }

@@ -3,26 +3,45 @@
 use cutout_graph::{Layout, RunError};
 
 use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded};
-use crate::execute::{Execute, Io};
-use crate::simd::Simd;
+use crate::execute::{Execute, Io, for_chunks};
+use crate::simd::{Kernel, Simd, dispatch};
 use crate::vecmath;
 
 /// Softmax over rows. The input may be overwritten.
 pub(crate) struct Softmax {
     rows: Rows,
+    /// Whether the rows lie one after the other.
+    contiguous: bool,
 }
 
 impl Softmax {
     /// The last axis of `input` is dense.
     pub(crate) fn new(input: &Layout) -> Self {
-        Softmax { rows: Rows::new(input) }
+        Softmax { rows: Rows::new(input), contiguous: input.is_contiguous() }
     }
 }
 
 impl Execute for Softmax {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        self.rows.run(self, io);
+        if self.contiguous && (1..=io.isa.lanes()).contains(&self.rows.width) {
+            self.run_narrow(io);
+        } else {
+            self.rows.run(self, io);
+        }
         Ok(())
+    }
+}
+
+impl Softmax {
+    /// Contiguous rows that fit a vector.
+    fn run_narrow(&self, io: Io<'_>) {
+        let (isa, width) = (io.isa, self.rows.width);
+        let source = (!io.inputs.is_in_place(0)).then(|| io.inputs.f32(0));
+        let chunk = NARROW_TASK / width * width;
+        for_chunks(io.pool, io.output.f32(), chunk, &|task, target| {
+            let source = source.map(|source| &source[task * chunk..][..target.len()]);
+            dispatch(isa, Narrow { width, source, target });
+        });
     }
 }
 
@@ -59,6 +78,52 @@ impl RowKernel for Softmax {
         let weights = scratch.chunks_exact(S::LANES).take(self.rows.width.div_ceil(S::LANES));
         for (number, weight) in weights.enumerate() {
             out.put(simd, simd.mul(simd.load(weight), scale), number * S::LANES);
+        }
+    }
+}
+
+/// Rows of at most a vector, one after the other: a few keys, as many times as there are pixels.
+struct Narrow<'a> {
+    width: usize,
+    /// The rows, unless they are in the target.
+    source: Option<&'a [f32]>,
+    target: &'a mut [f32],
+}
+
+/// Elements of a task.
+const NARROW_TASK: usize = 1 << 14;
+/// Lanes of the widest vector.
+const MOST_LANES: usize = 16;
+/// Elements that are copied to and from where rows are computed: whole vectors may be read and written there.
+const NARROW_BLOCK: usize = 512;
+
+/// `0, 1, 2, ...`: the number of each lane.
+static LANE_NUMBERS: [f32; MOST_LANES] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
+impl Kernel for Narrow<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Narrow { width, source, target } = self;
+        let mut rows = [0.0; NARROW_BLOCK + MOST_LANES];
+        let mut results = [0.0; NARROW_BLOCK + MOST_LANES];
+        let inside = simd.less(simd.load(&LANE_NUMBERS), simd.splat(width as f32));
+        let block = NARROW_BLOCK / width * width;
+        for (number, target) in target.chunks_mut(block).enumerate() {
+            let length = target.len();
+            let block = source.map_or(&*target, |source| &source[number * block..][..length]);
+            rows[..length].copy_from_slice(block);
+            for start in (0..length).step_by(width) {
+                let values = simd.load(&rows[start..]);
+                let values = simd.select(inside, values, simd.splat(f32::NEG_INFINITY));
+                let largest = simd.splat(simd.reduce_max(values));
+                let weights = vecmath::exp(simd, simd.sub(values, largest));
+                let sum = simd.splat(simd.reduce_sum(weights));
+                // What goes beyond the row is overwritten by the next one.
+                simd.store(simd.div(weights, sum), &mut results[start..]);
+            }
+            target.copy_from_slice(&results[..length]);
         }
     }
 }

@@ -1,19 +1,22 @@
 //! Matrix product of two values.
 
-use cutout_tensor::{Shape, TensorType};
+use cutout_tensor::{Shape, TensorType, Tolerance};
 
-use super::checks::{countable, saturating_product};
+use super::checks::{countable, expect_inputs, saturating_product};
+use super::{Activation, Epilogue};
 use crate::cases::noise;
 use crate::op::{expect_f32, take};
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
 /// `a · b` over the last two axes: `a: f32[.., M, K]` and `b: f32[.., K, N]` give `f32[.., M, N]`. The leading axes
-/// broadcast as NumPy's; both have at least two axes. `K` may be 0: the sums are then 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+/// broadcast as NumPy's; both have at least two axes. `K` may be 0: the sums are then 0. Then the epilogue.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct MatMul {
     /// Whether `b` is stored as `f32[.., N, K]`, so that the product is `a · bᵀ`.
     pub transpose_right: bool,
+    /// What is fused behind it.
+    pub epilogue: Epilogue,
 }
 
 /// The lengths of one product and the leading axes of both operands and the output.
@@ -35,6 +38,11 @@ impl Sizes {
 }
 
 impl MatMul {
+    /// `a · b`.
+    pub const PLAIN: MatMul = MatMul { transpose_right: false, epilogue: Epilogue::NONE };
+    /// `a · bᵀ`.
+    pub const TRANSPOSED: MatMul = MatMul { transpose_right: true, epilogue: Epilogue::NONE };
+
     fn sizes(&self, a: &Shape, b: &Shape) -> Option<Sizes> {
         let (left, &[rows, depth]) = a.split_last_chunk::<2>()?;
         let (right, &[first, second]) = b.split_last_chunk::<2>()?;
@@ -58,7 +66,8 @@ impl OpDef for MatMul {
     const NAME: &'static str = "matmul";
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
-        let [a, b] = take(inputs)?;
+        expect_inputs(2 + self.epilogue.inputs(), inputs.len())?;
+        let [a, b] = take(&inputs[..2])?;
         expect_f32("a", a)?;
         expect_f32("b", b)?;
         let Some(sizes) = self.sizes(&a.shape, &b.shape) else {
@@ -70,7 +79,9 @@ impl OpDef for MatMul {
             return Err(OpError::Shape(format!("{a} and {b} do not fit {wanted}")));
         };
         let matrix = [sizes.rows, sizes.columns];
-        countable(TensorType::f32(sizes.batch.iter().copied().chain(matrix).collect::<Shape>()))
+        let output = TensorType::f32(sizes.batch.iter().copied().chain(matrix).collect::<Shape>());
+        self.epilogue.check(&inputs[2..], &output)?;
+        countable(output)
     }
 
     fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
@@ -90,7 +101,10 @@ impl OpDef for MatMul {
                 values.push(sum);
             }
         }
-        Plain::from_real(batch.iter().copied().chain([*rows, *columns]).collect::<Shape>(), values)
+        let shape: Shape = batch.iter().copied().chain([*rows, *columns]).collect();
+        let mut sums = Plain::from_real(shape, values);
+        self.epilogue.apply(&mut sums, &inputs[2..]);
+        sums
     }
 
     fn flops(&self, inputs: &[&TensorType], output: &TensorType) -> u64 {
@@ -98,12 +112,14 @@ impl OpDef for MatMul {
     }
 
     fn cases() -> Vec<Case> {
-        let case = |name, a: &[usize], b: &[usize]| {
-            Case::new(name, MatMul { transpose_right: false }, [noise(a), noise(b)])
-        };
+        let case =
+            |name, a: &[usize], b: &[usize]| Case::new(name, MatMul::PLAIN, [noise(a), noise(b)]);
         let transposed = |name, a: &[usize], b: &[usize]| {
-            Case::new(name, MatMul { transpose_right: true }, [noise(a), noise(b)])
+            Case::new(name, MatMul::TRANSPOSED, [noise(a), noise(b)])
         };
+        let residual = Epilogue { residual: true, ..Epilogue::NONE };
+        let every =
+            Epilogue { scale: 0.5, bias: true, activation: Activation::Gelu, residual: true };
         vec![
             case("matrices", &[5, 7], &[7, 3]),
             case("wider_than_tiles", &[70, 129], &[129, 131]),
@@ -117,6 +133,22 @@ impl OpDef for MatMul {
             case("no_batch", &[0, 3, 5], &[5, 4]),
             transposed("transposed", &[2, 19, 33], &[2, 70, 33]),
             transposed("transposed_masks", &[1, 4, 32], &[2, 1025, 32]),
+            Case::new(
+                "residual",
+                MatMul { epilogue: residual, ..MatMul::PLAIN },
+                [noise([3, 20, 31]), noise([3, 31, 65]), noise([3, 20, 65])],
+            ),
+            Case::new(
+                "deep_residual",
+                MatMul { epilogue: residual, ..MatMul::TRANSPOSED },
+                [noise([2, 7, 1100]), noise([33, 1100]), noise([2, 7, 33])],
+            ),
+            Case::new(
+                "everything",
+                MatMul { epilogue: every, ..MatMul::PLAIN },
+                [noise([2, 1, 5, 6]), noise([3, 6, 40]), noise([40]), noise([2, 3, 5, 40])],
+            )
+            .within(Tolerance::FastMath),
         ]
     }
 }
@@ -129,7 +161,8 @@ mod tests {
     fn a_product_by_hand() {
         let a = Plain::from_real([1, 2], vec![2.0, 3.0]);
         let b = Plain::from_real([2, 2], vec![5.0, 7.0, 11.0, 13.0]);
-        let product = |transpose_right| MatMul { transpose_right }.reference(&[&a, &b]);
+        let product =
+            |transpose_right| MatMul { transpose_right, ..MatMul::PLAIN }.reference(&[&a, &b]);
         assert_eq!(product(false).real(), [43.0, 53.0]);
         assert_eq!(product(true).real(), [31.0, 61.0]);
     }
@@ -138,7 +171,7 @@ mod tests {
     fn operands_that_do_not_fit_are_refused() {
         let infer = |transpose_right, a: &[usize], b: &[usize]| {
             let (a, b) = (TensorType::f32(a), TensorType::f32(b));
-            MatMul { transpose_right }.infer(&[&a, &b])
+            MatMul { transpose_right, ..MatMul::PLAIN }.infer(&[&a, &b])
         };
         assert!(infer(false, &[2, 3], &[3, 4]).is_ok());
         let wrong = infer(true, &[2, 3], &[3, 4]).unwrap_err().to_string();

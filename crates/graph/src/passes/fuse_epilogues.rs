@@ -33,6 +33,7 @@ fn epilogue(op: &Op) -> Option<Epilogue> {
         Op::QuantizedLinear(op) => Some(op.epilogue),
         Op::Conv2d(op) => Some(op.epilogue),
         Op::ConvTranspose2d(op) => Some(op.epilogue),
+        Op::MatMul(op) => Some(op.epilogue),
         _ => None,
     }
 }
@@ -46,6 +47,7 @@ fn with_epilogue(op: &Op, epilogue: Epilogue) -> Op {
         Op::QuantizedLinear(op) => op.epilogue = epilogue,
         Op::Conv2d(op) => op.epilogue = epilogue,
         Op::ConvTranspose2d(op) => op.epilogue = epilogue,
+        Op::MatMul(op) => op.epilogue = epilogue,
         _ => {}
     }
     op

@@ -59,6 +59,9 @@ fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError
     };
     let values = weights.derived(&names[0], || make().map(|matrix| matrix.values))?;
     let scales = weights.derived(&names[1], || make().map(|matrix| matrix.scales))?;
+    if let Some(weight) = weights.get(path) {
+        weight.release();
+    }
     let [values_name, scales_name] = names;
     Ok([named(values_name, values), named(scales_name, scales)])
 }

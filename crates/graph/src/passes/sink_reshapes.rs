@@ -77,7 +77,13 @@ fn before_move(draft: &mut Draft<'_>, moved: &Op, source: NodeId, other: NodeId)
     // Worth it only when the result can join the epilogue of a product.
     let product = matches!(
         draft.op(source),
-        Some(Op::Linear(_) | Op::QuantizedLinear(_) | Op::Conv2d(_) | Op::ConvTranspose2d(_))
+        Some(
+            Op::Linear(_)
+                | Op::QuantizedLinear(_)
+                | Op::Conv2d(_)
+                | Op::ConvTranspose2d(_)
+                | Op::MatMul(_)
+        )
     );
     if !product || ty.shape[..] != reshape.shape[..] {
         return None;

@@ -93,7 +93,7 @@ impl Sam1 {
         inputs.extend(kept.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         let mut outputs = program.run(&inputs)?.into_iter();
         let mut next = || outputs.next().expect("a decoder has two outputs").1;
-        Ok(Decoded { logits: next(), iou: next(), object_score: None })
+        Ok(Decoded { logits: next(), iou: next(), object_score: None, tokens: None })
     }
 
     pub(super) fn weights(&self) -> &Weights {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use cutout_tensor::{DType, Tensor, TensorType};
-use half::f16;
 
 use crate::error::{Format, Problem, WeightsError};
 use crate::metadata::{Metadata, MetadataValue};
-use crate::output::{OutgoingTensor, element_bytes, refuse_duplicates, write_whole};
+use crate::outgoing::{OutgoingTensor, convert, element_bytes, refuse_duplicates};
+use crate::output::write_whole;
 use crate::stored::StoredType;
 
 use super::blocks::{self, BlockType};
@@ -42,6 +42,14 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// Whether matrices become quantised blocks, which only GGUF can hold.
+    pub fn is_quantized(self) -> bool {
+        match self {
+            Encoding::Q8_0 | Encoding::Q4_0 => true,
+            Encoding::Keep | Encoding::F32 | Encoding::F16 | Encoding::Bf16 => false,
+        }
+    }
+
     /// The type a tensor is stored in.
     pub fn stored(self, ty: &TensorType) -> StoredType {
         if !ty.dtype.is_float() {
@@ -112,11 +120,7 @@ fn plan(tensor: &OutgoingTensor<'_>, encoding: Encoding) -> Result<(StoredType, 
 fn encode(tensor: &Tensor, stored: &StoredType) -> Result<Vec<u8>, Problem> {
     let pack = match stored {
         StoredType::Plain(dtype) => {
-            let converted = tensor.cast(*dtype)?;
-            if *dtype == DType::F16 && tensor.dtype() != DType::F16 {
-                refuse_overflow(&converted)?;
-            }
-            return Ok(element_bytes(&converted)?);
+            return Ok(element_bytes(&convert(tensor, *dtype)?)?);
         }
         StoredType::Block(BlockType::Q8_0) => blocks::pack_q8_0,
         StoredType::Block(BlockType::Q4_0) => blocks::pack_q4_0,
@@ -129,15 +133,6 @@ fn encode(tensor: &Tensor, stored: &StoredType) -> Result<Vec<u8>, Problem> {
     let mut packed = Vec::new();
     pack(&tensor.cast(DType::F32)?.to_vec::<f32>()?, &mut packed)?;
     Ok(packed)
-}
-
-fn refuse_overflow(halves: &Tensor) -> Result<(), Problem> {
-    let values = halves.to_vec::<f16>()?;
-    if let Some(position) = values.iter().position(|value| !value.is_finite()) {
-        let what = format!("element {position}");
-        return Err(Problem::invalid(what, "a number within the range of f16", values[position]));
-    }
-    Ok(())
 }
 
 fn header(

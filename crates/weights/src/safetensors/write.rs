@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::error::{Problem, WeightsError};
 use crate::limits;
 use crate::metadata::{Metadata, MetadataValue};
-use crate::output::{OutgoingTensor, element_bytes, refuse_duplicates, write_whole};
+use crate::outgoing::{OutgoingTensor, element_bytes, refuse_duplicates};
+use crate::output::write_whole;
 
 use super::TYPES;
 

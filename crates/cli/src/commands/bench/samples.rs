@@ -1,4 +1,4 @@
-//! Times of one stage, and the memory of the process.
+//! Times of one stage.
 
 use std::time::Instant;
 
@@ -37,14 +37,6 @@ impl Samples {
         let above = (below + 1).min(last);
         sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
     }
-}
-
-/// The most memory that was resident at once, where the system says so.
-pub(super) fn peak_memory_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
 }
 
 #[cfg(test)]

@@ -20,9 +20,9 @@ pub(super) struct Span {
 impl Span {
     const EMPTY: Span = Span { indices: 0..0, rows: 0..0, columns: 0..0 };
 
-    /// The block of a window that starts at `index`.
+    /// The block of a job's keys that starts at `index`.
     fn new(plan: &Plan, job: &Job, index: usize) -> Span {
-        let end = job.keys.positions().min(index + plan.key_block);
+        let end = job.key_range.end.min(index + plan.key_block);
         let Some(bias) = plan.bias else {
             return Span { indices: index..end, ..Span::EMPTY };
         };
@@ -94,10 +94,10 @@ impl KeyBlock {
         }
     }
 
-    /// Collects the keys of the block that starts at `index`; none from the end of the window on.
+    /// Collects the keys of the block that starts at `index`; none from the end of the job's keys on.
     pub(super) fn gather(&mut self, plan: &Plan, job: &Job, operands: &Operands<'_>, index: usize) {
         (self.count, self.rotated) = (0, 0);
-        if index >= job.keys.positions() {
+        if index >= job.key_range.end {
             self.span = Span::EMPTY;
             return;
         }

@@ -1,5 +1,7 @@
 //! How an attention is cut into tasks and blocks: by shape alone, never by thread count.
 
+use std::ops::Range;
+
 use cutout_graph::ops::{Attention, BiasForm};
 use cutout_tensor::Shape;
 
@@ -28,6 +30,10 @@ const QUERY_BYTES: usize = 512 << 10;
 const ENOUGH_TASKS: usize = 32;
 /// Panels that share keys, where there are as many.
 const ENOUGH_PANELS: usize = 2;
+/// Tasks below which keys are divided among several: then parts of the answer are computed apart and joined at the end.
+const FEW_TASKS: usize = 16;
+/// Keys that a part should have at least, so that joining costs little.
+const ENOUGH_KEYS: usize = 512;
 
 /// The positional bias of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -76,10 +82,12 @@ pub(super) struct Plan {
     pub(super) task_heads: usize,
     /// Tasks of one window and head.
     blocks: usize,
+    /// Parts that the keys of each task are divided into.
+    pub(super) key_parts: usize,
 }
 
 /// What one task computes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The image and the first head.
     pub(super) place: Place,
@@ -91,6 +99,8 @@ pub(super) struct Job {
     pub(super) first: usize,
     /// The task's queries.
     pub(super) count: usize,
+    /// The keys it meets, by their index in the window.
+    pub(super) key_range: Range<usize>,
 }
 
 impl Plan {
@@ -121,6 +131,8 @@ impl Plan {
         let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(most);
         let blocks = panels.div_ceil(task_panels);
         let task_panels = panels.div_ceil(blocks);
+        let key_positions = keys.window[0] * keys.window[1];
+        let key_parts = FEW_TASKS / (places * blocks).max(1);
         Plan {
             isa,
             heads: op.heads,
@@ -142,10 +154,11 @@ impl Plan {
             task_vectors: (task_panels * panel_vectors).min(vectors),
             task_heads,
             blocks,
+            key_parts: key_parts.min(key_positions / ENOUGH_KEYS).max(1),
         }
     }
 
-    /// How many tasks there are.
+    /// How many tasks there are, the parts of one counted once.
     pub(super) fn tasks(&self) -> usize {
         self.batch * self.queries.window_count() * (self.heads / self.task_heads) * self.blocks
     }
@@ -155,8 +168,8 @@ impl Plan {
         !self.value_width.is_multiple_of(MOST_ROWS)
     }
 
-    /// The task of a number; none where its window has fewer queries than others.
-    pub(super) fn job(&self, number: usize) -> Option<Job> {
+    /// A part of the task of a number; none where its window has fewer queries than others.
+    pub(super) fn job(&self, number: usize, part: usize) -> Option<Job> {
         let (number, block) = (number / self.blocks, number % self.blocks);
         let groups = self.heads / self.task_heads;
         let (number, group) = (number / groups, number % groups);
@@ -165,10 +178,13 @@ impl Plan {
         let queries = self.queries.region(window);
         let first = block * self.task_vectors * self.isa.lanes();
         let count = queries.tokens().checked_sub(first).filter(|&count| count > 0)?;
+        let keys = self.keys.region(window);
+        let border = |part: usize| keys.positions() * part / self.key_parts;
         Some(Job {
             place: Place { image, head: group * self.task_heads },
             queries,
-            keys: self.keys.region(window),
+            keys,
+            key_range: border(part)..border(part + 1),
             first,
             count: count.min(self.task_vectors * self.isa.lanes()),
         })

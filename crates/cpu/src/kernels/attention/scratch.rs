@@ -47,19 +47,43 @@ impl Lengths {
         }
     }
 
+    /// Elements that hold what keys have left behind.
+    pub(super) fn state(&self) -> usize {
+        self.outputs + 2 * self.statistics
+    }
+
+    /// Elements of all other parts.
+    pub(super) fn work(&self) -> usize {
+        let Lengths { queries, keys, values, scores, bias, rotated, .. } = *self;
+        queries + keys + values + scores + bias + rotated
+    }
+
     /// Elements of all parts.
     pub(super) fn total(&self) -> usize {
-        let Lengths { queries, outputs, statistics, keys, values, scores, bias, rotated } = *self;
-        queries + outputs + 2 * statistics + keys + values + scores + bias + rotated
+        self.state() + self.work()
     }
 }
 
-/// The parts; see [`Lengths`].
-pub(super) struct Scratch<'a> {
-    pub(super) queries: &'a mut [f32],
+/// What the keys met so far have left behind; see [`Lengths`].
+pub(super) struct State<'a> {
     pub(super) outputs: &'a mut [f32],
     pub(super) largest: &'a mut [f32],
     pub(super) sums: &'a mut [f32],
+}
+
+impl<'a> State<'a> {
+    /// Cuts memory of `lengths.state()` elements.
+    pub(super) fn new(lengths: &Lengths, memory: &'a mut [f32]) -> State<'a> {
+        let (outputs, rest) = memory.split_at_mut(lengths.outputs);
+        let (largest, sums) = rest.split_at_mut(lengths.statistics);
+        State { outputs, largest, sums }
+    }
+}
+
+/// The memory a task works in; see [`Lengths`].
+#[derive(Default)]
+pub(super) struct Scratch<'a> {
+    pub(super) queries: &'a mut [f32],
     pub(super) keys: &'a mut [f32],
     pub(super) values: &'a mut [f32],
     pub(super) scores: &'a mut [f32],
@@ -68,7 +92,7 @@ pub(super) struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    /// Cuts memory of `lengths.total()` elements.
+    /// Cuts memory of `lengths.work()` elements.
     pub(super) fn new(lengths: &Lengths, mut memory: &'a mut [f32]) -> Scratch<'a> {
         let mut take = |length: usize| {
             let (part, rest) = std::mem::take(&mut memory).split_at_mut(length);
@@ -77,9 +101,6 @@ impl<'a> Scratch<'a> {
         };
         Scratch {
             queries: take(lengths.queries),
-            outputs: take(lengths.outputs),
-            largest: take(lengths.statistics),
-            sums: take(lengths.statistics),
             keys: take(lengths.keys),
             values: take(lengths.values),
             scores: take(lengths.scores),

@@ -1,15 +1,16 @@
-//! One task: some queries of one head meet all keys of their window.
+//! One task: some queries of one head meet the keys of their window, or a part of them.
 
 use std::ops::Range;
 
 use cutout_graph::ops::BiasForm;
 
+use super::join::{JoinVector, VectorState};
 use super::keys::{KeyBlock, Span};
 use super::operands::{Lines, Operands, Place};
 use super::pack::{Columns, MOST_LANES, PackRows, PadRows, RotateRows, Scale};
 use super::panel::{PanelState, PanelStep};
 use super::plan::{Job, MOST_ROWS, MOST_UNITS, Plan};
-use super::scratch::{Lengths, Scratch};
+use super::scratch::{Lengths, Scratch, State};
 use super::write::{Target, WriteVector};
 use crate::simd::{Kernel, Simd};
 
@@ -22,21 +23,51 @@ pub(super) struct Task<'a> {
     pub(super) target: Target,
     /// Elements of one image in the output.
     pub(super) image_stride: usize,
-    /// [`Lengths::total`] elements.
+    /// What the keys leave behind: [`Lengths::state`] elements for each part, of which the first is this task's.
+    pub(super) states: &'a mut [f32],
+    /// [`Lengths::work`] elements.
     pub(super) scratch: &'a mut [f32],
+    pub(super) steps: Steps,
+}
+
+/// What a task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Steps {
+    /// Meets all keys and writes the output.
+    All,
+    /// Meets its part of the keys.
+    Meet,
+    /// Joins what all parts of the keys have left behind and writes the output. Needs no scratch memory.
+    Join,
 }
 
 impl Kernel for Task<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let lengths = Lengths::new(self.plan);
-        let scratch = Scratch::new(&lengths, self.scratch);
-        let Task { plan, job, operands, target, image_stride, .. } = self;
+        let Task { plan, job, operands, target, image_stride, states, scratch, steps } = self;
+        let lengths = Lengths::new(plan);
+        let (own, others) = states.split_at_mut(lengths.state());
+        let state = State::new(&lengths, own);
+        let scratch = match steps {
+            Steps::All | Steps::Meet => Scratch::new(&lengths, scratch),
+            Steps::Join => Scratch::default(),
+        };
         let started = [false; MOST_UNITS];
-        let mut run = Run { plan, job, operands, target, image_stride, scratch, started };
-        run.meet_keys(simd);
-        run.write(simd);
+        let mut run = Run { plan, job, operands, target, image_stride, state, scratch, started };
+        match steps {
+            Steps::All => {
+                run.meet_keys(simd);
+                run.write(simd);
+            }
+            Steps::Meet => run.meet_keys(simd),
+            Steps::Join => {
+                for part in others.chunks_exact_mut(lengths.state()) {
+                    run.join(simd, &State::new(&lengths, part));
+                }
+                run.write(simd);
+            }
+        }
     }
 }
 
@@ -47,6 +78,7 @@ struct Run<'a> {
     operands: &'a Operands<'a>,
     target: Target,
     image_stride: usize,
+    state: State<'a>,
     scratch: Scratch<'a>,
     /// Which units have met keys.
     started: [bool; MOST_UNITS],
@@ -133,8 +165,8 @@ impl Run<'_> {
         let used = self.plan.task_heads * self.panels::<S>() * length;
         let values = &mut self.scratch.queries[..used];
         simd.vectorize(Scale { factor: self.plan.scale, values });
-        self.scratch.largest.fill(f32::NEG_INFINITY);
-        self.scratch.sums.fill(0.0);
+        self.state.largest.fill(f32::NEG_INFINITY);
+        self.state.sums.fill(0.0);
     }
 
     /// Packs and rotates one vector of queries.
@@ -220,16 +252,17 @@ impl Run<'_> {
     /// Packs the queries and goes through the keys, block after block, with all panels.
     #[inline(always)]
     fn meet_keys<S: Simd>(&mut self, simd: S) {
-        let (plan, job, operands) = (self.plan, self.job, self.operands);
+        let (plan, job, operands) = (self.plan, self.job.clone(), self.operands);
+        let start = job.key_range.start;
         let (mut first, mut second) = (KeyBlock::new(), KeyBlock::new());
         let (mut block, mut next) = (&mut first, &mut second);
-        next.gather(plan, &job, operands, 0);
+        next.gather(plan, &job, operands, start);
         next.fetch(simd, plan, 0..next.count);
         self.pack_queries(simd);
         while !next.span.indices.is_empty() {
             std::mem::swap(&mut block, &mut next);
             next.gather(plan, &job, operands, block.span.indices.end);
-            let starts = block.span.indices.start == 0;
+            let starts = block.span.indices.start == start;
             if plan.bias.is_some_and(|bias| starts || !bias.is_whole()) {
                 self.pack_bias(simd, &block.span);
             }
@@ -243,6 +276,7 @@ impl Run<'_> {
                 }
             }
         }
+        self.settle::<S>();
     }
 
     /// Copies the keys or values of a block that cannot be read where they are, and lets the block know.
@@ -304,7 +338,7 @@ impl Run<'_> {
         let lanes = plan.panel_vectors * S::LANES;
         // Fetched by the last panel, so that the other panels' memory does not drive it out of the cache again.
         let is_last = unit + 1 == plan.task_heads * self.panels::<S>();
-        let scratch = &mut self.scratch;
+        let (scratch, state) = (&mut self.scratch, &mut self.state);
         simd.vectorize(PanelStep::<VECTORS> {
             plan,
             block,
@@ -314,13 +348,54 @@ impl Run<'_> {
             last_key,
             next: is_last.then_some(next),
             state: PanelState {
-                outputs: &mut scratch.outputs[unit * value_width..][..value_width],
+                outputs: &mut state.outputs[unit * value_width..][..value_width],
                 started: self.started[unit],
-                largest: &mut scratch.largest[unit * lanes..][..lanes],
-                sums: &mut scratch.sums[unit * lanes..][..lanes],
+                largest: &mut state.largest[unit * lanes..][..lanes],
+                sums: &mut state.sums[unit * lanes..][..lanes],
                 scores: scratch.scores,
             },
         });
+    }
+
+    /// Units that met no key have zero values by weights that sum to zero.
+    fn settle<S: Simd>(&mut self) {
+        let length = self.panel_length::<S>(self.plan.value_width);
+        let units = self.plan.task_heads * self.panels::<S>();
+        let outputs = self.state.outputs.chunks_exact_mut(length);
+        for (outputs, _) in outputs.zip(&self.started[..units]).filter(|(_, started)| !**started) {
+            outputs.fill(0.0);
+        }
+    }
+
+    /// Adds what another part of the keys left behind.
+    #[inline(always)]
+    fn join<S: Simd>(&mut self, simd: S, part: &State<'_>) {
+        let width = self.plan.value_width;
+        let length = self.panel_length::<S>(width);
+        let lanes = self.plan.panel_vectors * S::LANES;
+        for number in 0..self.vectors::<S>() {
+            let vector = self.vector::<S>(number);
+            for head in 0..self.plan.task_heads {
+                let unit = self.unit::<S>(head, vector.panel);
+                let outputs = unit * length + vector.lane..(unit + 1) * length;
+                let lane = unit * lanes + vector.lane;
+                let statistics = lane..lane + S::LANES;
+                simd.vectorize(JoinVector {
+                    width,
+                    stride: vector.stride,
+                    total: VectorState {
+                        outputs: &mut self.state.outputs[outputs.clone()],
+                        largest: &mut self.state.largest[statistics.clone()],
+                        sums: &mut self.state.sums[statistics.clone()],
+                    },
+                    part: VectorState {
+                        outputs: &part.outputs[outputs],
+                        largest: &part.largest[statistics.clone()],
+                        sums: &part.sums[statistics],
+                    },
+                });
+            }
+        }
     }
 
     /// Divides by the sums of the weights and writes the output.
@@ -347,15 +422,11 @@ impl Run<'_> {
         let length = self.panel_length::<S>(width);
         let lanes = self.plan.panel_vectors * S::LANES;
         let unit = self.unit::<S>(head, vector.panel);
-        let outputs = &mut self.scratch.outputs[unit * length..][..length];
-        if !self.started[unit] {
-            // No key was met: zero values by weights that sum to zero.
-            outputs.fill(0.0);
-        }
+        let outputs = &mut self.state.outputs[unit * length..][..length];
         simd.vectorize(WriteVector {
             outputs: &mut outputs[vector.lane..],
             stride: vector.stride,
-            sums: &self.scratch.sums[unit * lanes + vector.lane..][..S::LANES],
+            sums: &self.state.sums[unit * lanes + vector.lane..][..S::LANES],
             width,
             starts: &starts[..vector.count],
             target: self.target,

@@ -9,7 +9,7 @@ use crate::cases::{CaseInput, bools, noise, values};
 /// Every case.
 pub(super) fn all() -> Vec<Case> {
     let cases =
-        plain().into_iter().chain(masked()).chain(biased()).chain(rotated()).chain(windowed());
+        [plain(), masked(), biased(), rotated(), windowed(), many_keys()].into_iter().flatten();
     // Softmax multiplies what the fast exponentials are off by.
     cases.map(|case| case.within(Tolerance::FastMath)).collect()
 }
@@ -115,6 +115,28 @@ fn biased() -> Vec<Case> {
             Attention { key_mask: true, ..with(2, BiasForm::Absolute, [3, 6]) },
             [2, 5, 18, 4, 4],
             with_mask,
+        ),
+    ]
+}
+
+/// So many keys for so few queries that a backend may divide them.
+fn many_keys() -> Vec<Case> {
+    let mask = Attention { key_mask: true, ..Attention::new(2, 0.3) };
+    let causal = Attention { causal: true, ..Attention::new(1, 0.3) };
+    let grid = SeparableBias { form: BiasForm::Absolute, grid: [30, 40] };
+    let bias = Attention { bias: Some(grid), ..Attention::new(1, 0.3) };
+    let late = (0..2200).map(|i| if i % 1100 < 700 { 0.0 } else { 1.0 }).collect::<Vec<f64>>();
+    let late = values(TensorType::new(DType::Bool, [2, 1100]), &late);
+    vec![
+        case("many_keys", Attention::new(1, 0.2), [1, 56, 1100, 24, 16], vec![]),
+        case("many_keys_by_head", Attention::new(8, 0.25), [1, 7, 2100, 16, 16], vec![]),
+        case("many_keys_late", mask, [2, 5, 1100, 12, 9], vec![late]),
+        case("many_keys_causal", causal, [1, 40, 1100, 8, 8], vec![]),
+        case(
+            "many_keys_bias",
+            bias,
+            [1, 5, 1200, 8, 8],
+            vec![noise([1, 5, 1, 30]), noise([1, 5, 1, 40])],
         ),
     ]
 }

@@ -1,0 +1,228 @@
+//! `cutout doctor`: what this machine has, and what would run where.
+
+use std::fs::{self, OpenOptions};
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use cutout_sam::device::{Isa, SelfCheck, self_check, threads};
+use cutout_sam::{Profile, runs};
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+use crate::library::Catalogue;
+use crate::{screen, words};
+
+mod machine;
+
+use machine::{Gpu, Machine};
+
+/// Check this machine, and say what would run where
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cutout doctor
+  cutout doctor --json | jq .self_check
+
+Exit code 1 means that an instruction set gives wrong results here.")]
+pub(crate) struct Doctor {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    pub(crate) fn run(self) -> Result<()> {
+        let findings = Findings::collect();
+        if self.json {
+            screen::print_json(&findings.to_json())?;
+        } else {
+            screen::print(&findings.text())?;
+        }
+        if !findings.checks.iter().all(SelfCheck::passed) {
+            bail!("the self check failed: results on this machine cannot be trusted");
+        }
+        Ok(())
+    }
+}
+
+/// Everything that was looked at.
+struct Findings {
+    machine: Machine,
+    threads: usize,
+    ffmpeg: Option<PathBuf>,
+    catalogue: Catalogue,
+    temporary: PathBuf,
+    /// Why nothing can be written there.
+    temporary_problem: Option<String>,
+    checks: Vec<SelfCheck>,
+}
+
+impl Findings {
+    fn collect() -> Self {
+        let environment = Environment::read();
+        let threads = threads(&Profile::default());
+        let temporary = std::env::temp_dir();
+        Findings {
+            machine: Machine::detect(),
+            threads,
+            ffmpeg: environment.program("ffmpeg"),
+            catalogue: Catalogue::usual(&environment),
+            temporary_problem: write_something(&temporary),
+            temporary,
+            checks: self_check(threads),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Machine { system, processor, features, memory, huge_pages, gpu } = &self.machine;
+        let mut rows = Vec::new();
+        let mut add = |key: &str, value: String| rows.push(vec![key.to_owned(), value]);
+        let unknown = || "not known on this system".to_owned();
+        add("cutout", env!("CARGO_PKG_VERSION").to_owned());
+        add("system", system.clone());
+        add("processor", processor.clone());
+        add("features", if features.is_empty() { unknown() } else { features.join(" ") });
+        add("instructions", self.instructions());
+        add("threads", format!("{} (one for each core)", self.threads));
+        add(
+            "memory",
+            memory.as_ref().map_or_else(unknown, |memory| {
+                format!("{}, {} free", words::bytes(memory.total), words::bytes(memory.free))
+            }),
+        );
+        add("huge pages", huge_pages.clone().unwrap_or_else(unknown));
+        add("GPU", gpu_text(gpu));
+        add(
+            "ffmpeg",
+            self.ffmpeg.as_ref().map_or_else(
+                || "not found; videos will need it".to_owned(),
+                |path| path.display().to_string(),
+            ),
+        );
+        add(
+            "temp folder",
+            match &self.temporary_problem {
+                None => format!("{}, can be written", self.temporary.display()),
+                Some(problem) => format!("{}: {problem}", self.temporary.display()),
+            },
+        );
+        for check in &self.checks {
+            add("self check", check_text(check));
+        }
+        let found = &self.catalogue.found;
+        add("checkpoints", words::counted(found.len(), "model"));
+        for file in found {
+            if let Ok(content) = &file.content {
+                add("", format!("{}: {}", content.identity, file.path.display()));
+            }
+        }
+        format!("{}\n\n{}", words::table(&rows), self.verdict())
+    }
+
+    /// The instruction set in use, and the others there are.
+    fn instructions(&self) -> String {
+        let others: Vec<&str> = Isa::available().into_iter().skip(1).map(Isa::name).collect();
+        let rest = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" (also here: {})", others.join(", "))
+        };
+        format!("{}{rest}", Isa::detect().name())
+    }
+
+    /// What would run where.
+    fn verdict(&self) -> String {
+        if !self.checks.iter().all(SelfCheck::passed) {
+            return "Nothing should run here: see the self check.".to_owned();
+        }
+        let place = format!(
+            "on the processor, with {} on {}",
+            Isa::detect().name(),
+            words::counted(self.threads, "thread")
+        );
+        let identities = self.catalogue.found.iter().filter_map(|file| file.content.as_ref().ok());
+        let runnable = identities.filter(|content| runs(content.identity.family)).count();
+        let found = match (runnable, self.catalogue.found.len()) {
+            (0, 0) => "; no checkpoint was found".to_owned(),
+            (0, _) => "; the checkpoints found hold models that this version cannot run".to_owned(),
+            (_, _) => format!(", and {} found", words::counted(runnable, "checkpoint")),
+        };
+        format!("Models would run {place}: the small built-in one{found}.")
+    }
+
+    fn to_json(&self) -> Value {
+        let Machine { system, processor, features, memory, huge_pages, gpu } = &self.machine;
+        let check = |check: &SelfCheck| {
+            let (difference, error) = match &check.outcome {
+                Ok(difference) => (Some(difference.largest), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            json!({
+                "instructions": check.isa.name(),
+                "passed": check.passed(),
+                "largest_difference": difference,
+                "error": error,
+            })
+        };
+        let models = self.catalogue.found.iter().filter_map(|file| {
+            let content = file.content.as_ref().ok()?;
+            Some(json!({
+                "model": content.identity.to_string(),
+                "path": file.path.display().to_string(),
+                "runs": runs(content.identity.family),
+            }))
+        });
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "system": system,
+            "processor": processor,
+            "features": features,
+            "instructions": Isa::detect().name(),
+            "instructions_available": Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>(),
+            "threads": self.threads,
+            "memory_bytes": memory.as_ref().map(|memory| memory.total),
+            "memory_free_bytes": memory.as_ref().map(|memory| memory.free),
+            "huge_pages": huge_pages,
+            "gpus": gpu.names,
+            "gpu_driver": gpu.driver,
+            "ffmpeg": self.ffmpeg.as_ref().map(|path| path.display().to_string()),
+            "temp_folder": self.temporary.display().to_string(),
+            "temp_folder_problem": self.temporary_problem,
+            "self_check": self.checks.iter().map(check).collect::<Vec<_>>(),
+            "checkpoints": models.collect::<Vec<_>>(),
+            "verdict": self.verdict(),
+        })
+    }
+}
+
+fn gpu_text(gpu: &Gpu) -> String {
+    let Some(driver) = &gpu.driver else {
+        return "no NVIDIA driver; this version runs on the processor only".to_owned();
+    };
+    let names = if gpu.names.is_empty() { "NVIDIA".to_owned() } else { gpu.names.join(", ") };
+    format!("{names} ({driver}); this version does not use it and runs on the processor only")
+}
+
+fn check_text(check: &SelfCheck) -> String {
+    let name = check.isa.name();
+    match &check.outcome {
+        Ok(difference) if difference.largest == 0.0 => {
+            format!("{name}: passed, exactly the portable product")
+        }
+        Ok(difference) if difference.within => {
+            format!("{name}: passed, {:.0e} from the portable product at most", difference.largest)
+        }
+        Ok(difference) => format!("{name}: FAILED, {difference}"),
+        Err(error) => format!("{name}: FAILED, {error}"),
+    }
+}
+
+/// Writes a file to a folder and removes it; what went wrong, if anything.
+fn write_something(folder: &std::path::Path) -> Option<String> {
+    let path = folder.join(format!(".cutout-{}-doctor.tmp", std::process::id()));
+    crate::interrupt::writes_beside(&path);
+    let written = OpenOptions::new().write(true).create_new(true).open(&path);
+    let outcome = written.and_then(|mut file| std::io::Write::write_all(&mut file, b"cutout"));
+    let removed = fs::remove_file(&path);
+    outcome.and(removed).err().map(|error| format!("cannot be written: {error}"))
+}

@@ -1,0 +1,153 @@
+//! Where automatic masks go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use cutout_imaging::{
+    MaskDepth, Rle, encode_image, encode_labels, encode_mask, label_map, overlay, write, write_npy,
+};
+use cutout_sam::{AutoMask, MaskRecord, RleForm, metadata_csv};
+
+use super::Found;
+use crate::failure::Usage;
+use crate::output::check_folder;
+use crate::{interrupt, screen};
+
+/// Where the masks of one picture or of a folder of them go.
+pub(super) struct Destination {
+    pub(super) output: Option<PathBuf>,
+    pub(super) overlay: Option<PathBuf>,
+    pub(super) convert_to_rle: bool,
+    pub(super) json: bool,
+    /// Whether there is a folder of pictures.
+    pub(super) folder: bool,
+}
+
+/// What `--output` names.
+enum Form {
+    Json,
+    Labels,
+    Npy,
+    Folder,
+}
+
+/// The form that a path has by its extension.
+fn form(path: &Path) -> Form {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension.map(str::to_ascii_lowercase).as_deref() {
+        _ if path.is_dir() => Form::Folder,
+        Some("json") => Form::Json,
+        Some("png") => Form::Labels,
+        Some("npy") => Form::Npy,
+        Some(_) | None => Form::Folder,
+    }
+}
+
+impl Destination {
+    /// JSON and overlay in the current folder, named after the picture: what somebody wants who asks for nothing.
+    pub(super) fn usual(picture: &Path) -> Self {
+        let stem = stem(picture);
+        Destination {
+            output: Some(PathBuf::from(format!("{stem}.masks.json"))),
+            overlay: Some(PathBuf::from(format!("{stem}.overlay.png"))),
+            convert_to_rle: false,
+            json: false,
+            folder: false,
+        }
+    }
+
+    /// Fails before the work where the paths cannot be meant.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(path) = &self.output
+            && self.folder
+            && !matches!(form(path), Form::Folder)
+        {
+            let message = "the masks of a folder of pictures go to a folder";
+            return Err(Usage::error(format!("{}: {message}", path.display())));
+        }
+        self.output.iter().chain(&self.overlay).try_for_each(|path| check_folder(path))
+    }
+
+    /// Whether the masks of a picture are there already.
+    pub(super) fn is_there(&self, picture: &Path) -> bool {
+        let done = self.output.as_ref().map(|path| match form(path) {
+            Form::Json | Form::Labels | Form::Npy => path.clone(),
+            Form::Folder if self.convert_to_rle => path.join(stem(picture) + ".json"),
+            // It is written last.
+            Form::Folder => path.join(stem(picture)).join("metadata.csv"),
+        });
+        done.is_some_and(|path| path.exists())
+    }
+
+    /// Writes everything that was asked for.
+    pub(super) fn write(&self, picture: &Path, found: &Found) -> Result<()> {
+        if let Some(path) = &self.output {
+            self.write_masks(path, picture, found)?;
+        }
+        if let Some(path) = &self.overlay {
+            let path = if self.folder {
+                make_folder(path)?;
+                path.join(stem(picture) + ".png")
+            } else {
+                path.clone()
+            };
+            interrupt::writes_beside(&path);
+            write(path, &encode_image(&overlay(&found.image, &runs(found))?)?)?;
+        }
+        if self.json { screen::print_json(&records(&found.masks)) } else { Ok(()) }
+    }
+
+    fn write_masks(&self, path: &Path, picture: &Path, found: &Found) -> Result<()> {
+        interrupt::writes_beside(path);
+        let size = found.image.size();
+        match form(path) {
+            Form::Json => write(path, &serde_json::to_vec(&records(&found.masks))?)?,
+            Form::Labels => {
+                // Large masks first, so that small ones stay visible.
+                let mut runs = runs(found);
+                runs.sort_by_key(|run| std::cmp::Reverse(run.area()));
+                write(path, &encode_labels(size, &label_map(size, &runs)?)?)?;
+            }
+            Form::Npy => write_npy(path, size, &runs(found))?,
+            Form::Folder => {
+                make_folder(path)?;
+                let name = stem(picture);
+                if !self.convert_to_rle {
+                    return write_folder(&path.join(name), found);
+                }
+                let path = path.join(name + ".json");
+                interrupt::writes_beside(&path);
+                write(path, &serde_json::to_vec(&records(&found.masks))?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `0.png`, `1.png`, … and `metadata.csv`, which comes last.
+fn write_folder(folder: &Path, found: &Found) -> Result<()> {
+    make_folder(folder)?;
+    interrupt::writes_beside(&folder.join("metadata.csv"));
+    for (index, mask) in found.masks.iter().enumerate() {
+        let png = encode_mask(&mask.rle.to_mask(), MaskDepth::Byte)?;
+        write(folder.join(format!("{index}.png")), &png)?;
+    }
+    Ok(write(folder.join("metadata.csv"), metadata_csv(&found.masks).as_bytes())?)
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("{}: cannot make the folder", path.display()))
+}
+
+fn runs(found: &Found) -> Vec<Rle> {
+    found.masks.iter().map(|mask| mask.rle.clone()).collect()
+}
+
+fn records(masks: &[AutoMask]) -> Vec<MaskRecord> {
+    masks.iter().map(|mask| mask.record(RleForm::Compressed)).collect()
+}
+
+fn stem(picture: &Path) -> String {
+    picture.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,142 @@
+//! What is known of a checkpoint, for people.
+
+use cutout_weights::layout::Report;
+use serde_json::{Map, Value};
+
+use super::facts::Facts;
+use crate::words;
+
+/// Characters of one metadata value that are shown.
+const LONGEST_VALUE: usize = 100;
+
+/// Characters of a line of sizes.
+const LONGEST_LINE: usize = 84;
+
+/// Everything but the list of tensors.
+pub(super) fn summary(facts: &Facts<'_>) -> String {
+    let mut rows = Vec::new();
+    let mut add = |key: &str, value: String| rows.push(vec![key.to_owned(), value]);
+    add("file", facts.checkpoint.file().to_owned());
+    add("format", format!("{}, {}", facts.checkpoint.format(), words::bytes(facts.bytes)));
+    add("model", model(facts));
+    let [tensors, parameters] =
+        [facts.checkpoint.tensors().len() as u64, facts.parameters()].map(words::thousands);
+    add("tensors", format!("{tensors}, with {parameters} parameters"));
+    for (name, share) in facts.element_types() {
+        let tensors = words::counted(share.tensors, "tensor");
+        add(&format!("  {name}"), format!("{tensors}, {}", words::bytes(share.bytes)));
+    }
+    if let Some(Value::Object(parts)) = facts.config() {
+        for (part, sizes) in ordered(&parts) {
+            let lines = words::wrapped(&sizes_of(sizes), LONGEST_LINE);
+            let keys = std::iter::once(words_of(part)).chain(std::iter::repeat(String::new()));
+            keys.zip(lines).for_each(|(key, line)| add(&key, line));
+        }
+    }
+    if facts.metadata().is_empty() {
+        add("metadata", "none".to_owned());
+    } else {
+        add("metadata", words::counted(facts.metadata().len(), "key"));
+    }
+    for (key, value) in facts.metadata() {
+        add(&format!("  {key}"), shortened(&value.to_string()));
+    }
+    if let Some(report) = facts.report() {
+        add("fit", fit(report));
+    }
+    add("runs", runs(facts));
+    let mut text = words::table(&rows);
+    if let Some(report) = facts.report().filter(|report| !report.is_exact()) {
+        for line in report.to_string().lines() {
+            text.push_str(&format!("\n  {line}"));
+        }
+    }
+    text
+}
+
+/// One line for each tensor.
+pub(super) fn tensors(facts: &Facts<'_>) -> String {
+    let row = |info: &cutout_weights::TensorInfo| {
+        vec![info.stored.to_string(), info.shape.to_string(), info.name.clone()]
+    };
+    words::table(&facts.checkpoint.tensors().iter().map(row).collect::<Vec<_>>())
+}
+
+fn model(facts: &Facts<'_>) -> String {
+    match &facts.inspection {
+        Ok(found) => format!("{}, in the layout of {}", found.identity, found.dialect),
+        Err(_) => "not recognised".to_owned(),
+    }
+}
+
+fn runs(facts: &Facts<'_>) -> String {
+    match facts.problem() {
+        None => "yes".to_owned(),
+        Some(problem) => format!("no: {problem}"),
+    }
+}
+
+fn fit(report: &Report) -> String {
+    if report.is_exact() {
+        return "every tensor the model needs is there, and no other".to_owned();
+    }
+    let Report { missing, misshapen, unused } = report;
+    format!(
+        "{} missing, {} of another shape, {} not used (listed below)",
+        missing.len(),
+        misshapen.len(),
+        unused.len()
+    )
+}
+
+/// The sizes of one part of a model: "width 768, depth 12".
+fn sizes_of(sizes: &Value) -> String {
+    match sizes {
+        Value::Null => "none".to_owned(),
+        Value::Object(sizes) => {
+            let size = |(name, value): (&String, &Value)| {
+                format!("{} {}", words_of(name), sizes_of(value))
+            };
+            ordered(sizes).into_iter().map(size).collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(items) => items.iter().map(sizes_of).collect::<Vec<_>>().join(" "),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => sizes.to_string(),
+    }
+}
+
+/// What readers look for first.
+const FIRST: [&str; 10] = [
+    "encoder",
+    "decoder",
+    "form",
+    "image_size",
+    "patch",
+    "width",
+    "depth",
+    "stages",
+    "heads",
+    "mlp_width",
+];
+
+/// What readers look for first, then the rest by name.
+fn ordered(sizes: &Map<String, Value>) -> Vec<(&String, &Value)> {
+    let place = |name: &str| FIRST.iter().position(|first| *first == name);
+    let mut sizes: Vec<(&String, &Value)> = sizes.iter().collect();
+    sizes.sort_by_key(|(name, _)| place(name).unwrap_or(FIRST.len()));
+    sizes
+}
+
+fn words_of(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// The beginning of a text, on one line.
+fn shortened(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() <= LONGEST_VALUE {
+        return line;
+    }
+    let start: String = line.chars().take(LONGEST_VALUE).collect();
+    format!("{start}… ({} characters)", words::thousands(text.chars().count() as u64))
+}

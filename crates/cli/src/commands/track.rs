@@ -1,0 +1,219 @@
+//! `cutout track`: objects through a video.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use cutout_imaging::{Image, Size, Threshold};
+use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker};
+use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, Tools, open};
+
+use crate::environment::Environment;
+use crate::failure::Usage;
+use crate::options::{ModelOption, RunOptions};
+use crate::progress::Progress;
+use crate::{interrupt, screen};
+
+mod outputs;
+mod prompts;
+mod recorded;
+
+use outputs::{TrackOutputs, Writers};
+use prompts::TrackPrompts;
+use recorded::Recorded;
+
+/// Follow objects through a video
+#[derive(Args)]
+#[command(after_help = "Examples:
+  cutout track clip.mp4 --point 310,220
+      one click on the first frame; writes clip.masks/00000.png, ... and clip.overlay.gif
+  cutout track frames --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
+      two objects; masks as palette PNG files and as JSON lines
+  cutout track frames -m sam2.1_hiera_tiny.pt --frame 30 -p 310,220 --both --overlay clip.mp4
+      a click on frame 30, followed to the end and back to the beginning
+  ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
+      cutout track - --size 640x480 -p 310,220 -o masks.jsonl
+      live frames
+
+--frame and --object hold for the prompts behind them, until they are given again.")]
+pub(crate) struct Track {
+    /// A folder of pictures, a GIF, APNG or WebP animation, a video that ffmpeg reads, or - for standard input
+    video: PathBuf,
+    #[command(flatten)]
+    model: ModelOption,
+    #[command(flatten)]
+    prompts: TrackPrompts,
+    /// Follow the objects from the first frame with a prompt back to the beginning
+    #[arg(long, conflicts_with = "both")]
+    reverse: bool,
+    /// Follow the objects to the end, and from the first frame with a prompt back to the beginning
+    #[arg(long)]
+    both: bool,
+    /// The video is raw RGB frames of this size, three bytes a pixel
+    #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
+    size: Option<Size>,
+    /// Stop after so many frames
+    #[arg(long, value_name = "N")]
+    max_frames: Option<usize>,
+    /// Read at most so many frames with prompts on every frame, the closest; all unless given
+    #[arg(long, value_name = "N")]
+    max_prompted_frames: Option<usize>,
+    /// Fill holes of at most so many pixels of the low-resolution masks. Meta's code has 8 on a GPU
+    #[arg(long, value_name = "PIXELS", default_value_t = 0)]
+    fill_hole_area: usize,
+    /// Keep what is known of every frame in this folder instead of forgetting it
+    #[arg(long, value_name = "FOLDER")]
+    history: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: TrackOutputs,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+fn parse_size(text: &str) -> Result<Size, String> {
+    let wrong = || "expected WIDTHxHEIGHT, such as 640x480".to_owned();
+    let (width, height) = text.split_once(['x', 'X']).ok_or_else(wrong)?;
+    let [width, height] = [width, height].map(|length| length.trim().parse().map_err(|_| wrong()));
+    Ok(Size::new(width?, height?))
+}
+
+impl Track {
+    pub(crate) fn run(self) -> Result<()> {
+        self.outputs.check()?;
+        if self.prompts.is_empty() {
+            return Err(Usage::error(
+                "nothing to follow: give a --point, a --box or a --mask-input",
+            ));
+        }
+        let tools = Environment::read().video_tools();
+        let options =
+            OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
+        let source = open(&self.video, &options)?;
+        if let Some(folder) = &self.history {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+        }
+        let sam = self.model.open(&self.run)?;
+        let tracker = sam.track(TrackOptions {
+            length: source.length(),
+            most_prompted_frames: self.max_prompted_frames,
+            fill_hole_area: self.fill_hole_area,
+            corrections: Corrections::default(),
+            history: self.history.clone().map_or(History::Recent, History::Disk),
+        })?;
+        interrupt::finish_gracefully();
+        self.follow(source, tracker, &tools)
+    }
+
+    fn follow(&self, source: Box<dyn FrameSource>, tracker: Tracker, tools: &Tools) -> Result<()> {
+        let frames = source.length().map(|length| length as u64);
+        let rate = source.frame_rate();
+        let writers = self.outputs.open(&self.video, rate, tools)?;
+        let progress = match frames {
+            Some(length) => Progress::bar(length, "frames"),
+            None => Progress::spinner("frames"),
+        };
+        let mut session = Session {
+            tracker,
+            writers,
+            progress,
+            started: std::time::Instant::now(),
+            done: 0,
+            most: self.max_frames.unwrap_or(usize::MAX),
+        };
+        let result = self.all_ways(source, &mut session);
+        let finished = session.writers.finish();
+        drop(session.progress);
+        // What went wrong first is what to tell.
+        result.and(finished)?;
+        interrupt::check()?;
+        if let Some(names) = self.outputs.usual_names(&self.video) {
+            screen::note(&format!("wrote {names}"));
+        }
+        Ok(())
+    }
+
+    /// Shows the objects on their frames, then goes through the video.
+    fn all_ways(&self, source: Box<dyn FrameSource>, session: &mut Session) -> Result<()> {
+        let (first, last) = self.prompts.frames();
+        let again = first != last || self.reverse || self.both;
+        let mut recorded = Recorded::new(source, again)?;
+        for frame in self.prompts.each_frame() {
+            let image = recorded.frame(frame)?;
+            session.tracker.visit(frame, &image)?;
+            self.prompts.show(&mut session.tracker, frame)?;
+            if !again {
+                session.step(frame, &image, Direction::Forward)?;
+            }
+        }
+        if again && !self.reverse {
+            for frame in first..=last {
+                if session.is_over() {
+                    return Ok(());
+                }
+                let image = recorded.frame(frame)?;
+                session.step(frame, &image, Direction::Forward)?;
+            }
+        }
+        if !self.reverse {
+            let mut frame = last;
+            while !session.is_over()
+                && let Some(image) = recorded.after(frame)?
+            {
+                frame += 1;
+                session.step(frame, &image, Direction::Forward)?;
+            }
+        }
+        if self.reverse || self.both {
+            let start = if self.both { first.checked_sub(1) } else { Some(first) };
+            for frame in start.into_iter().flat_map(|start| (0..=start).rev()) {
+                if session.is_over() {
+                    return Ok(());
+                }
+                let image = recorded.frame(frame)?;
+                session.step(frame, &image, Direction::Backward)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A run through a video.
+struct Session {
+    tracker: Tracker,
+    writers: Writers,
+    progress: Progress,
+    started: std::time::Instant,
+    done: usize,
+    /// Frames after which to stop.
+    most: usize,
+}
+
+impl Session {
+    fn is_over(&self) -> bool {
+        self.done >= self.most || interrupt::requested()
+    }
+
+    fn step(&mut self, frame: usize, image: &Image, direction: Direction) -> Result<()> {
+        let tracked = self.tracker.push_at(frame, image, direction)?;
+        let objects = objects(&tracked);
+        self.writers.write(&FrameResult { index: frame, image, objects: &objects }, &tracked)?;
+        self.done += 1;
+        self.progress.set(self.done as u64);
+        let speed = self.done as f64 / self.started.elapsed().as_secs_f64();
+        let memory =
+            crate::memory::resident_mib().map_or(String::new(), |mib| format!(", {mib:.0} MiB"));
+        self.progress.say(format!("{speed:.2} frames/s{memory}"));
+        Ok(())
+    }
+}
+
+/// The masks of a frame at its size.
+fn objects(tracked: &TrackedFrame) -> Vec<ObjectMask> {
+    let object = |object: &cutout_sam::TrackedObject| ObjectMask {
+        id: object.id,
+        mask: object.segment.summary(Threshold::default()).rle,
+        score: object.segment.object_score().unwrap_or(0.0),
+    };
+    tracked.objects.iter().map(object).collect()
+}

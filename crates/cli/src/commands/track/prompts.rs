@@ -1,0 +1,237 @@
+//! Prompts on frames of a video, in the order they are written.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use cutout_imaging::{DecodeLimits, Mask, open};
+use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, Tracker};
+
+use crate::prompts::{parse_point, parse_rect};
+
+/// What is shown of an object on a frame.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    points: Vec<(Point, Label)>,
+    rect: Option<Rect>,
+    mask: Option<PathBuf>,
+}
+
+/// Prompts by frame and object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TrackPrompts {
+    shown: BTreeMap<usize, BTreeMap<ObjectId, Shown>>,
+}
+
+/// One flag of a prompt.
+enum Flag {
+    Frame(usize),
+    Object(ObjectId),
+    Point((Point, Label)),
+    Box(Rect),
+    Mask(PathBuf),
+}
+
+impl TrackPrompts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.shown.is_empty()
+    }
+
+    /// The first and the last frame with a prompt.
+    pub(super) fn frames(&self) -> (usize, usize) {
+        let mut frames = self.shown.keys().copied();
+        let first = frames.next().unwrap_or(0);
+        (first, frames.next_back().unwrap_or(first))
+    }
+
+    /// The frames with prompts, in their order.
+    pub(super) fn each_frame(&self) -> impl Iterator<Item = usize> {
+        self.shown.keys().copied()
+    }
+
+    /// Shows the objects of a frame, which is at hand.
+    pub(super) fn show(&self, tracker: &mut Tracker, frame: usize) -> Result<()> {
+        for (object, shown) in self.shown.get(&frame).into_iter().flatten() {
+            let about = || format!("object {object} on frame {frame}");
+            match &shown.mask {
+                Some(path) => {
+                    let mask = read_mask(path)?;
+                    tracker.prompt(frame, *object, &mask).with_context(about)?;
+                }
+                None => {
+                    tracker.prompt(frame, *object, &shown.prompt()).with_context(about)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sorts flags, which come in the order of the command line.
+    fn sorted(flags: Vec<Flag>) -> Result<Self, String> {
+        let (mut frame, mut object) = (0, 1);
+        let mut prompts = TrackPrompts::default();
+        for flag in flags {
+            let prompt = match flag {
+                Flag::Frame(number) => {
+                    frame = number;
+                    continue;
+                }
+                Flag::Object(number) => {
+                    object = number;
+                    continue;
+                }
+                Flag::Point(_) | Flag::Box(_) | Flag::Mask(_) => flag,
+            };
+            let shown = prompts.shown.entry(frame).or_default().entry(object).or_default();
+            let add = shown.add(prompt);
+            add.map_err(|reason| format!("object {object} on frame {frame} {reason}"))?;
+        }
+        Ok(prompts)
+    }
+}
+
+impl Shown {
+    /// Adds what a flag shows.
+    fn add(&mut self, flag: Flag) -> Result<(), &'static str> {
+        match flag {
+            Flag::Point(point) => self.points.push(point),
+            Flag::Box(_) if self.rect.is_some() => return Err("has two boxes"),
+            Flag::Box(rect) => self.rect = Some(rect),
+            Flag::Mask(_) if self.mask.is_some() => return Err("has two masks"),
+            Flag::Mask(path) => self.mask = Some(path),
+            Flag::Frame(_) | Flag::Object(_) => {}
+        }
+        if self.mask.is_some() && (self.rect.is_some() || !self.points.is_empty()) {
+            return Err("has a mask: points and boxes do not go with it");
+        }
+        Ok(())
+    }
+
+    fn prompt(&self) -> Prompt {
+        let mut prompt = Prompt::default();
+        for (point, label) in &self.points {
+            prompt = prompt.with_point(*point, *label);
+        }
+        match self.rect {
+            Some(rect) => prompt.with_rect(rect),
+            None => prompt,
+        }
+    }
+}
+
+/// A mask from a picture: what is bright is the object.
+fn read_mask(path: &std::path::Path) -> Result<Mask> {
+    let image = open(path, &DecodeLimits::default())?;
+    let bright = |pixel: &[u8]| pixel.iter().any(|value| *value > 127);
+    let pixels = image.as_rgb().chunks_exact(3).map(bright).collect();
+    Ok(Mask::from_pixels(image.size(), pixels)?)
+}
+
+impl Args for TrackPrompts {
+    fn augment_args(command: Command) -> Command {
+        let heading = "What to follow";
+        let flag = |name: &'static str, value: &'static str| {
+            Arg::new(name)
+                .long(name)
+                .value_name(value)
+                .action(clap::ArgAction::Append)
+                .help_heading(heading)
+        };
+        command
+            .arg(
+                flag("frame", "N")
+                    .value_parser(value_parser!(usize))
+                    .help("The prompts behind this are on frame N, from 0 on (default 0)"),
+            )
+            .arg(
+                flag("object", "ID")
+                    .value_parser(value_parser!(ObjectId))
+                    .help("The prompts behind this show object ID, a number of your choice (default 1)"),
+            )
+            .arg(flag("point", "X,Y[,0|1]").short('p').allow_hyphen_values(true).value_parser(parse_point).help(
+                "A point, in pixels: 1 (or nothing) behind it means part of the object, 0 not",
+            ))
+            .arg(
+                flag("box", "X0,Y0,X1,Y1")
+                    .short('b')
+                    .allow_hyphen_values(true)
+                    .value_parser(parse_rect)
+                    .help("A box around the object: left, top, right, bottom"),
+            )
+            .arg(
+                flag("mask-input", "FILE").value_parser(value_parser!(PathBuf)).help(
+                    "The object itself, as a picture of the size of the video: bright is inside",
+                ),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for TrackPrompts {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Vec::new();
+        collect(&mut flags, matches, "frame", Flag::Frame);
+        collect(&mut flags, matches, "object", Flag::Object);
+        collect(&mut flags, matches, "point", Flag::Point);
+        collect(&mut flags, matches, "box", Flag::Box);
+        collect(&mut flags, matches, "mask-input", Flag::Mask);
+        flags.sort_by_key(|(index, _)| *index);
+        TrackPrompts::sorted(flags.into_iter().map(|(_, flag)| flag).collect())
+            .map_err(|message| clap::Error::raw(ErrorKind::ArgumentConflict, message + "\n"))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The values of a flag with their places on the command line.
+fn collect<T: Clone + Send + Sync + 'static>(
+    flags: &mut Vec<(usize, Flag)>,
+    matches: &ArgMatches,
+    name: &str,
+    flag: impl Fn(T) -> Flag,
+) {
+    let values = matches.get_many::<T>(name).into_iter().flatten().cloned();
+    let places = matches.indices_of(name).into_iter().flatten();
+    flags.extend(places.zip(values.map(flag)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<TrackPrompts, clap::Error> {
+        let command = TrackPrompts::augment_args(Command::new("track").no_binary_name(true));
+        TrackPrompts::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    #[test]
+    fn frames_and_objects_hold_for_what_follows() {
+        let line =
+            "-p 1,2 --object 7 -b 1,2,3,4 -p 5,6,0 --frame 9 -p 3,3 --object 1 --mask-input m.png";
+        let prompts = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!(prompts.frames(), (0, 9));
+        let counts = |frame: usize, object: ObjectId| {
+            let shown = &prompts.shown[&frame][&object];
+            (shown.points.len(), shown.rect.is_some(), shown.mask.is_some())
+        };
+        assert_eq!(counts(0, 1), (1, false, false));
+        assert_eq!(counts(0, 7), (1, true, false));
+        assert_eq!(counts(9, 7), (1, false, false));
+        assert_eq!(counts(9, 1), (0, false, true));
+    }
+
+    #[test]
+    fn what_cannot_go_together_is_refused() {
+        for line in ["-b 1,2,3,4 -b 1,2,3,4", "--mask-input a.png -p 1,1", "--frame x", "-p 1"] {
+            assert!(parsed(&line.split(' ').collect::<Vec<_>>()).is_err(), "{line}");
+        }
+    }
+}

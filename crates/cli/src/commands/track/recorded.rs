@@ -1,0 +1,112 @@
+//! Frames that are needed again: from the source if it can give them again, else from files of ours.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use cutout_imaging::{Image, Size};
+use cutout_video::{FrameSource, IndexedFrames, Prefetch};
+
+use crate::interrupt;
+
+/// A source whose first frames can be had again.
+pub(super) struct Recorded {
+    source: Prefetch,
+    indexed: Option<Arc<dyn IndexedFrames>>,
+    /// Frames taken from the source so far.
+    taken: usize,
+    files: Option<Files>,
+}
+
+impl Recorded {
+    /// A source; `again` says that frames will be asked for more than once.
+    pub(super) fn new(source: Box<dyn FrameSource>, again: bool) -> Result<Self> {
+        let indexed = if again { source.indexed() } else { None };
+        let files = (again && indexed.is_none()).then(Files::new).transpose()?;
+        Ok(Recorded { source: Prefetch::new(source)?, indexed, taken: 0, files })
+    }
+
+    /// A frame by its number. Unless frames can be had again, numbers only go up.
+    pub(super) fn frame(&mut self, frame: usize) -> Result<Image> {
+        if let Some(indexed) = &self.indexed {
+            let length = indexed.length();
+            if frame >= length {
+                bail!("{}: there is no frame {frame}, there are {length}", self.source.name());
+            }
+            return Ok(indexed.frame(frame)?);
+        }
+        if let Some(files) = &self.files
+            && frame < self.taken
+        {
+            return files.read(frame);
+        }
+        loop {
+            let Some(image) = self.take()? else {
+                bail!("{}: the video ends after {} frames", self.source.name(), self.taken);
+            };
+            if let Some(files) = &mut self.files {
+                files.write(self.taken - 1, &image)?;
+            }
+            if self.taken == frame + 1 {
+                return Ok(image);
+            }
+        }
+    }
+
+    /// The frame behind `frame`, which was the last one asked for; nothing at the end. It cannot be had again.
+    pub(super) fn after(&mut self, frame: usize) -> Result<Option<Image>> {
+        match &self.indexed {
+            Some(indexed) if frame + 1 < indexed.length() => Ok(Some(indexed.frame(frame + 1)?)),
+            Some(_) => Ok(None),
+            None => self.take(),
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Image>> {
+        let Some(image) = self.source.next() else { return Ok(None) };
+        self.taken += 1;
+        Ok(Some(image?))
+    }
+}
+
+/// Frames as raw bytes in a folder that is removed with this.
+struct Files {
+    folder: PathBuf,
+    size: Option<Size>,
+}
+
+impl Files {
+    fn new() -> Result<Self> {
+        let name = format!(".cutout-{}-frames", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+        interrupt::writes_beside(&folder);
+        Ok(Files { folder, size: None })
+    }
+
+    fn path(&self, frame: usize) -> PathBuf {
+        self.folder.join(format!("{frame}.rgb"))
+    }
+
+    fn write(&mut self, frame: usize, image: &Image) -> Result<()> {
+        let path = self.path(frame);
+        self.size = Some(image.size());
+        fs::write(&path, image.as_rgb()).with_context(|| path.display().to_string())
+    }
+
+    fn read(&self, frame: usize) -> Result<Image> {
+        let path = self.path(frame);
+        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+        let size = self.size.context("no frame was kept")?;
+        Ok(Image::from_rgb(size, bytes)?)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // It lies in the folder for temporary files: the system removes it in time.
+        let _ignored = fs::remove_dir_all(&self.folder);
+    }
+}

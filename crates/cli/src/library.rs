@@ -1,0 +1,147 @@
+//! Checkpoints that are already on this machine: the places where people and programs keep them.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cutout_weights::layout::{Identity, Model, identify};
+use cutout_weights::{Checkpoint, Format, WeightsError};
+
+use crate::environment::Environment;
+
+mod places;
+mod walk;
+
+use places::{Place, usual};
+use walk::Walk;
+
+/// Folders below a folder that somebody names.
+const DEPTH_OF_NAMED: usize = 6;
+/// Extensions of checkpoints: a file that has one and cannot be read is worth a word.
+const EXTENSIONS: [&str; 7] = ["safetensors", "pt", "pth", "gguf", "bin", "ckpt", "ggml"];
+
+/// A file that holds, or should hold, a model.
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) content: Result<Content, WeightsError>,
+}
+
+/// What is in a checkpoint of the family.
+pub(crate) struct Content {
+    pub(crate) identity: Identity,
+    pub(crate) format: Format,
+}
+
+/// What a search brought.
+#[derive(Default)]
+pub(crate) struct Catalogue {
+    pub(crate) found: Vec<Found>,
+    /// Folders with too much in them to look at all of it.
+    pub(crate) unfinished: Vec<PathBuf>,
+    /// The folders that exist and were looked into.
+    pub(crate) searched: Vec<PathBuf>,
+    known: HashSet<PathBuf>,
+}
+
+impl Catalogue {
+    /// The models in the usual places. Whatever is not a model of the family is passed over.
+    pub(crate) fn usual(environment: &Environment) -> Self {
+        let mut catalogue = Catalogue::default();
+        for place in usual(environment) {
+            catalogue.search(&place, |_, content| content.is_ok());
+        }
+        catalogue
+    }
+
+    /// Adds a file or folder that somebody named: files that look like checkpoints and are none are kept, with the
+    /// reason.
+    pub(crate) fn add(&mut self, path: &Path) {
+        if !path.is_dir() {
+            self.look(path, |_, _| true);
+            return;
+        }
+        let place = Place { folder: path.to_owned(), depth: DEPTH_OF_NAMED };
+        self.search(&place, |path, content| content.is_ok() || has_known_extension(path));
+    }
+
+    fn search(
+        &mut self,
+        place: &Place,
+        keep: impl Fn(&Path, &Result<Content, WeightsError>) -> bool,
+    ) {
+        let mut walk = Walk::new(place);
+        for path in &mut walk {
+            self.look(&path, &keep);
+        }
+        if walk.is_unfinished() {
+            self.unfinished.push(place.folder.clone());
+        }
+        self.searched.push(place.folder.clone());
+    }
+
+    /// Opens one file, unless it is known under another name.
+    fn look(&mut self, path: &Path, keep: impl Fn(&Path, &Result<Content, WeightsError>) -> bool) {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if !self.known.insert(real) {
+            return;
+        }
+        let content = content(path);
+        if keep(path, &content) {
+            let bytes = fs::metadata(path).map_or(0, |found| found.len());
+            self.found.push(Found { path: path.to_owned(), bytes, content });
+        }
+    }
+}
+
+/// The model in a file, by its directory alone.
+fn content(path: &Path) -> Result<Content, WeightsError> {
+    let checkpoint = Checkpoint::open(path)?;
+    let format = checkpoint.format();
+    let shapes = checkpoint.tensors().iter().map(|info| (info.name.as_str(), &info.shape[..]));
+    match identify(shapes) {
+        Some(identity) => Ok(Content { identity, format }),
+        // The error that says what the file holds instead.
+        None => Model::of(&checkpoint).map(|model| Content { identity: model.identity(), format }),
+    }
+}
+
+fn has_known_extension(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
+}
+
+/// The first file of this name in the usual places.
+pub(crate) fn named(name: &OsStr, environment: &Environment) -> Option<PathBuf> {
+    let has_name = |path: &PathBuf| path.file_name() == Some(name);
+    usual(environment).iter().find_map(|place| Walk::new(place).find(has_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An environment of which only the user's folder is known.
+    fn at(home: &Path) -> Environment {
+        Environment { home: Some(home.to_owned()), ..Environment::default() }
+    }
+
+    #[test]
+    fn names_are_found_in_caches() {
+        let home = std::env::temp_dir().join(format!("cutout-library-{}", std::process::id()));
+        let snapshot =
+            home.join(".cache/huggingface/hub/models--facebook--sam/snapshots/0123abc/model.pt");
+        let torch = home.join(".cache/torch/hub/checkpoints/other.pth");
+        for path in [&snapshot, &torch] {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "not a checkpoint").unwrap();
+        }
+        assert_eq!(named(OsStr::new("model.pt"), &at(&home)), Some(snapshot));
+        assert_eq!(named(OsStr::new("other.pth"), &at(&home)), Some(torch));
+        assert_eq!(named(OsStr::new("absent.pth"), &at(&home)), None);
+        let found = Catalogue::usual(&at(&home)).found;
+        assert!(found.iter().all(|file| !file.path.starts_with(&home)), "neither is a model");
+        fs::remove_dir_all(&home).unwrap();
+    }
+}

@@ -1,0 +1,18 @@
+//! The memory of this process, where the system tells.
+
+/// MiB that are resident now.
+pub(crate) fn resident_mib() -> Option<f64> {
+    status("VmRSS:")
+}
+
+/// The most MiB that were resident at once.
+pub(crate) fn peak_mib() -> Option<f64> {
+    status("VmHWM:")
+}
+
+fn status(key: &str) -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib / 1024.0)
+}

@@ -1,0 +1,111 @@
+//! Numbers and tables in the form people read.
+
+/// Bytes with three digits and a binary unit.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} bytes");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    // From here on `{:.1}` would print 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A number with its thousands apart.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// "1 tensor", "2 tensors".
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(number as u64))
+}
+
+/// A text in lines of at most `width` characters, broken at blanks; a longer word has a line of its own.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// Columns as wide as their widest cell, two blanks apart; the last is left as it is.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<String>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<String>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        for (count, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            (375_061_131, "357.7 MiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (u64::MAX, "16384.0 PiB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (93_735_472, "93,735,472")]
+        {
+            assert_eq!(thousands(number), text);
+        }
+        assert_eq!(counted(1, "tensor"), "1 tensor");
+        assert_eq!(counted(1024, "tensor"), "1,024 tensors");
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_blanks() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("incomprehensible it is", 5), ["incomprehensible", "it is"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["a", "bb", "c"], ["ddd", "é", ""]];
+        let rows: Vec<Vec<String>> = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        assert_eq!(table(&rows), "a    bb  c\nddd  é");
+    }
+}

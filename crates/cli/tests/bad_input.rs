@@ -1,0 +1,156 @@
+//! Input that nobody should give and everybody does: each ends with one line and exit code 1, and no panic.
+
+use cutout_imaging::{Mask, MaskDepth, Size, encode_mask};
+
+use crate::support::{Ended, MODEL, fixture, folder_with_model};
+
+#[test]
+fn pictures() {
+    let folder = folder_with_model();
+    folder.write("notes.txt", "hello");
+    folder.write("empty.png", "");
+    let whole = folder.read("picture.png");
+    folder.write("cut.png", &whole[..whole.len() / 2]);
+    std::fs::create_dir(folder.path("folder.png")).unwrap();
+    let segment = |image: &str| folder.cutout(&["segment", image, "-m", MODEL, "-p", "3,3"]);
+    segment("absent.jpg").could_not(&["absent.jpg"]);
+    segment("notes.txt").could_not(&["notes.txt", "not a picture"]);
+    segment("empty.png").could_not(&["empty.png", "empty"]);
+    segment("cut.png").could_not(&["cut.png", "damaged or incomplete"]);
+    segment("folder.png").could_not(&["folder.png"]);
+    assert!(!folder.has("cut.mask.png"));
+}
+
+#[test]
+fn checkpoints() {
+    let folder = folder_with_model();
+    let whole = folder.read(MODEL);
+    folder.write("cut.safetensors", &whole[..whole.len() / 2]);
+    folder.write("attack.pt", fixture("attack.pt"));
+    folder.write("page.pth", "<!DOCTYPE html><html>404</html>");
+    for (name, words) in [
+        ("absent.pth", "no such file"),
+        ("cut.safetensors", "cut short"),
+        ("attack.pt", "never runs code"),
+        ("page.pth", "a web page"),
+        ("picture.png", "a PNG picture"),
+        (".", "a folder"),
+    ] {
+        let run = ["segment", "picture.png", "-m", name, "-p", "3,3"];
+        folder.cutout(&run).could_not(&[name, words]);
+        folder.cutout(&["info", name]).could_not(&[name, words]);
+        folder.cutout(&["convert", name, "out.gguf"]).could_not(&[name, words]);
+    }
+    assert!(!folder.has("out.gguf"));
+}
+
+#[test]
+fn clicks_outside_the_picture() {
+    let folder = folder_with_model();
+    for (flag, value) in [("-p", "51,3"), ("-p", "-1,3"), ("-p", "3,31.5"), ("-b", "0,0,60,10")] {
+        let ended = folder.cutout(&["segment", "picture.png", "-m", MODEL, flag, value]);
+        ended.could_not(&["50", "31"]);
+    }
+    let fractions = ["segment", "picture.png", "-m", MODEL, "-p", "20,11", "--normalized"];
+    folder.cutout(&fractions).could_not(&["50", "31"]);
+}
+
+#[test]
+fn a_picture_of_one_pixel() {
+    let folder = folder_with_model();
+    folder.picture("dot.png", Size::new(1, 1));
+    let run = ["segment", "dot.png", "-m", MODEL, "-p", "0,0", "-o", "mask.png", "--json"];
+    let document = folder.cutout(&run).json();
+    assert_eq!(document["annotations"][0]["segmentation"]["size"], serde_json::json!([1, 1]));
+    assert!(folder.has("mask.png"));
+}
+
+#[test]
+fn a_picture_of_a_hundred_megapixels() {
+    let folder = folder_with_model();
+    let size = Size::new(12_000, 9_000);
+    let blank = Mask::empty(size).unwrap();
+    folder.write("vast.png", encode_mask(&blank, MaskDepth::Bit).unwrap());
+    drop(blank);
+    let run = ["segment", "vast.png", "-m", MODEL, "-p", "11999,8999", "-o", "mask.png", "--json"];
+    let document = folder.cutout(&run).json();
+    assert_eq!(
+        document["annotations"][0]["segmentation"]["size"],
+        serde_json::json!([9_000, 12_000])
+    );
+    assert_eq!(
+        &folder.read("mask.png")[16..24],
+        [12_000u32.to_be_bytes(), 9_000u32.to_be_bytes()].concat()
+    );
+}
+
+#[test]
+fn a_folder_that_does_not_exist() {
+    let folder = folder_with_model();
+    for flag in ["-o", "--overlay", "--cutout", "--raw", "--save-scene"] {
+        folder.segment(&[flag, "no/such/file.png"]).wrong_usage(&["folder does not exist"]);
+        folder.segment(&[flag, "picture.png/file.png"]).wrong_usage(&["folder does not exist"]);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_folder_that_cannot_be_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder_with_model();
+    std::fs::create_dir(folder.path("locked")).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(folder.path("locked"), mode).unwrap();
+    // Permission bits do not bind root; nobody may create files in /sys.
+    let bound = std::fs::write(folder.path("locked/probe"), "").is_err();
+    let place = if bound { "locked" } else { "/sys" };
+    if !bound && std::fs::write("/sys/cutout-probe", "").is_ok() {
+        panic!("SKIPPED LOUDLY: this user may write everywhere, so nothing can be refused");
+    }
+    for flag in ["-o", "--overlay", "--cutout"] {
+        let file = format!("{place}/out.png");
+        folder.segment(&[flag, &file]).could_not(&[&file, "no permission"]);
+    }
+    let file = format!("{place}/out.gguf");
+    folder.cutout(&["convert", MODEL, &file]).could_not(&[&file, "read-only"]);
+    folder.segment(&["--raw", &file]).could_not(&[&file, "read-only"]);
+    folder.segment(&["--save-scene", &file]).could_not(&[&file, "read-only"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let folder = folder_with_model();
+    for name in ["full.png", "full.json", "full.npy", "full.gguf", "full.safetensors"] {
+        symlink("/dev/full", folder.path(name)).unwrap();
+    }
+    for (flag, file) in [
+        ("-o", "full.png"),
+        ("-o", "full.json"),
+        ("-o", "full.npy"),
+        ("--overlay", "full.png"),
+        ("--raw", "full.safetensors"),
+        ("--save-scene", "full.safetensors"),
+    ] {
+        folder.segment(&[flag, file]).could_not(&[file, "the disk is full"]);
+    }
+    for file in ["full.gguf", "full.safetensors"] {
+        folder.cutout(&["convert", MODEL, file]).could_not(&[file, "the disk is full"]);
+    }
+    let device = std::fs::metadata(folder.path("full.gguf")).unwrap();
+    assert!(device.file_type().is_char_device(), "the device is still one");
+    assert!(folder.temporary_files().is_empty());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn standard_output_that_is_full() {
+    let folder = folder_with_model();
+    for arguments in [&["info", MODEL][..], &["models"], &["doctor"], &["completions", "bash"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = folder.command(arguments);
+        let ended = Ended::of(command.stdout(full).output().unwrap());
+        ended.could_not(&["No space left"]);
+    }
+}

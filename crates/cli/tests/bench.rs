@@ -1,0 +1,37 @@
+//! `cutout bench`: the keys of its JSON are a contract.
+
+use crate::support::{MODEL, folder_with_model};
+
+#[test]
+fn json_has_the_keys_of_the_contract() {
+    let folder = folder_with_model();
+    let flags = ["--image", "picture.png", "--repeat", "1", "--threads", "1", "--json"];
+    let found = folder.cutout(&[&["bench", "--model", MODEL], &flags[..]].concat()).json();
+    for stage in
+        ["load", "compile", "decode", "resize", "embed", "prompt", "points64", "upsample", "write"]
+    {
+        assert!(found[format!("{stage}_ms")].as_f64().unwrap() >= 0.0, "{stage}");
+        assert!(found[format!("{stage}_ms_spread")].is_number(), "{stage}");
+    }
+    assert_eq!(found["threads"], 1);
+    assert_eq!(found["precision"], "f32");
+    assert!(found["model"].as_str().unwrap().starts_with("SAM 1"));
+    assert!(found["device"].as_str().unwrap().starts_with("cpu"));
+    if cfg!(target_os = "linux") {
+        assert!(found["peak_rss_mib"].as_f64().unwrap() > 1.0);
+    }
+}
+
+#[test]
+fn text_is_for_people_and_flags_are_obeyed() {
+    let folder = folder_with_model();
+    folder.write("one.toml", "threads = 1\n");
+    let flags = ["--image", "picture.png", "--repeat", "1", "--profile", "one.toml"];
+    let run = ["--precision", "int8", "--device", "cpu"];
+    let text = folder.cutout(&[&["bench", "-m", MODEL], &flags[..], &run].concat()).done();
+    for words in ["embed", "points64", "int8", "threads    1"] {
+        assert!(text.contains(words), "{words:?} is not in:\n{text}");
+    }
+    folder.cutout(&["bench", "-m", MODEL, "--repeat", "0"]).wrong_usage(&["--repeat"]);
+    folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).could_not(&["absent.jpg"]);
+}

@@ -1,0 +1,69 @@
+//! `cutout doctor`: what it looks at, and that it ends with a verdict.
+
+use crate::support::{Ended, folder, folder_with_model};
+
+#[test]
+fn the_machine_is_described() {
+    let folder = folder_with_model();
+    let text = folder.cutout(&["doctor"]).done();
+    for key in [
+        "cutout ",
+        "system ",
+        "processor ",
+        "features ",
+        "instructions ",
+        "threads ",
+        "memory ",
+        "huge pages ",
+        "GPU ",
+        "ffmpeg ",
+        "temp folder ",
+        "self check ",
+        "checkpoints ",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(key)), "{key:?} is not in:\n{text}");
+    }
+    assert!(text.contains("portable: passed"), "{text}");
+    assert!(text.contains("this version"), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("Models would run on the processor, with "), "{last}");
+    assert!(last.ends_with("the small built-in one, and 1 checkpoint found."), "{last}");
+}
+
+#[test]
+fn json_says_the_same() {
+    let folder = folder();
+    let facts = folder.cutout(&["doctor", "--json"]).json();
+    assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
+    let checks = facts["self_check"].as_array().unwrap();
+    assert_eq!(checks.len(), facts["instructions_available"].as_array().unwrap().len());
+    assert!(checks.iter().all(|check| check["passed"] == true), "{checks:?}");
+    assert_eq!(checks.last().unwrap()["instructions"], "portable");
+    assert!(facts["threads"].as_u64().unwrap() > 0);
+    assert!(facts["verdict"].as_str().unwrap().contains("no checkpoint was found"));
+    assert_eq!(facts["checkpoints"], serde_json::json!([]));
+    if cfg!(target_os = "linux") {
+        assert!(facts["memory_bytes"].as_u64() >= facts["memory_free_bytes"].as_u64());
+        assert!(facts["memory_bytes"].as_u64().unwrap() > 1 << 20);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn programs_and_folders_are_tried() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    folder.write("bin/ffmpeg", "#!/bin/sh\n");
+    let run = || {
+        let mut command = folder.command(&["doctor", "--json"]);
+        command.env("PATH", folder.path("bin")).env("TMPDIR", folder.path("absent"));
+        Ended::of(command.output().unwrap()).json()
+    };
+    assert!(run()["ffmpeg"].is_null(), "a file that cannot be run is no program");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path("bin/ffmpeg"), executable).unwrap();
+    let facts = run();
+    assert!(facts["ffmpeg"].as_str().unwrap().ends_with("bin/ffmpeg"));
+    let problem = facts["temp_folder_problem"].as_str().unwrap();
+    assert!(problem.starts_with("cannot be written"), "{problem}");
+}

@@ -1,0 +1,154 @@
+//! `cutout everything`: every knob, pictures and folders of them.
+
+use cutout_imaging::{DecodeLimits, Size, open};
+use serde_json::Value;
+
+use crate::support::{Ended, Folder, MODEL, folder_with_model};
+
+/// Keeps every mask of a small grid: random weights are sure of nothing.
+const ALL: [&str; 8] = [
+    "--points-per-side",
+    "4",
+    "--pred-iou-thresh",
+    "0",
+    "--stability-score-thresh",
+    "0",
+    "--box-nms-thresh",
+    "1",
+];
+
+fn everything(folder: &Folder, input: &str, more: &[&str]) -> Ended {
+    folder.cutout(&[&["everything", input, "--model", MODEL], &ALL[..], more].concat())
+}
+
+/// The masks of the picture with other knobs, which win over those of [`ALL`].
+fn masks(folder: &Folder, knobs: &[(&str, &str)]) -> Vec<Value> {
+    let mut arguments = vec!["everything", "picture.png", "-m", MODEL, "--json"];
+    let kept = ALL.chunks_exact(2).filter(|pair| !knobs.iter().any(|(name, _)| *name == pair[0]));
+    arguments.extend(kept.flatten());
+    arguments.extend(knobs.iter().flat_map(|(name, value)| [*name, *value]));
+    folder.cutout(&arguments).json().as_array().unwrap().clone()
+}
+
+#[test]
+fn knobs_do_what_they_say() {
+    let folder = folder_with_model();
+    let all = masks(&folder, &[]);
+    assert_eq!(all.len(), 4 * 4 * 3, "three masks for each point");
+    assert_eq!(masks(&folder, &[("--points-per-batch", "3")]), all, "batches change nothing");
+    assert_eq!(masks(&folder, &[("--points-per-side", "2")]).len(), 2 * 2 * 3);
+    let iou = |mask: &Value| mask["predicted_iou"].as_f64().unwrap();
+    let sure = all.iter().filter(|mask| iou(mask) > 0.2).count();
+    assert!(sure > 0 && sure < all.len());
+    assert_eq!(masks(&folder, &[("--pred-iou-thresh", "0.2")]).len(), sure);
+    assert_eq!(
+        masks(&folder, &[("--pred-iou-thresh", "-5")]).len(),
+        all.len(),
+        "0 or less keeps all"
+    );
+    assert!(masks(&folder, &[("--stability-score-thresh", "0.9")]).is_empty());
+    let closer = [("--stability-score-offset", "0.0001"), ("--stability-score-thresh", "0.9")];
+    assert!(!masks(&folder, &closer).is_empty());
+    assert!(masks(&folder, &[("--box-nms-thresh", "0.5")]).len() < all.len());
+    let smooth = masks(&folder, &[("--min-mask-region-area", "200")]);
+    assert_ne!(smooth, all);
+}
+
+#[test]
+fn crops_are_looked_at_too() {
+    let folder = folder_with_model();
+    let all = masks(&folder, &[]).len();
+    let layers = [("--crop-n-layers", "1"), ("--crop-nms-thresh", "1")];
+    let cropped = masks(&folder, &layers);
+    assert!(cropped.len() > all, "{}", cropped.len());
+    let widths = |masks: &[Value]| -> Vec<u64> {
+        masks.iter().map(|mask| mask["crop_box"][2].as_u64().unwrap()).collect()
+    };
+    let overlapping = widths(&cropped);
+    assert!(overlapping.contains(&50), "the whole picture is one of the crops");
+    assert!(overlapping.iter().any(|width| (26..50).contains(width)), "the others overlap");
+    let apart = masks(&folder, &[&layers[..], &[("--crop-overlap-ratio", "0")]].concat());
+    assert!(widths(&apart).iter().all(|width| [25, 50].contains(width)), "halves do not");
+    let fewer = [&layers[..], &[("--crop-n-points-downscale-factor", "2")]].concat();
+    assert!(masks(&folder, &fewer).len() < cropped.len());
+    let stricter = [("--crop-n-layers", "1"), ("--crop-nms-thresh", "0.5")];
+    assert!(masks(&folder, &stricter).len() < cropped.len());
+}
+
+#[test]
+fn one_picture() {
+    let folder = folder_with_model();
+    everything(&folder, "picture.png", &[]).done();
+    assert_eq!(folder.json("picture.masks.json").as_array().unwrap().len(), 48);
+    assert!(folder.has("picture.overlay.png"));
+    let printed = everything(&folder, "picture.png", &["--json", "-o", "masks.json"]).json();
+    assert_eq!(printed, folder.json("masks.json"));
+    assert_eq!(printed[0]["segmentation"]["size"], serde_json::json!([31, 50]));
+    let files = ["--output", "labels.png", "--overlay", "drawn.png"];
+    everything(&folder, "picture.png", &files).done();
+    for name in ["labels.png", "drawn.png"] {
+        let size = open(folder.path(name), &DecodeLimits::default()).unwrap().size();
+        assert_eq!(size, Size::new(50, 31), "{name}");
+    }
+    everything(&folder, "picture.png", &["-o", "masks.npy"]).done();
+    assert!(folder.read("masks.npy").len() > 48 * 50 * 31);
+    everything(&folder, "picture.png", &["-o", "out"]).done();
+    assert!(folder.has("out/picture/47.png") && !folder.has("out/picture/48.png"));
+    let table = String::from_utf8(folder.read("out/picture/metadata.csv")).unwrap();
+    assert_eq!(table.lines().count(), 49);
+    assert!(table.starts_with("id,area,bbox_x0"), "{table}");
+    assert!(folder.temporary_files().is_empty());
+}
+
+#[test]
+fn a_folder_of_pictures() {
+    let folder = folder_with_model();
+    for name in ["photos/a.png", "photos/b.png"] {
+        folder.picture(name, Size::new(40, 30));
+    }
+    folder.write("photos/c.png", "not a picture");
+    folder.write("photos/notes.txt", "not looked at");
+    let flags = ["-o", "masks", "--convert-to-rle", "--overlay", "drawn"];
+    let ended = everything(&folder, "photos", &flags);
+    assert!(ended.stderr.contains("error: photos/c.png"), "{}", ended.stderr);
+    ended.could_not(&["1 of 3 pictures failed"]);
+    for name in ["masks/a.json", "masks/b.json", "drawn/a.png", "drawn/b.png"] {
+        assert!(folder.has(name), "{name}");
+    }
+    folder.write("masks/a.json", "kept");
+    std::fs::remove_file(folder.path("masks/b.json")).unwrap();
+    std::fs::remove_file(folder.path("photos/c.png")).unwrap();
+    everything(&folder, "photos", &["-o", "masks", "--convert-to-rle", "--resume"]).done();
+    assert_eq!(folder.read("masks/a.json"), b"kept", "what is there is left alone");
+    assert!(folder.has("masks/b.json"));
+    everything(&folder, "photos", &[]).wrong_usage(&["--output"]);
+    everything(&folder, "photos", &["--json"]).wrong_usage(&["--output"]);
+    everything(&folder, "photos", &["-o", "all.json"]).wrong_usage(&["go to a folder"]);
+    std::fs::create_dir(folder.path("empty")).unwrap();
+    everything(&folder, "empty", &["-o", "masks"]).could_not(&["no pictures"]);
+}
+
+#[test]
+fn wrong_knobs_and_ways_to_run() {
+    let folder = folder_with_model();
+    for (knob, value, word) in [
+        ("--points-per-batch", "0", "points_per_batch"),
+        ("--box-nms-thresh", "2", "box_nms_thresh"),
+        ("--crop-overlap-ratio", "-1", "crop_overlap_ratio"),
+        ("--crop-n-layers", "99", "99"),
+    ] {
+        let run = ["everything", "picture.png", "-m", MODEL, knob, value];
+        folder.cutout(&run).wrong_usage(&[word]);
+    }
+    let plain = everything(&folder, "picture.png", &["--json"]).json();
+    for same in [["--threads", "1"], ["--device", "cpu"]] {
+        let run = everything(&folder, "picture.png", &[&same[..], &["--json"]].concat());
+        assert_eq!(run.json(), plain, "{same:?}");
+    }
+    let int8 = everything(&folder, "picture.png", &["--precision", "int8", "--json"]).json();
+    assert_ne!(int8, plain);
+    folder.write("int8.toml", "precision = \"int8\"\n");
+    let run = everything(&folder, "picture.png", &["--profile", "int8.toml", "--json"]);
+    assert_eq!(run.json(), int8);
+    everything(&folder, "absent.png", &[]).could_not(&["absent.png"]);
+}

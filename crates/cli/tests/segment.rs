@@ -1,0 +1,245 @@
+//! `cutout segment`: every flag.
+
+use cutout_imaging::{DecodeLimits, Size, open};
+use cutout_tensor::{DType, Tensor};
+use cutout_weights::Checkpoint;
+use serde_json::Value;
+
+use crate::support::{Folder, MODEL, folder_with_model};
+
+/// The records of `--json`.
+fn annotations(document: &Value) -> &Vec<Value> {
+    document["annotations"].as_array().unwrap()
+}
+
+/// Pixels of a PNG that are not black.
+fn area(folder: &Folder, name: &str) -> u64 {
+    let image = open(folder.path(name), &DecodeLimits::default()).unwrap();
+    assert_eq!(image.size(), Size::new(50, 31), "{name}");
+    image.as_rgb().chunks_exact(3).filter(|pixel| *pixel != [0, 0, 0]).count() as u64
+}
+
+#[test]
+fn without_outputs_a_mask_and_an_overlay_are_written() {
+    let folder = folder_with_model();
+    let ended = folder.segment(&[]);
+    assert!(ended.stderr.contains("wrote picture.mask.png and picture.overlay.png"));
+    assert_eq!(ended.done(), "");
+    let mask = area(&folder, "picture.mask.png");
+    assert!(mask > 0 && mask < 50 * 31, "{mask} pixels: neither nothing nor everything");
+    assert_eq!(
+        open(folder.path("picture.overlay.png"), &DecodeLimits::default()).unwrap().size(),
+        Size::new(50, 31)
+    );
+    assert!(folder.temporary_files().is_empty());
+}
+
+#[test]
+fn every_output_holds_the_same_mask() {
+    let folder = folder_with_model();
+    let document = folder
+        .segment(&[
+            "-o",
+            "mask.png",
+            "--output",
+            "mask.json",
+            "-o",
+            "mask.svg",
+            "-o",
+            "mask.geojson",
+            "-o",
+            "mask.npy",
+            "--overlay",
+            "over.png",
+            "--cutout",
+            "cut.png",
+            "--json",
+        ])
+        .json();
+    assert_eq!(document, folder.json("mask.json"));
+    assert_eq!(document["image"]["width"], 50);
+    assert_eq!(document["image"]["height"], 31);
+    let [record] = &annotations(&document)[..] else { panic!("one prompt, one mask") };
+    let pixels = record["area"].as_u64().unwrap();
+    assert_eq!(area(&folder, "mask.png"), pixels);
+    let npy = folder.read("mask.npy");
+    assert_eq!(npy[npy.len() - 50 * 31..].iter().filter(|byte| **byte == 1).count() as u64, pixels);
+    // Colour type 6: red, green, blue and alpha.
+    assert_eq!(folder.read("cut.png")[25], 6);
+    let svg = String::from_utf8(folder.read("mask.svg")).unwrap();
+    assert!(svg.contains("viewBox=\"0 0 50 31\"") && svg.contains("<path"), "{svg}");
+    let feature = &folder.json("mask.geojson")["features"][0];
+    assert_eq!(feature["properties"]["area"], record["area"]);
+    assert!(feature["geometry"]["coordinates"].is_array());
+    let photo = open(folder.path("picture.png"), &DecodeLimits::default()).unwrap();
+    let over = open(folder.path("over.png"), &DecodeLimits::default()).unwrap();
+    let pairs = photo.as_rgb().chunks_exact(3).zip(over.as_rgb().chunks_exact(3));
+    let changed = pairs.filter(|(photo, over)| photo != over).count() as u64;
+    assert!(changed > 0 && changed <= 50 * 31, "{changed}");
+    assert!(!folder.has("picture.mask.png"), "only what was asked for");
+    folder.segment(&["-o", "mask.bmp"]).wrong_usage(&["--output", ".png, .json, .svg"]);
+}
+
+#[test]
+fn points_boxes_and_candidates() {
+    let folder = folder_with_model();
+    let one = folder.segment(&["--json"]).json();
+    let refined = folder.segment(&["-p", "3,3,0", "--json"]).json();
+    assert_ne!(one["annotations"], refined["annotations"], "a second point changes the answer");
+    assert_eq!(annotations(&refined).len(), 1, "points belong to one object");
+    let fractions =
+        ["segment", "picture.png", "--model", MODEL, "-p", "0.4,0.5", "--normalized", "--json"];
+    let pixels = ["segment", "picture.png", "-m", MODEL, "-p", "20,15.5", "--json"];
+    assert_eq!(folder.cutout(&fractions).json(), folder.cutout(&pixels).json());
+    let boxes = ["--box", "2,3,30,20", "-b", "10,10,49,30", "--json", "-o", "labels.png"];
+    let boxes = [&["segment", "picture.png", "-m", MODEL], &boxes[..]].concat();
+    let boxes = folder.cutout(&boxes).json();
+    let prompts: Vec<&Value> = annotations(&boxes).iter().map(|record| &record["prompt"]).collect();
+    assert_eq!(prompts, [0, 1]);
+    // Colour type 3: numbers with a palette, one for each object.
+    assert_eq!(folder.read("labels.png")[25], 3);
+    let three = folder.segment(&["--multimask", "--json"]).json();
+    let best = annotations(&three).iter().filter(|record| record["best"] == true).count();
+    assert_eq!((annotations(&three).len(), best), (3, 1));
+    folder.segment(&["-b", "0,0,9,9", "-b", "9,9,20,20"]).wrong_usage(&["several boxes"]);
+    folder.cutout(&["segment", "picture.png", "-m", MODEL]).wrong_usage(&["nothing to segment"]);
+    folder.segment(&["-p", "3"]).wrong_usage(&["--point", "X,Y"]);
+    folder.segment(&["-b", "1,2,3"]).wrong_usage(&["--box", "X0,Y0,X1,Y1"]);
+}
+
+#[test]
+fn thresholds_leave_out_masks_and_pixels() {
+    let folder = folder_with_model();
+    let none = folder.segment(&["--threshold", "1000", "--json", "-o", "none.png"]).json();
+    assert!(annotations(&none).is_empty());
+    assert_eq!(area(&folder, "none.png"), 0);
+    let all = folder.segment(&["--threshold", "-1000", "--json"]);
+    assert_eq!(annotations(&all.json()).len(), 1);
+    let everything = folder.segment(&["--mask-threshold", "-1000", "--json"]).json();
+    assert_eq!(annotations(&everything)[0]["area"], 50 * 31);
+    let nothing = folder.segment(&["--mask-threshold", "1000", "--json"]).json();
+    assert_eq!(annotations(&nothing)[0]["area"], 0);
+    assert_eq!(annotations(&nothing)[0]["stability_score"], Value::Null);
+}
+
+/// Logits of one mask as NumPy writes them.
+fn npy(logits: &[f32], side: usize) -> Vec<u8> {
+    let mut header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({side}, {side}), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.bytes());
+    file.extend(logits.iter().flat_map(|value| value.to_le_bytes()));
+    file
+}
+
+#[test]
+fn raw_tensors_and_the_way_back() {
+    let folder = folder_with_model();
+    folder.segment(&["--multimask", "--raw", "raw.safetensors"]).done();
+    let raw = Checkpoint::open(folder.path("raw.safetensors")).unwrap();
+    for (name, shape, dtype) in [
+        ("image_embedding", &[1, 32, 5, 5][..], DType::F32),
+        ("low_res_logits", &[1, 3, 20, 20], DType::F32),
+        ("iou", &[1, 3], DType::F32),
+        ("masks", &[1, 3, 31, 50], DType::U8),
+    ] {
+        let tensor = raw.tensor(name).unwrap();
+        assert_eq!((&tensor.shape()[..], tensor.dtype()), (shape, dtype), "{name}");
+    }
+    let plain = folder.segment(&["--json"]).json();
+    let refined = folder.segment(&["--mask-input", "raw.safetensors", "--json"]).json();
+    assert_ne!(plain["annotations"], refined["annotations"]);
+    let iou = raw.tensor("iou").unwrap().to_vec::<f32>().unwrap();
+    let best = (0..3).max_by(|a, b| iou[*a].total_cmp(&iou[*b])).unwrap();
+    let logits = raw.tensor("low_res_logits").unwrap().slice(1, best..best + 1).unwrap();
+    folder.write("best.npy", npy(&logits.to_vec::<f32>().unwrap(), 20));
+    let same = folder.segment(&["--mask-input", "best.npy", "--json"]).json();
+    assert_eq!(same, refined, "the best of the file, in either format");
+    folder.write("small.npy", npy(&[0.0; 9], 3));
+    folder.segment(&["--mask-input", "small.npy"]).could_not(&["20"]);
+    folder.segment(&["--mask-input", MODEL]).could_not(&[MODEL, "--raw"]);
+    folder.segment(&["--mask-input", "absent.npy"]).could_not(&["absent.npy"]);
+}
+
+#[test]
+fn scenes_spare_the_encoder() {
+    let folder = folder_with_model();
+    folder.segment(&["--save-scene", "scene.safetensors"]).done();
+    assert!(!folder.has("picture.mask.png"), "only what was asked for");
+    let again = folder.segment(&["--scene", "scene.safetensors", "--json"]).json();
+    assert_eq!(again, folder.segment(&["--json"]).json());
+    folder.picture("other.png", Size::new(31, 50));
+    let other = ["segment", "other.png", "-m", MODEL, "-p", "3,3", "--scene", "scene.safetensors"];
+    folder.cutout(&other).could_not(&["scene.safetensors", "50", "31"]);
+    folder.segment(&["--scene", MODEL]).could_not(&["not a scene"]);
+    let mut tensors = crate::support::model_tensors();
+    for (name, tensor) in &mut tensors {
+        if name == "image_encoder.neck.1.weight" {
+            let doubled = tensor.to_vec::<f32>().unwrap().iter().map(|value| value * 2.0).collect();
+            *tensor = Tensor::from_vec::<f32>(tensor.shape().clone(), doubled).unwrap();
+        }
+    }
+    folder.checkpoint("other.safetensors", tensors);
+    let refused = ["segment", "picture.png", "-m", "other.safetensors", "-p", "3,3", "--scene"];
+    let refused = [&refused[..], &["scene.safetensors"]].concat();
+    folder.cutout(&refused).could_not(&["not the model that is open"]);
+}
+
+#[test]
+fn devices_threads_and_precisions() {
+    let folder = folder_with_model();
+    let plain = folder.segment(&["--json"]).json();
+    for same in [["--threads", "1"], ["--threads", "3"], ["--device", "cpu"], ["--device", "auto"]]
+    {
+        assert_eq!(folder.segment(&[&same[..], &["--json"]].concat()).json(), plain, "{same:?}");
+    }
+    let int8 = folder.segment(&["--precision", "int8", "--json"]).json();
+    assert_eq!(annotations(&int8).len(), 1);
+    assert_ne!(int8, plain, "int8 was not used");
+    folder.segment(&["--precision", "bf16"]).could_not(&["no backend multiplies in bf16 yet"]);
+    folder.segment(&["--device", "cuda:1"]).could_not(&["cuda:1", "processor only"]);
+    folder.segment(&["--device", "abacus"]).wrong_usage(&["abacus", "auto, cpu, cuda"]);
+    folder.segment(&["--threads", "0"]).wrong_usage(&["--threads"]);
+    folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, bf16, int8"]);
+}
+
+#[test]
+fn profiles_are_strict() {
+    let folder = folder_with_model();
+    let plain = folder.segment(&["--json"]).json();
+    folder.write("int8.toml", "threads = 1\nprecision = \"int8\"\n");
+    let quantized = folder.segment(&["--profile", "int8.toml", "--json"]).json();
+    assert_ne!(quantized, plain);
+    let on_top = folder.segment(&["--profile", "int8.toml", "--precision", "f32", "--json"]).json();
+    assert_eq!(on_top, plain, "flags stand above the profile");
+    folder.write("wrong.toml", "threads = 1\nspeed = \"ludicrous\"\n");
+    folder.segment(&["--profile", "wrong.toml"]).could_not(&["wrong.toml", "line 2", "speed"]);
+    folder.segment(&["--profile", "absent.toml"]).could_not(&["absent.toml"]);
+    folder.write("cutout.toml", "precision = \"int8\"\n");
+    assert_eq!(folder.segment(&["--json"]).json(), quantized, "the profile beside the checkpoint");
+}
+
+#[test]
+fn without_a_model_the_built_in_one_runs_and_says_so() {
+    let folder = folder_with_model();
+    let ended = folder.cutout(&["segment", "picture.png", "--box", "5,5,40,25", "--json"]);
+    assert!(ended.stderr.starts_with("using the small built-in model"), "{}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1);
+    let document = ended.json();
+    assert!(document["model"].as_str().unwrap().starts_with("SAM 2.1"));
+    assert_eq!(annotations(&document).len(), 1);
+}
+
+#[test]
+fn help_has_examples_and_unknown_flags_are_refused() {
+    let folder = folder_with_model();
+    let help = folder.cutout(&["segment", "--help"]).done();
+    assert!(help.contains("Examples:") && help.contains("--mask-threshold"), "{help}");
+    folder.segment(&["--pionts", "3,4"]).wrong_usage(&["--pionts", "--point"]);
+    folder.cutout(&["segment"]).wrong_usage(&["<IMAGE>"]);
+    folder.cutout(&["dissect"]).wrong_usage(&["dissect"]);
+    assert!(folder.cutout(&["--version"]).done().starts_with("cutout "));
+}

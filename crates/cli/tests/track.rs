@@ -1,0 +1,170 @@
+//! `cutout track`: every flag, with the built-in model, which follows a disc.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use cutout_imaging::{DecodeLimits, Image, Mask, MaskDepth, Size, encode_image, encode_mask, open};
+use cutout_weights::Checkpoint;
+use serde_json::Value;
+
+use crate::support::{Ended, Folder, MODEL, folder, folder_with_model};
+
+const SIZE: Size = Size::new(96, 64);
+/// One thread: tests run beside each other.
+const ONE: [&str; 2] = ["--threads", "1"];
+
+/// Whether a pixel belongs to the disc, which moves to the right.
+fn in_disc(frame: usize, pixel: usize) -> bool {
+    let (x, y) = (pixel % SIZE.width, pixel / SIZE.width);
+    x.abs_diff(35 + 6 * frame).pow(2) + y.abs_diff(30).pow(2) <= 15 * 15
+}
+
+fn frame(number: usize) -> Image {
+    let colour = |i| if in_disc(number, i) { [220, 40, 30] } else { [40, 60, 40] };
+    let pixels = (0..SIZE.width * SIZE.height).flat_map(colour).collect();
+    Image::from_rgb(SIZE, pixels).unwrap()
+}
+
+/// A folder with three frames in `clip/`.
+fn clip() -> Folder {
+    let folder = folder();
+    for number in 0..3 {
+        let png = encode_image(&frame(number)).unwrap();
+        folder.write(&format!("clip/{number:05}.png"), png);
+    }
+    folder
+}
+
+fn track(folder: &Folder, more: &[&str]) -> Ended {
+    folder.cutout(&[&["track", "clip"], &ONE[..], more].concat())
+}
+
+/// The lines of a `.jsonl` file.
+fn lines(folder: &Folder, name: &str) -> Vec<Value> {
+    let text = String::from_utf8(folder.read(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn frames_of(lines: &[Value]) -> Vec<u64> {
+    lines.iter().map(|line| line["frame"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_disc_is_followed() {
+    let folder = clip();
+    let ended = track(&folder, &["--point", "35,30"]);
+    assert!(ended.stderr.contains("wrote clip.masks/ and clip.overlay.gif"), "{}", ended.stderr);
+    ended.done();
+    assert!(folder.read("clip.overlay.gif").starts_with(b"GIF8"));
+    for number in 0..3 {
+        let mask =
+            open(folder.path(&format!("clip.masks/{number:05}.png")), &DecodeLimits::default());
+        let mask = mask.unwrap();
+        let found = |i: usize| mask.as_rgb()[3 * i..][..3] != [0, 0, 0];
+        let count =
+            |of: &dyn Fn(usize) -> bool| (0..SIZE.width * SIZE.height).filter(|i| of(*i)).count();
+        let both = count(&|i| found(i) && in_disc(number, i));
+        let either = count(&|i| found(i) || in_disc(number, i));
+        assert!(both as f64 > 0.85 * either as f64, "frame {number}: {both} of {either}");
+    }
+}
+
+#[test]
+fn objects_frames_and_outputs() {
+    let folder = clip();
+    let prompts =
+        ["--object", "7", "--box", "20,15,50,45", "--frame", "1", "-p", "41,30", "-p", "2,2,0"];
+    let ways =
+        ["--both", "--max-frames", "2", "--max-prompted-frames", "1", "--fill-hole-area", "8"];
+    let outputs = [
+        "-o",
+        "out.jsonl",
+        "--output",
+        "masks",
+        "--raw",
+        "raw",
+        "--overlay",
+        "drawn",
+        "--history",
+        "kept",
+    ];
+    let run = [&prompts[..], &ways, &outputs, &["--device", "cpu"]].concat();
+    track(&folder, &run).done();
+    let found = lines(&folder, "out.jsonl");
+    assert_eq!(frames_of(&found), [0, 1], "stopped after two frames");
+    assert!(found.iter().all(|line| line["objects"][0]["id"] == 7), "{found:?}");
+    for name in ["masks/00001.png", "raw/00001.safetensors", "drawn/00001.png", "kept"] {
+        assert!(folder.has(name), "{name}");
+    }
+    let raw = Checkpoint::open(folder.path("raw/00000.safetensors")).unwrap();
+    assert_eq!(raw.tensor("object_ids").unwrap().to_vec::<i64>().unwrap(), [7]);
+    assert_eq!(raw.tensor("object_score").unwrap().shape()[..], [1]);
+    assert_eq!(raw.tensor("low_res_logits").unwrap().shape()[..2], [1, 1]);
+}
+
+#[test]
+fn backwards_from_a_mask() {
+    let folder = clip();
+    let disc = (0..SIZE.width * SIZE.height).map(|i| in_disc(2, i)).collect();
+    let mask = Mask::from_pixels(SIZE, disc).unwrap();
+    folder.write("disc.png", encode_mask(&mask, MaskDepth::Byte).unwrap());
+    folder.write("int8.toml", "threads = 1\nprecision = \"int8\"\n");
+    let prompt = ["--frame", "2", "--mask-input", "disc.png", "--reverse", "-o", "out.jsonl"];
+    let run = ["--profile", "int8.toml", "--precision", "f32"];
+    track(&folder, &[&prompt[..], &run].concat()).done();
+    assert_eq!(frames_of(&lines(&folder, "out.jsonl")), [2, 1, 0]);
+    folder.picture("small.png", Size::new(9, 9));
+    track(&folder, &["--mask-input", "small.png"]).could_not(&["9", "96"]);
+}
+
+#[test]
+fn raw_frames_on_standard_input() {
+    let folder = clip();
+    let run = ["track", "-", "--size", "96x64", "-p", "35,30", "-o", "out.jsonl"];
+    let mut command = folder.command(&[&run[..], &ONE].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for number in 0..2 {
+        input.write_all(frame(number).as_rgb()).unwrap();
+    }
+    drop(input);
+    Ended::of(child.wait_with_output().unwrap()).done();
+    assert_eq!(frames_of(&lines(&folder, "out.jsonl")), [0, 1]);
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_ends_with_complete_files() {
+    let folder = folder();
+    let run = ["track", "-", "--size", "32x32", "-p", "16,16", "-o", "out.jsonl", "-o", "masks"];
+    let mut command = folder.command(&[&run[..], &ONE].concat());
+    // Black frames without end.
+    command.stdin(std::fs::File::open("/dev/zero").unwrap());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    crate::interrupted::wait_until("a first mask", || folder.has("masks/00000.png"));
+    let ended = crate::interrupted::interrupt(child);
+    ended.could_not(&["interrupted: what is written is complete"]);
+    let found = lines(&folder, "out.jsonl");
+    assert!(!found.is_empty());
+    assert_eq!(frames_of(&found)[0], 0);
+    assert!(folder.temporary_files().is_empty());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let folder = clip();
+    track(&folder, &[]).wrong_usage(&["nothing to follow"]);
+    track(&folder, &["-p", "1,1", "--both", "--reverse"]).wrong_usage(&["--both"]);
+    track(&folder, &["-p", "1,1", "--size", "64"]).wrong_usage(&["WIDTHxHEIGHT"]);
+    track(&folder, &["-p", "1,1", "-o", "no/such/masks"]).wrong_usage(&["folder does not exist"]);
+    track(&folder, &["-b", "1,1,9,9", "-b", "2,2,8,8"]).wrong_usage(&["two boxes"]);
+    track(&folder, &["-p", "960,1"]).could_not(&["object 1 on frame 0", "outside"]);
+    track(&folder, &["-p", "-1,1"]).could_not(&["object 1 on frame 0", "outside"]);
+    track(&folder, &["-p", "1,1", "--frame", "9", "-p", "1,1"]).could_not(&["no frame 9"]);
+    folder.cutout(&["track", "absent", "-p", "1,1"]).could_not(&["absent"]);
+    let model = folder_with_model();
+    model.picture("clip/0.png", SIZE);
+    track(&model, &["-p", "1,1", "--model", MODEL]).could_not(&["SAM 1", "cannot track"]);
+}

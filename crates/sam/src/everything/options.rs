@@ -1,0 +1,296 @@
+//! The knobs, with Meta's names and defaults.
+
+use cutout_imaging::Size;
+use cutout_weights::layout::Family;
+
+use super::grid::Grid;
+
+/// Layers of crops at most: the last of so many has 65 536 crops, each to be embedded.
+const MOST_CROP_LAYERS: usize = 8;
+
+/// How to look for everything. Names, meanings and defaults are those of Meta's `amg.py`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Everything {
+    /// Points along each side of the picture, so that there are as many squared.
+    pub points_per_side: usize,
+    /// Points decoded at once at most. The decoder takes fewer where more would gain nothing; masks are the same.
+    pub points_per_batch: usize,
+    /// Masks whose predicted IoU is not above this go; 0 or less keeps all.
+    pub pred_iou_thresh: f64,
+    /// Masks whose stability is below this go; 0 or less keeps all.
+    pub stability_score_thresh: f64,
+    /// How far the threshold is moved, both ways, to see how stable a mask is.
+    pub stability_score_offset: f64,
+    /// Of two masks in one crop whose boxes overlap by more (as IoU), the one with the lower predicted IoU goes.
+    pub box_nms_thresh: f64,
+    /// Layers of crops: the first has 2×2, the second 4×4, each embedded and searched like the picture.
+    pub crop_n_layers: usize,
+    /// Of two masks of different crops whose boxes overlap by more (as IoU), the one of the larger crop goes.
+    pub crop_nms_thresh: f64,
+    /// By how much the crops of the first layer overlap, as part of the picture's short side; half as much in each
+    /// further layer.
+    pub crop_overlap_ratio: f64,
+    /// Each further layer has so many times fewer points along a side of a crop.
+    pub crop_n_points_downscale_factor: usize,
+    /// Points to use in place of a grid, from 0 to 1 as (x, y), for the picture and for each layer of crops.
+    pub point_grids: Option<Vec<Vec<[f64; 2]>>>,
+    /// Holes and islands of fewer pixels are removed; 0 leaves masks as they are.
+    pub min_mask_region_area: usize,
+}
+
+impl Default for Everything {
+    /// What Meta uses with SAM 1.
+    fn default() -> Self {
+        Everything {
+            points_per_side: 32,
+            points_per_batch: 64,
+            pred_iou_thresh: 0.88,
+            stability_score_thresh: 0.95,
+            stability_score_offset: 1.0,
+            box_nms_thresh: 0.7,
+            crop_n_layers: 0,
+            crop_nms_thresh: 0.7,
+            crop_overlap_ratio: 512.0 / 1500.0,
+            crop_n_points_downscale_factor: 1,
+            point_grids: None,
+            min_mask_region_area: 0,
+        }
+    }
+}
+
+impl Everything {
+    /// What Meta uses with a family. For SAM 3, which Meta gives no such tool, what it uses with SAM 2: the decoder is the
+    /// same.
+    pub fn for_family(family: Family) -> Self {
+        match family {
+            Family::Sam1 => Everything::default(),
+            Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => {
+                Everything { pred_iou_thresh: 0.8, ..Everything::default() }
+            }
+        }
+    }
+
+    /// Checks all that does not depend on the picture.
+    pub fn check(&self) -> Result<(), EverythingOptionError> {
+        for (option, value) in [
+            ("points_per_batch", self.points_per_batch),
+            ("crop_n_points_downscale_factor", self.crop_n_points_downscale_factor),
+        ] {
+            if value == 0 {
+                return Err(EverythingOptionError::Zero { option });
+            }
+        }
+        const ANY: f64 = f64::MAX;
+        for (option, found, least, most) in [
+            ("pred_iou_thresh", self.pred_iou_thresh, -ANY, ANY),
+            ("stability_score_thresh", self.stability_score_thresh, -ANY, ANY),
+            ("stability_score_offset", self.stability_score_offset, 0.0, ANY),
+            ("box_nms_thresh", self.box_nms_thresh, 0.0, 1.0),
+            ("crop_nms_thresh", self.crop_nms_thresh, 0.0, 1.0),
+            ("crop_overlap_ratio", self.crop_overlap_ratio, 0.0, 1.0),
+        ] {
+            if !(least..=most).contains(&found) {
+                return Err(EverythingOptionError::Outside { option, found, least, most });
+            }
+        }
+        if self.crop_n_layers > MOST_CROP_LAYERS {
+            let (found, most) = (self.crop_n_layers, MOST_CROP_LAYERS);
+            return Err(EverythingOptionError::TooManyLayers { found, most });
+        }
+        self.grids().map(drop)
+    }
+
+    /// The points of the picture and of each layer of crops.
+    pub(super) fn grids(&self) -> Result<Vec<Grid<'_>>, EverythingOptionError> {
+        (0..=self.crop_n_layers).map(|layer| self.grid(layer)).collect()
+    }
+
+    fn grid(&self, layer: usize) -> Result<Grid<'_>, EverythingOptionError> {
+        let Some(grids) = &self.point_grids else {
+            let side = self.points_per_side_of(layer);
+            return match side.checked_mul(side) {
+                Some(0) if layer == 0 => {
+                    Err(EverythingOptionError::Zero { option: "points_per_side" })
+                }
+                Some(0) => Err(EverythingOptionError::NoPoints { layer }),
+                Some(_) => Ok(Grid::Even { side }),
+                None => Err(EverythingOptionError::TooManyPoints { points_per_side: side }),
+            };
+        };
+        let Some(points) = grids.get(layer) else {
+            return Err(EverythingOptionError::MissingGrid { layer, grids: grids.len() });
+        };
+        if points.is_empty() {
+            return Err(EverythingOptionError::NoPoints { layer });
+        }
+        let outside = |point: &&[f64; 2]| point.iter().any(|place| !(0.0..=1.0).contains(place));
+        match points.iter().find(outside) {
+            Some(&point) => Err(EverythingOptionError::PointOutside { layer, point }),
+            None => Ok(Grid::Given(points)),
+        }
+    }
+
+    fn points_per_side_of(&self, layer: usize) -> usize {
+        let layer = u32::try_from(layer).unwrap_or(u32::MAX);
+        // A power beyond all numbers leaves no point.
+        let divisor = self.crop_n_points_downscale_factor.checked_pow(layer);
+        divisor.map_or(0, |divisor| self.points_per_side / divisor)
+    }
+}
+
+/// What is wrong with the options.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum EverythingOptionError {
+    /// A number that counts something is 0.
+    #[error("{option} is 0; it must be at least 1")]
+    Zero {
+        /// Name of the option.
+        option: &'static str,
+    },
+    /// A number is not in its range, or is none.
+    #[error("{option} is {found}; it must be {}", range(*least, *most))]
+    Outside {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value.
+        found: f64,
+        /// The least that is allowed.
+        least: f64,
+        /// The most that is allowed.
+        most: f64,
+    },
+    /// More crops than anyone can wait for.
+    #[error(
+        "crop_n_layers is {found}, the most is {most}: each layer has four times as many crops"
+    )]
+    TooManyLayers {
+        /// Layers asked for.
+        found: usize,
+        /// The most there can be.
+        most: usize,
+    },
+    /// More points than can be counted.
+    #[error("points_per_side is {points_per_side}: that many squared cannot be counted")]
+    TooManyPoints {
+        /// Points along a side.
+        points_per_side: usize,
+    },
+    /// A layer without points.
+    #[error(
+        "no points are left for crop layer {layer}: more points_per_side, a smaller \
+         crop_n_points_downscale_factor, or points in its point_grids"
+    )]
+    NoPoints {
+        /// The layer; 0 is the picture.
+        layer: usize,
+    },
+    /// Fewer grids than layers.
+    #[error("point_grids has {grids} grids, none for crop layer {layer}")]
+    MissingGrid {
+        /// The layer; 0 is the picture.
+        layer: usize,
+        /// Grids there are.
+        grids: usize,
+    },
+    /// A point beside the picture.
+    #[error("point ({}, {}) of point_grids {layer} is not between 0 and 1", point[0], point[1])]
+    PointOutside {
+        /// The layer; 0 is the picture.
+        layer: usize,
+        /// The point.
+        point: [f64; 2],
+    },
+    /// A picture with too few pixels to be cut up that often.
+    #[error("{size} are too few for the crops of layer {layer}: some would have no pixels")]
+    CropsTooSmall {
+        /// The layer.
+        layer: usize,
+        /// Size of the picture.
+        size: Size,
+    },
+}
+
+/// A range in words.
+fn range(least: f64, most: f64) -> String {
+    match (least > -f64::MAX, most < f64::MAX) {
+        (false, false) => "a number".to_owned(),
+        (true, false) => format!("a number and at least {least}"),
+        (false, true) => format!("a number and at most {most}"),
+        (true, true) => format!("between {least} and {most}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of the defaults with one change.
+    fn error(change: impl FnOnce(&mut Everything)) -> EverythingOptionError {
+        let mut options = Everything::default();
+        change(&mut options);
+        options.check().unwrap_err()
+    }
+
+    #[test]
+    fn defaults_are_those_of_meta() {
+        let sam1 = Everything::for_family(Family::Sam1);
+        assert_eq!(sam1, Everything::default());
+        assert_eq!((sam1.points_per_side, sam1.points_per_batch), (32, 64));
+        assert_eq!((sam1.pred_iou_thresh, sam1.stability_score_thresh), (0.88, 0.95));
+        let sam2 = Everything::for_family(Family::Sam2_1);
+        assert_eq!((sam2.pred_iou_thresh, sam2.stability_score_thresh), (0.8, 0.95));
+        sam1.check().unwrap();
+        sam2.check().unwrap();
+    }
+
+    #[test]
+    fn wrong_numbers_are_errors_that_name_the_option() {
+        type Change = fn(&mut Everything);
+        let cases: [(Change, &str); 12] = [
+            (|o| o.points_per_side = 0, "points_per_side is 0; it must be at least 1"),
+            (|o| o.points_per_batch = 0, "points_per_batch is 0; it must be at least 1"),
+            (|o| o.crop_n_points_downscale_factor = 0, "crop_n_points_downscale_factor is 0"),
+            (|o| o.pred_iou_thresh = f64::NAN, "pred_iou_thresh is NaN; it must be a number"),
+            (|o| o.stability_score_thresh = f64::INFINITY, "stability_score_thresh is inf"),
+            (|o| o.stability_score_offset = -0.1, "stability_score_offset is -0.1; it must be a"),
+            (|o| o.box_nms_thresh = 1.1, "box_nms_thresh is 1.1; it must be between 0 and 1"),
+            (|o| o.crop_nms_thresh = f64::NAN, "crop_nms_thresh is NaN"),
+            (|o| o.crop_overlap_ratio = 1.5, "crop_overlap_ratio is 1.5; it must be between"),
+            (|o| o.crop_n_layers = 9, "crop_n_layers is 9, the most is 8"),
+            (|o| o.points_per_side = usize::MAX, "points_per_side is 18446744073709551615"),
+            (
+                |o| (o.crop_n_layers, o.crop_n_points_downscale_factor) = (3, 4),
+                "no points are left",
+            ),
+        ];
+        for (change, message) in cases {
+            let found = error(change).to_string();
+            assert!(found.starts_with(message), "{found}");
+        }
+    }
+
+    #[test]
+    fn given_grids_are_checked() {
+        let half = vec![[0.5, 0.5]];
+        let grids = |grids: Vec<Vec<[f64; 2]>>, layers| {
+            error(|o| (o.point_grids, o.crop_n_layers) = (Some(grids), layers))
+        };
+        assert_eq!(
+            grids(vec![half.clone()], 1),
+            EverythingOptionError::MissingGrid { layer: 1, grids: 1 }
+        );
+        assert_eq!(
+            grids(vec![half.clone(), vec![]], 1),
+            EverythingOptionError::NoPoints { layer: 1 }
+        );
+        for point in [[0.5, 1.01], [-0.01, 0.5]] {
+            let found = grids(vec![half.clone(), vec![[0.0, 1.0], point]], 1);
+            assert_eq!(found, EverythingOptionError::PointOutside { layer: 1, point });
+        }
+        let not_a_number = grids(vec![vec![[f64::NAN, 0.5]]], 0);
+        assert!(matches!(not_a_number, EverythingOptionError::PointOutside { .. }));
+        let options =
+            Everything { points_per_side: 0, point_grids: Some(vec![half]), ..Default::default() };
+        assert!(options.check().is_ok(), "given points need no points_per_side");
+    }
+}

@@ -1,0 +1,140 @@
+//! How objects are tracked, and what can go wrong.
+
+use std::path::PathBuf;
+
+use cutout_imaging::{ImageError, Size};
+use cutout_tensor::TensorError;
+
+use super::ObjectId;
+use crate::programs::ModelError;
+use crate::prompt::PromptError;
+
+/// What is kept of frames that memory attention cannot reach any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum History {
+    /// Nothing: memory stays flat whatever the length of the video.
+    #[default]
+    Recent,
+    /// Everything, in files in this folder: any frame can be gone back to.
+    Disk(PathBuf),
+}
+
+/// What a prompt on a frame that was tracked already means for other frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Corrections {
+    /// The corrected frame is remembered as long as any other, and found anew when it is tracked again. Meta's default.
+    #[default]
+    Pass,
+    /// The corrected frame is remembered as long as the video lasts, like the frames that an object was first shown on.
+    Condition,
+}
+
+/// How objects are tracked. `TrackOptions::default()` is Meta's way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrackOptions {
+    /// Number of frames, if it is known. Meta's model places object pointers in time by it in clips of fewer than sixteen
+    /// frames; a live source counts as long.
+    pub length: Option<usize>,
+    /// The most frames with prompts that memory attention reads, the closest in time first; all unless given.
+    pub most_prompted_frames: Option<usize>,
+    /// What corrections mean for other frames.
+    pub corrections: Corrections,
+    /// Holes of at most so many pixels in the model's low-resolution masks are filled. Meta's code fills those of 8 on a
+    /// GPU and none on a processor.
+    pub fill_hole_area: usize,
+    /// What is kept of frames out of reach.
+    pub history: History,
+}
+
+/// The way through a video.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From earlier frames to later ones.
+    #[default]
+    Forward,
+    /// From later frames to earlier ones.
+    Backward,
+}
+
+/// Why an object cannot be tracked.
+#[derive(Debug, thiserror::Error)]
+pub enum TrackError {
+    /// The model has no memory.
+    #[error("{model} cannot track: it has no memory of frames; SAM 2 and 2.1 have")]
+    NoMemory {
+        /// The model.
+        model: String,
+    },
+    /// A prompt before any frame.
+    #[error("there is no frame yet: push one before giving prompts")]
+    NoFrame,
+    /// A prompt on a frame whose features are gone.
+    #[error(
+        "frame {asked} is not at hand, frame {current} is: visit it again before giving prompts"
+    )]
+    OtherFrame {
+        /// The frame asked for.
+        asked: usize,
+        /// The frame at hand.
+        current: usize,
+    },
+    /// A frame of another size than those before.
+    #[error("frame {frame} has {found}, the video has {expected}")]
+    FrameSize {
+        /// The frame.
+        frame: usize,
+        /// Size of the video.
+        expected: Size,
+        /// Size of this frame.
+        found: Size,
+    },
+    /// No frame before the first.
+    #[error("there is no frame before the first")]
+    BeforeTheFirst,
+    /// An object that was never prompted, or was removed.
+    #[error("object {id} is not tracked; {known}")]
+    UnknownObject {
+        /// The object.
+        id: ObjectId,
+        /// The objects there are, in words.
+        known: String,
+    },
+    /// A mask of another size than the video.
+    #[error("the mask has {found}, the video has {expected}")]
+    MaskSize {
+        /// Size of the video.
+        expected: Size,
+        /// Size of the mask.
+        found: Size,
+    },
+    /// Logits of an earlier answer: the tracker keeps its own.
+    #[error(
+        "a tracker takes points, a box or a mask; it keeps the logits of its earlier answers itself"
+    )]
+    Logits,
+    /// The prompt is wrong.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    /// The model fails.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The frame cannot be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The history cannot be written or read.
+    #[error("the history of object {id}, frame {frame}: {source}")]
+    History {
+        /// The object.
+        id: ObjectId,
+        /// The frame.
+        frame: usize,
+        /// What went wrong.
+        source: Box<cutout_weights::WeightsError>,
+    },
+}
+
+impl From<TensorError> for TrackError {
+    fn from(error: TensorError) -> Self {
+        TrackError::Model(error.into())
+    }
+}

@@ -1,0 +1,86 @@
+//! Masks as COCO run lengths, one line of JSON for each frame.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use cutout_imaging::{Size, WriteError};
+use serde::Serialize;
+
+use super::{FrameResult, ObjectMask, Sink};
+use crate::SinkError;
+
+/// `{"frame":0,"objects":[{"id":1,"segmentation":{"size":[h,w],"counts":"…"},"score":…,"area":…,"bbox":[x,y,w,h]}]}`, and
+/// so on. A line is in the file before the next frame is taken.
+pub struct JsonLines {
+    writer: Box<dyn Write + Send>,
+    path: PathBuf,
+}
+
+impl JsonLines {
+    /// A new file.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, SinkError> {
+        let path = path.as_ref();
+        let file = File::create(path).map_err(|source| WriteError::new(path, source))?;
+        Ok(JsonLines::new(file, path))
+    }
+
+    /// Lines to `writer`, which messages call `path`.
+    pub fn new(writer: impl Write + Send + 'static, path: impl Into<PathBuf>) -> Self {
+        JsonLines { writer: Box::new(writer), path: path.into() }
+    }
+}
+
+impl Sink for JsonLines {
+    fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError> {
+        let objects = frame.objects.iter().map(Record::new).collect();
+        let line = Line { frame: frame.index, objects };
+        let fail = |source| WriteError::new(&self.path, source);
+        let mut text = serde_json::to_vec(&line).map_err(io::Error::from).map_err(fail)?;
+        text.push(b'\n');
+        self.writer.write_all(&text).and_then(|()| self.writer.flush()).map_err(fail)?;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Line {
+    frame: usize,
+    objects: Vec<Record>,
+}
+
+#[derive(Serialize)]
+struct Record {
+    id: u32,
+    segmentation: Segmentation,
+    /// `null` if it is no number.
+    score: f32,
+    area: usize,
+    /// Left, top, width, height; zeros for an empty mask.
+    bbox: [f64; 4],
+}
+
+#[derive(Serialize)]
+struct Segmentation {
+    /// Height, width.
+    size: [usize; 2],
+    counts: String,
+}
+
+impl Record {
+    fn new(object: &ObjectMask) -> Self {
+        let Size { width, height } = object.mask.size();
+        let counts = object.mask.to_coco_string();
+        Record {
+            id: object.id,
+            segmentation: Segmentation { size: [height, width], counts },
+            score: object.score,
+            area: object.mask.area(),
+            bbox: object.mask.coco_box(),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Masks as palette pictures, in the form of the DAVIS data set.
+
+use std::path::{Path, PathBuf};
+
+use cutout_imaging::{Size, encode_labels, write};
+
+use super::overlay::{create_folder, picture_path};
+use super::{FrameResult, ObjectMask, Sink};
+use crate::SinkError;
+
+/// A folder of `00000.png`, `00001.png`, …: the value of a pixel is the number of its object, 0 is background. Where
+/// objects overlap, the one with the lowest number wins, as in Meta's tools.
+pub struct LabelPictures {
+    folder: PathBuf,
+}
+
+impl LabelPictures {
+    /// Makes the folder if it is not there.
+    pub fn create(folder: impl AsRef<Path>) -> Result<Self, SinkError> {
+        let folder = create_folder(folder.as_ref())?;
+        Ok(LabelPictures { folder })
+    }
+}
+
+impl Sink for LabelPictures {
+    fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError> {
+        frame.check_sizes()?;
+        let size = frame.image.size();
+        let bytes = encode_labels(size, &labels(size, frame.objects)?)?;
+        Ok(write(picture_path(&self.folder, frame.index), &bytes)?)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// u8 `[height, width]`.
+fn labels(size: Size, objects: &[ObjectMask]) -> Result<Vec<u8>, SinkError> {
+    let mut numbered = Vec::new();
+    for object in objects {
+        match u8::try_from(object.id) {
+            Ok(0) | Err(_) => return Err(SinkError::ObjectId { id: object.id }),
+            Ok(label) => numbered.push((label, &object.mask)),
+        }
+    }
+    numbered.sort_by_key(|(label, _)| std::cmp::Reverse(*label));
+    let mut labels = vec![0; size.width * size.height];
+    for (label, mask) in numbered {
+        // Runs go down the columns.
+        for place in mask.runs().flat_map(|(start, end)| start..end) {
+            labels[place % size.height * size.width + place / size.height] = label;
+        }
+    }
+    Ok(labels)
+}

@@ -1,0 +1,81 @@
+//! Frames with their masks drawn over them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cutout_imaging::{Image, Rle, WriteError, distinct_colour, encode_image, overlay_with, write};
+
+use super::overlay_gif::OverlayGif;
+use super::overlay_video::{Encoding, OverlayVideo};
+use super::{FrameResult, Sink};
+use crate::{SinkError, Tools};
+
+/// How an overlay is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverlayOptions {
+    /// Frames per second of what is written.
+    pub frame_rate: f64,
+    /// What writes video files.
+    pub tools: Tools,
+}
+
+/// An overlay by the extension of its path: `.gif`; `.mp4`, `.mov`, `.mkv` or `.webm` by `ffmpeg`; none, or a folder that
+/// is there, for a PNG per frame.
+pub fn open_overlay(
+    path: impl AsRef<Path>,
+    options: &OverlayOptions,
+) -> Result<Box<dyn Sink>, SinkError> {
+    let path = path.as_ref();
+    let found = options.frame_rate;
+    if !(found > 0.0 && found <= 1000.0) {
+        return Err(SinkError::FrameRate { found });
+    }
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    match extension.as_deref() {
+        None => Ok(Box::new(OverlayFolder { folder: create_folder(path)? })),
+        Some(_) if path.is_dir() => Ok(Box::new(OverlayFolder { folder: path.to_owned() })),
+        Some("gif") => Ok(Box::new(OverlayGif::create(path, found)?)),
+        Some(other) => match Encoding::of(other) {
+            Some(encoding) => Ok(Box::new(OverlayVideo::create(path, encoding, options)?)),
+            None => Err(SinkError::Extension { path: path.to_owned() }),
+        },
+    }
+}
+
+/// The frame with every object in the colour of its number, the same in all frames.
+pub(super) fn draw(frame: &FrameResult<'_>) -> Result<Image, SinkError> {
+    let coloured: Vec<(&Rle, [u8; 3])> = frame
+        .objects
+        .iter()
+        .map(|object| (&object.mask, distinct_colour(object.id as usize)))
+        .collect();
+    overlay_with(frame.image, &coloured)
+        .map_err(|source| SinkError::Image { frame: frame.index, source })
+}
+
+/// A folder of `00000.png`, `00001.png`, …
+struct OverlayFolder {
+    folder: PathBuf,
+}
+
+impl Sink for OverlayFolder {
+    fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError> {
+        let bytes = encode_image(&draw(frame)?)?;
+        Ok(write(picture_path(&self.folder, frame.index), &bytes)?)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// The folder, made if it is not there.
+pub(super) fn create_folder(folder: &Path) -> Result<PathBuf, SinkError> {
+    fs::create_dir_all(folder).map_err(|source| WriteError::new(folder, source))?;
+    Ok(folder.to_owned())
+}
+
+/// `00007.png` for frame 7.
+pub(super) fn picture_path(folder: &Path, index: usize) -> PathBuf {
+    folder.join(format!("{index:05}.png"))
+}

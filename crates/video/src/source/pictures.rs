@@ -1,0 +1,141 @@
+//! A folder of pictures as a clip.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use cutout_imaging::{DecodeLimits, Image, Size};
+
+use super::order;
+use crate::{FrameSource, IndexedFrames, VideoError};
+
+/// Extensions of files that count as frames. What is in them is found from their content.
+const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif"];
+
+/// Pictures in the order of their names, decoded one at a time.
+pub(super) struct Pictures {
+    files: Arc<Files>,
+    name: String,
+    next: usize,
+}
+
+/// The files of a clip, and the size that the first one decoded has set for all.
+struct Files {
+    folder: PathBuf,
+    paths: Vec<PathBuf>,
+    limits: DecodeLimits,
+    first: OnceLock<(usize, Size)>,
+}
+
+impl Pictures {
+    pub(super) fn open(folder: &Path, limits: DecodeLimits) -> Result<Self, VideoError> {
+        let paths = list(folder)?;
+        Ok(Pictures::new(folder, paths, limits))
+    }
+
+    pub(super) fn single(path: &Path, limits: DecodeLimits) -> Self {
+        Pictures::new(path, vec![path.to_owned()], limits)
+    }
+
+    fn new(folder: &Path, paths: Vec<PathBuf>, limits: DecodeLimits) -> Self {
+        let first = OnceLock::new();
+        let files = Files { folder: folder.to_owned(), paths, limits, first };
+        Pictures { files: Arc::new(files), name: folder.display().to_string(), next: 0 }
+    }
+}
+
+/// The frames of a folder in order. Numbers come in the order of their values, as in Meta's `00000.jpg`; other names in
+/// the order people number files in.
+fn list(folder: &Path) -> Result<Vec<PathBuf>, VideoError> {
+    let unreadable = |source| VideoError::Read { name: folder.display().to_string(), source };
+    let mut frames = Vec::new();
+    let mut others = 0;
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if is_frame(&path) {
+            frames.push((stem(&path), path));
+        } else {
+            others += 1;
+        }
+    }
+    if frames.is_empty() {
+        let extensions = EXTENSIONS.map(|extension| format!(".{extension}")).join(", ");
+        return Err(VideoError::EmptyFolder { path: folder.to_owned(), others, extensions });
+    }
+    frames.sort_by(|a, b| order::natural(&a.0, &b.0).then_with(|| a.1.cmp(&b.1)));
+    let twice = |pair: &&[(String, PathBuf)]| {
+        pair[0].0 == pair[1].0 || order::same_number(&pair[0].0, &pair[1].0)
+    };
+    if let Some([first, second]) = frames.windows(2).find(twice) {
+        let (first, second) = (first.1.clone(), second.1.clone());
+        return Err(VideoError::SameFrame { first, second });
+    }
+    Ok(frames.into_iter().map(|(_, path)| path).collect())
+}
+
+fn is_frame(path: &Path) -> bool {
+    let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    let known = path.extension().is_some_and(|extension| {
+        EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+    });
+    known && !hidden && path.is_file()
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+impl IndexedFrames for Files {
+    fn length(&self) -> usize {
+        self.paths.len()
+    }
+
+    fn frame(&self, index: usize) -> Result<Image, VideoError> {
+        let Some(path) = self.paths.get(index) else {
+            let name = self.folder.display().to_string();
+            return Err(VideoError::NoFrame { name, frame: index, length: self.paths.len() });
+        };
+        let image = cutout_imaging::open(path, &self.limits)?;
+        let (first, first_size) = *self.first.get_or_init(|| (index, image.size()));
+        if image.size() == first_size {
+            return Ok(image);
+        }
+        Err(VideoError::Sizes {
+            first: self.paths[first].clone(),
+            first_size,
+            second: path.clone(),
+            second_size: image.size(),
+        })
+    }
+}
+
+impl Iterator for Pictures {
+    type Item = Result<Image, VideoError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.files.length() {
+            return None;
+        }
+        let frame = self.files.frame(self.next);
+        self.next = if frame.is_ok() { self.next + 1 } else { self.files.length() };
+        Some(frame)
+    }
+}
+
+impl FrameSource for Pictures {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn length(&self) -> Option<usize> {
+        Some(self.files.length())
+    }
+
+    fn frame_rate(&self) -> Option<f64> {
+        None
+    }
+
+    fn indexed(&self) -> Option<Arc<dyn IndexedFrames>> {
+        Some(Arc::clone(&self.files) as Arc<dyn IndexedFrames>)
+    }
+}

@@ -1,0 +1,149 @@
+//! PPM pictures one after another: what `ffmpeg -f image2pipe -c:v ppm` writes.
+
+use std::io::{BufRead, ErrorKind, Read};
+
+use cutout_imaging::{Image, Size};
+
+use super::VideoLimits;
+use super::raw::{Place, check_size};
+use crate::{FrameSource, VideoError};
+
+/// Most bytes of a header: three numbers, white space and perhaps a comment.
+const HEADER_BYTES: usize = 1024;
+/// Most digits of a number in a header.
+const DIGITS: usize = 9;
+
+/// The frames of a stream.
+pub(super) struct PpmFrames<R> {
+    reader: R,
+    name: String,
+    limits: VideoLimits,
+    size: Option<Size>,
+    frame: usize,
+    ended: bool,
+}
+
+impl<R: BufRead + Send> PpmFrames<R> {
+    pub(super) fn new(reader: R, name: String, limits: VideoLimits) -> Self {
+        PpmFrames { reader, name, limits, size: None, frame: 0, ended: false }
+    }
+
+    /// Frames delivered so far.
+    pub(super) fn delivered(&self) -> usize {
+        self.frame
+    }
+
+    fn read(&mut self) -> Result<Option<Image>, VideoError> {
+        let place = Place { name: &self.name, frame: self.frame };
+        let Some(found) = (Header { place, reader: &mut self.reader, bytes: 0 }).read()? else {
+            return Ok(None);
+        };
+        let bytes = 3 * check_size(&self.name, found, &self.limits)?;
+        let expected = *self.size.get_or_insert(found);
+        if found != expected {
+            let (name, frame) = (self.name.clone(), self.frame);
+            return Err(VideoError::FrameSize { name, frame, expected, found });
+        }
+        let pixels = place.read_pixels(&mut self.reader, bytes)?;
+        if pixels.len() < bytes {
+            return Err(place.truncated(bytes, pixels.len()));
+        }
+        place.image(found, pixels).map(Some)
+    }
+}
+
+impl<R: BufRead + Send> Iterator for PpmFrames<R> {
+    type Item = Result<Image, VideoError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let found = self.read().transpose();
+        match found {
+            Some(Ok(_)) => self.frame += 1,
+            Some(Err(_)) | None => self.ended = true,
+        }
+        found
+    }
+}
+
+impl<R: BufRead + Send> FrameSource for PpmFrames<R> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn length(&self) -> Option<usize> {
+        None
+    }
+
+    fn frame_rate(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// A header being read: `P6`, width, height, largest value, with white space between and comments from `#` to the end of
+/// the line; one white space, then the pixels.
+struct Header<'a, R> {
+    place: Place<'a>,
+    reader: &'a mut R,
+    bytes: usize,
+}
+
+impl<R: Read> Header<'_, R> {
+    /// The size, or `None` at the end of the stream.
+    fn read(&mut self) -> Result<Option<Size>, VideoError> {
+        let Some(first) = self.byte()? else { return Ok(None) };
+        let second = self.expect_byte()?;
+        if [first, second] != *b"P6" {
+            return Err(self.wrong(format!("it starts with the bytes {first:#04x} {second:#04x}")));
+        }
+        let (width, height) = (self.number()?, self.number()?);
+        match self.number()? {
+            255 => Ok(Some(Size::new(width, height))),
+            other => Err(self.wrong(format!("its largest value is {other}, only 255 is read"))),
+        }
+    }
+
+    /// The next number, and the one byte behind it.
+    fn number(&mut self) -> Result<usize, VideoError> {
+        let mut digits = String::new();
+        loop {
+            match self.expect_byte()? {
+                digit @ b'0'..=b'9' => digits.push(char::from(digit)),
+                b'#' if digits.is_empty() => while self.expect_byte()? != b'\n' {},
+                white if white.is_ascii_whitespace() && digits.is_empty() => {}
+                white if white.is_ascii_whitespace() => break,
+                other => return Err(self.wrong(format!("its header has the byte {other:#04x}"))),
+            }
+            if digits.len() > DIGITS {
+                return Err(self.wrong("a number of its header has too many digits".into()));
+            }
+        }
+        digits.parse().map_err(|_| self.wrong(format!("{digits} is no number")))
+    }
+
+    fn expect_byte(&mut self) -> Result<u8, VideoError> {
+        match self.byte()? {
+            Some(byte) => Ok(byte),
+            None => Err(self.wrong("its header is cut off".into())),
+        }
+    }
+
+    fn byte(&mut self) -> Result<Option<u8>, VideoError> {
+        if self.bytes == HEADER_BYTES {
+            return Err(self.wrong("its header does not end".into()));
+        }
+        self.bytes += 1;
+        let mut byte = [0];
+        match self.reader.read_exact(&mut byte) {
+            Ok(()) => Ok(Some(byte[0])),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(self.place.unreadable(error)),
+        }
+    }
+
+    fn wrong(&self, reason: String) -> VideoError {
+        VideoError::Stream { name: self.place.name.into(), frame: self.place.frame, reason }
+    }
+}

@@ -1,0 +1,206 @@
+//! Video files, decoded by `ffmpeg`.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use cutout_imaging::Image;
+
+use super::ppm::PpmFrames;
+use super::probe::{self, Facts};
+use super::{OpenOptions, VideoLimits};
+use crate::process::{Ending, Process, capture};
+use crate::{FrameSource, StopHandle, VideoError};
+
+/// How long `ffmpeg` may take to end after its last frame.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to end after it has written something that is no frame.
+const LITTLE_PATIENCE: Duration = Duration::from_millis(200);
+
+/// The frames that an `ffmpeg` at the other end of a pipe decodes.
+pub(super) struct Video {
+    frames: PpmFrames<BufReader<ChildStdout>>,
+    process: Arc<Process>,
+    facts: Facts,
+    /// Why our side of its standard input failed.
+    feeding: Arc<Mutex<Option<io::Error>>>,
+    ended: bool,
+}
+
+impl Video {
+    /// A file. It is decoded from the start as fast as frames are taken.
+    pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, VideoError> {
+        let name = path.display().to_string();
+        let mut video = Video::start(&file_url(path), &name, options, Stdio::null())?.0;
+        if let Some(ffprobe) = &options.tools.ffprobe {
+            video.facts = probe::probe(ffprobe, &file_url(path));
+        }
+        Ok(video)
+    }
+
+    /// A video that comes through a pipe; not every format can be read that way.
+    pub(super) fn from_reader(
+        mut reader: Box<dyn Read + Send>,
+        name: &str,
+        options: &OpenOptions,
+    ) -> Result<Self, VideoError> {
+        let (video, input) = Video::start(OsStr::new("pipe:0"), name, options, Stdio::piped())?;
+        let feeding = Arc::clone(&video.feeding);
+        if let Some(mut input) = input {
+            let feed = move || {
+                let failed = feed(&mut reader, &mut input).err();
+                *feeding.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+            };
+            let started = thread::Builder::new().name("feed ffmpeg".into()).spawn(feed);
+            started.map_err(|source| VideoError::Read { name: name.into(), source })?;
+        }
+        Ok(video)
+    }
+
+    fn start(
+        url: &OsStr,
+        name: &str,
+        options: &OpenOptions,
+        input: Stdio,
+    ) -> Result<(Self, Option<ChildStdin>), VideoError> {
+        let Some(program) = &options.tools.ffmpeg else {
+            return Err(VideoError::NoFfmpeg { name: name.into() });
+        };
+        let cannot_start = |source| VideoError::Start { program: program.clone(), source };
+        let version = capture(Command::new(program).arg("-version")).map_err(cannot_start)?;
+        let mut command = Command::new(program);
+        command.args(["-nostdin", "-v", "error"]);
+        // A playlist must not make it open anything but files.
+        command.args(["-protocol_whitelist", "file,pipe,crypto,data", "-i"]).arg(url);
+        // The first stream that is no cover picture; every frame once, also where their distances vary.
+        command.args(["-map", "0:V:0"]).args(probe::every_frame_once(&version));
+        command.args(["-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "pipe:1"]);
+        command.stdin(input).stdout(Stdio::piped());
+        let (process, pipes) = Process::start(&mut command).map_err(cannot_start)?;
+        let output = pipes.output.ok_or_else(|| cannot_start(io::ErrorKind::BrokenPipe.into()))?;
+        let video = Video {
+            frames: frames(output, name, options.limits),
+            process,
+            facts: Facts::default(),
+            feeding: Arc::default(),
+            ended: false,
+        };
+        Ok((video, pipes.input))
+    }
+
+    /// What follows the last frame: nothing, or why there are no more. `failure` is what was wrong with the stream.
+    fn end(&self, failure: Option<VideoError>) -> Option<VideoError> {
+        let patience = match &failure {
+            None | Some(VideoError::Truncated { .. }) => PATIENCE,
+            Some(VideoError::Stream { .. } | VideoError::Read { .. }) => LITTLE_PATIENCE,
+            // Frames too large, or of different sizes: ours to refuse, whatever else it has to say.
+            Some(_) => {
+                self.process.stop();
+                return failure;
+            }
+        };
+        let ending = self.process.wait(patience);
+        let feeding = self.feeding.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (name, frames) = (self.name().to_owned(), self.frames.delivered());
+        if let Some(source) = feeding {
+            return Some(VideoError::Read { name, source });
+        }
+        let Ending { status, said } = &ending;
+        let said = said.clone();
+        let failed = status.is_some() && !ending.is_success();
+        match failure {
+            None if ending.is_success() && said.is_empty() => {
+                (frames == 0).then_some(VideoError::NoFrames { name })
+            }
+            Some(failure) if said.is_empty() && !failed => Some(failure),
+            Some(_) | None if ending.is_success() => {
+                Some(VideoError::Damaged { name, frames, said })
+            }
+            Some(_) | None => {
+                Some(VideoError::Ffmpeg { name, frames, ending: ending.to_string(), said })
+            }
+        }
+    }
+}
+
+fn frames(
+    output: ChildStdout,
+    name: &str,
+    limits: VideoLimits,
+) -> PpmFrames<BufReader<ChildStdout>> {
+    PpmFrames::new(BufReader::new(output), name.into(), limits)
+}
+
+/// The path in a form that cannot be taken for an option or for another protocol.
+pub(crate) fn file_url(path: &Path) -> OsString {
+    let mut url = OsString::from("file:");
+    url.push(path);
+    url
+}
+
+/// Copies until either side ends; the error is that of the reading side. That `ffmpeg` has heard enough is no error.
+fn feed(reader: &mut dyn Read, input: &mut ChildStdin) -> io::Result<()> {
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        match reader.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                if io::Write::write_all(input, &chunk[..length]).is_err() {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Iterator for Video {
+    type Item = Result<Image, VideoError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        match self.frames.next() {
+            Some(Ok(image)) => Some(Ok(image)),
+            Some(Err(failure)) => {
+                self.ended = true;
+                self.end(Some(failure)).map(Err)
+            }
+            None => {
+                self.ended = true;
+                self.end(None).map(Err)
+            }
+        }
+    }
+}
+
+impl FrameSource for Video {
+    fn name(&self) -> &str {
+        self.frames.name()
+    }
+
+    fn length(&self) -> Option<usize> {
+        self.facts.length
+    }
+
+    fn frame_rate(&self) -> Option<f64> {
+        self.facts.frame_rate
+    }
+
+    fn stop_handle(&self) -> Option<StopHandle> {
+        Some(StopHandle::new(&self.process))
+    }
+}
+
+impl Drop for Video {
+    fn drop(&mut self) {
+        // Others may hold handles: the program ends with the source, not with the last of them.
+        self.process.stop();
+    }
+}

@@ -1,0 +1,339 @@
+//! What is written can be read again, also when the run is cut off.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::fs;
+
+use cutout_imaging::{Image, Rle, Size, WriteError, distinct_colour};
+use cutout_video::{
+    FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink, SinkError, Tools,
+    open_overlay,
+};
+use serde_json::Value;
+use support::{Folder, columns, fake_tools, grey_image, names_in, opened};
+
+const SIZE: Size = Size::new(6, 4);
+
+fn show(sink: &mut dyn Sink, index: usize, objects: &[ObjectMask]) -> Result<(), SinkError> {
+    let image = grey_image(SIZE.width, SIZE.height, (10 * index % 256) as u8);
+    sink.write(&FrameResult { index, image: &image, objects })
+}
+
+/// One object that moves a column to the right in each frame.
+fn moving(index: usize) -> Vec<ObjectMask> {
+    vec![columns(3, SIZE, index % 4, index % 4 + 3)]
+}
+
+fn overlay_options(frame_rate: f64) -> OverlayOptions {
+    OverlayOptions { frame_rate, tools: Tools::default() }
+}
+
+#[test]
+fn labels_are_the_numbers_of_objects() {
+    let folder = Folder::new("labels");
+    let target = folder.0.join("deep").join("masks");
+    let mut sink = LabelPictures::create(&target).unwrap();
+    // Overlapping: the lowest number wins, whatever the order.
+    let objects = [columns(2, SIZE, 1, 4), columns(200, SIZE, 0, 2), columns(7, SIZE, 3, 6)];
+    show(&mut sink, 0, &objects).unwrap();
+    show(&mut sink, 12345, &[]).unwrap();
+    show(&mut sink, 123_456, &[]).unwrap();
+    Box::new(sink).finish().unwrap();
+    assert_eq!(names_in(&target), ["00000.png", "12345.png", "123456.png"]);
+}
+
+#[test]
+fn label_pictures_have_the_palette_of_davis() {
+    let folder = Folder::new("palette");
+    let mut sink = LabelPictures::create(&folder.0).unwrap();
+    let objects = [columns(2, SIZE, 1, 4), columns(200, SIZE, 0, 2), columns(7, SIZE, 3, 6)];
+    show(&mut sink, 0, &objects).unwrap();
+    let file = fs::File::open(folder.0.join("00000.png")).unwrap();
+    let mut reader = png::Decoder::new(std::io::BufReader::new(file)).read_info().unwrap();
+    assert_eq!(reader.info().color_type, png::ColorType::Indexed);
+    assert_eq!(reader.info().palette.as_ref().unwrap()[..9], [0, 0, 0, 128, 0, 0, 0, 128, 0]);
+    let mut labels = vec![0; reader.output_buffer_size().unwrap()];
+    reader.next_frame(&mut labels).unwrap();
+    assert_eq!(labels, [200, 2, 2, 2, 7, 7].repeat(4));
+}
+
+#[test]
+fn objects_without_a_number_are_refused() {
+    let folder = Folder::new("ids");
+    let mut sink = LabelPictures::create(&folder.0).unwrap();
+    for id in [0, 256, u32::MAX] {
+        let error = show(&mut sink, 0, &[columns(id, SIZE, 0, 1)]).unwrap_err();
+        assert!(matches!(error, SinkError::ObjectId { id: found } if found == id), "{error}");
+    }
+    let other = columns(1, Size::new(5, 4), 0, 1);
+    let error = show(&mut sink, 4, &[other]).unwrap_err();
+    assert!(matches!(error, SinkError::Image { frame: 4, .. }), "{error}");
+    assert!(folder.names().is_empty());
+    let file = folder.put("file", "x");
+    assert!(matches!(LabelPictures::create(file), Err(SinkError::Write(_))));
+}
+
+#[test]
+fn lines_are_complete_after_every_frame() {
+    let folder = Folder::new("lines");
+    let path = folder.0.join("masks.jsonl");
+    let mut sink = JsonLines::create(&path).unwrap();
+    for index in 0..3 {
+        show(&mut sink, index, &moving(index)).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with('\n'));
+        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(lines.len(), index + 1);
+        let line = &lines[index];
+        assert_eq!(line["frame"], index);
+        let object = &line["objects"][0];
+        assert_eq!(
+            (&object["id"], &object["score"], &object["area"]),
+            (&3.into(), &0.5.into(), &12.into())
+        );
+        assert_eq!(object["bbox"], serde_json::json!([index as f64, 0.0, 3.0, 4.0]));
+        assert_eq!(object["segmentation"]["size"], serde_json::json!([4, 6]));
+        let counts = object["segmentation"]["counts"].as_str().unwrap();
+        assert_eq!(Rle::from_coco_string(SIZE, counts).unwrap(), moving(index)[0].mask);
+    }
+    // A score that is no number, and a frame without objects.
+    let mut lost = moving(0);
+    lost[0].score = f32::NAN;
+    show(&mut sink, 3, &lost).unwrap();
+    show(&mut sink, 4, &[]).unwrap();
+    Box::new(sink).finish().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let last: Vec<&str> = text.lines().skip(3).collect();
+    assert!(last[0].contains("\"score\":null"), "{}", last[0]);
+    assert_eq!(last[1], "{\"frame\":4,\"objects\":[]}");
+    let missing = folder.0.join("missing").join("masks.jsonl");
+    let error = JsonLines::create(missing).err().unwrap();
+    assert!(matches!(error, SinkError::Write(WriteError::NoFolder(_))), "{error}");
+}
+
+/// What an overlay of `objects` over a grey frame shows at (`x`, `y`).
+fn expected(index: usize, x: usize) -> [u8; 3] {
+    let grey = [10 * index as u8; 3];
+    let colour = distinct_colour(3);
+    match (x as isize) - (index % 4) as isize {
+        1 => std::array::from_fn(|channel| grey[channel].midpoint(colour[channel])),
+        0 | 2 => colour,
+        _ => grey,
+    }
+}
+
+fn check_overlay(index: usize, image: &Image) {
+    assert_eq!(image.size(), SIZE);
+    for x in 0..SIZE.width {
+        // The border of the picture is no outline.
+        let edge = x == 0 || x + 1 == SIZE.width;
+        if !edge {
+            assert_eq!(image.pixel(x, 2).unwrap(), expected(index, x), "frame {index}, column {x}");
+        }
+    }
+}
+
+#[test]
+fn gif_overlays_can_be_read_after_every_frame() {
+    let folder = Folder::new("gif");
+    let path = folder.0.join("overlay.GIF");
+    let mut sink = open_overlay(&path, &overlay_options(30.0)).unwrap();
+    for index in 0..7 {
+        show(&mut *sink, index, &moving(index)).unwrap();
+        // Whatever happens now, this much can be shown.
+        let source = opened(&path);
+        assert_eq!(source.length(), Some(index + 1));
+        let frames: Vec<Image> = source.map(Result::unwrap).collect();
+        frames.iter().enumerate().for_each(|(index, image)| check_overlay(index, image));
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.last(), Some(&b';'));
+    }
+    let before = fs::read(&path).unwrap();
+    drop(sink);
+    assert_eq!(fs::read(&path).unwrap(), before);
+    // 7 frames at 30 per second, rounded to hundredths: 0.23 s.
+    let rate = opened(&path).frame_rate().unwrap();
+    assert!((rate - 7.0 / 0.23).abs() < 1e-9, "{rate}");
+}
+
+#[test]
+fn finished_gifs() {
+    let folder = Folder::new("finished");
+    let path = folder.0.join("overlay.gif");
+    let mut sink = open_overlay(&path, &overlay_options(100.0)).unwrap();
+    for index in 0..10 {
+        show(&mut *sink, index, &moving(index)).unwrap();
+    }
+    sink.finish().unwrap();
+    // Twice as fast as viewers show GIFs: every second frame.
+    let frames: Vec<Image> = opened(&path).map(Result::unwrap).collect();
+    assert_eq!(frames.len(), 5);
+    frames.iter().enumerate().for_each(|(index, image)| check_overlay(2 * index, image));
+    // None at all.
+    open_overlay(&path, &overlay_options(30.0)).unwrap().finish().unwrap();
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn gifs_have_one_size_and_it_has_a_limit() {
+    let folder = Folder::new("gif-size");
+    let path = folder.0.join("overlay.gif");
+    let mut sink = open_overlay(&path, &overlay_options(10.0)).unwrap();
+    let huge = grey_image(70_000, 1, 0);
+    let error = sink.write(&FrameResult { index: 0, image: &huge, objects: &[] }).unwrap_err();
+    assert!(matches!(error, SinkError::TooLarge { .. }), "{error}");
+    show(&mut *sink, 0, &[]).unwrap();
+    let other = grey_image(5, 4, 0);
+    let error = sink.write(&FrameResult { index: 1, image: &other, objects: &[] }).unwrap_err();
+    assert!(matches!(error, SinkError::FrameSize { frame: 1, .. }), "{error}");
+    drop(sink);
+    assert_eq!(opened(&path).count(), 1);
+}
+
+#[test]
+fn overlays_as_a_folder() {
+    let folder = Folder::new("folder");
+    let target = folder.0.join("overlay");
+    let mut sink = open_overlay(&target, &overlay_options(30.0)).unwrap();
+    for index in 0..3 {
+        show(&mut *sink, index, &moving(index)).unwrap();
+    }
+    sink.finish().unwrap();
+    for (index, image) in opened(&target).enumerate() {
+        check_overlay(index, &image.unwrap());
+    }
+    // A folder that is there may be called anything.
+    let dotted = folder.0.join("v1.0");
+    fs::create_dir(&dotted).unwrap();
+    assert!(open_overlay(&dotted, &overlay_options(30.0)).is_ok());
+}
+
+#[test]
+fn objects_keep_their_colour() {
+    let folder = Folder::new("colours");
+    let mut sink = open_overlay(folder.0.join("o"), &overlay_options(30.0)).unwrap();
+    let (first, second) = (columns(1, SIZE, 0, 1), columns(2, SIZE, 5, 6));
+    show(&mut *sink, 0, &[first, second.clone()]).unwrap();
+    show(&mut *sink, 1, &[second]).unwrap();
+    let frames: Vec<Image> = opened(folder.0.join("o")).map(Result::unwrap).collect();
+    assert_eq!(frames[0].pixel(5, 1), frames[1].pixel(5, 1));
+    assert_eq!(frames[0].pixel(5, 1), Some(distinct_colour(2)));
+}
+
+#[test]
+fn overlays_that_cannot_be() {
+    let folder = Folder::new("cannot");
+    let refuse =
+        |name: &str, rate| open_overlay(folder.0.join(name), &overlay_options(rate)).err().unwrap();
+    assert!(matches!(refuse("a.avi", 30.0), SinkError::Extension { .. }));
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(matches!(refuse("a.gif", rate), SinkError::FrameRate { .. }));
+    }
+    assert!(matches!(refuse("no/a.gif", 30.0), SinkError::Write(WriteError::NoFolder(_))));
+    let error = refuse("a.mp4", 30.0);
+    assert!(matches!(error, SinkError::NoFfmpeg { .. }));
+    let message = error.to_string();
+    assert!(message.contains("a.gif") && message.contains("apt install ffmpeg"), "{message}");
+    let options = OverlayOptions { frame_rate: 30.0, tools: fake_tools() };
+    let error = open_overlay(folder.0.join("no/a.mp4"), &options).err().unwrap();
+    assert!(matches!(error, SinkError::Write(WriteError::NoFolder(_))), "{error}");
+    let tools = Tools { ffmpeg: Some("/no/such/ffmpeg".into()), ffprobe: None };
+    let options = OverlayOptions { frame_rate: 30.0, tools };
+    let mut sink = open_overlay(folder.0.join("a.mp4"), &options).unwrap();
+    assert!(matches!(show(&mut *sink, 0, &[]), Err(SinkError::Start { .. })));
+    assert!(folder.names().is_empty());
+}
+
+#[cfg(unix)]
+mod through_ffmpeg {
+    use super::*;
+
+    fn options() -> OverlayOptions {
+        OverlayOptions { frame_rate: 29.97, tools: fake_tools() }
+    }
+
+    fn raw(folder: &Folder, name: &str) -> Vec<Image> {
+        let bytes = fs::read(folder.0.join(name)).unwrap();
+        assert_eq!(bytes.len() % (3 * SIZE.width * SIZE.height), 0);
+        let frames = bytes.chunks_exact(3 * SIZE.width * SIZE.height);
+        frames.map(|pixels| Image::from_rgb(SIZE, pixels.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn frames_arrive() {
+        let folder = Folder::new("video");
+        for (name, codec) in [
+            ("-a.mp4", "libx264\n"),
+            ("http:b.MOV", "libx264\n"),
+            ("c.mkv", "-f\nmatroska\n"),
+            ("d.webm", "libvpx-vp9\n"),
+        ] {
+            let mut sink = open_overlay(folder.0.join(name), &options()).unwrap();
+            for index in 0..5 {
+                show(&mut *sink, index, &moving(index)).unwrap();
+            }
+            sink.finish().unwrap();
+            let frames = raw(&folder, name);
+            assert_eq!(frames.len(), 5);
+            frames.iter().enumerate().for_each(|(index, image)| check_overlay(index, image));
+            let arguments = fs::read_to_string(folder.0.join("arguments")).unwrap();
+            let target = format!("\nfile:{}\n", folder.0.join(name).display());
+            assert!(arguments.ends_with(&target), "{arguments}");
+            for part in
+                [codec, "rawvideo\n-pix_fmt\nrgb24\n-s\n6x4\n-r\n29.97\n", "yuv420p\n", "pad="]
+            {
+                assert!(arguments.contains(part), "{part} in {arguments}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_dropped_sink_leaves_a_complete_file() {
+        let folder = Folder::new("dropped");
+        let mut sink = open_overlay(folder.0.join("a.mp4"), &options()).unwrap();
+        show(&mut *sink, 0, &moving(0)).unwrap();
+        drop(sink);
+        assert_eq!(raw(&folder, "a.mp4").len(), 1);
+    }
+
+    #[test]
+    fn ffmpeg_that_dies_says_why() {
+        let folder = Folder::new("dying");
+        folder.put(
+            "a.mp4.script",
+            "head -c 72 >/dev/null; echo 'Unknown encoder libx264' >&2; exit 8",
+        );
+        let mut sink = open_overlay(folder.0.join("a.mp4"), &options()).unwrap();
+        // The pipe holds more than a frame: it takes a while to notice.
+        let error = (0..10_000).find_map(|index| show(&mut *sink, index % 9, &moving(index)).err());
+        let Some(SinkError::Ffmpeg { frames, ending, said, .. }) = error else {
+            panic!("{error:?}")
+        };
+        assert!(frames >= 1);
+        assert_eq!((ending.as_str(), said.as_str()), ("exit status: 8", "Unknown encoder libx264"));
+        // At the end it is noticed in any case.
+        folder.put("b.mp4.script", "cat >/dev/null; echo 'no space' >&2; exit 1");
+        let mut sink = open_overlay(folder.0.join("b.mp4"), &options()).unwrap();
+        show(&mut *sink, 0, &moving(0)).unwrap();
+        let error = sink.finish().unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("b.mp4: ffmpeg failed after 1 frames (exit status: 1): no space")
+        );
+    }
+
+    #[test]
+    fn videos_have_one_size() {
+        let folder = Folder::new("video-size");
+        let mut sink = open_overlay(folder.0.join("a.mp4"), &options()).unwrap();
+        show(&mut *sink, 0, &[]).unwrap();
+        let other = grey_image(5, 4, 0);
+        let error = sink.write(&FrameResult { index: 1, image: &other, objects: &[] }).unwrap_err();
+        assert!(matches!(error, SinkError::FrameSize { frame: 1, .. }), "{error}");
+        show(&mut *sink, 2, &[]).unwrap();
+        sink.finish().unwrap();
+        assert_eq!(raw(&folder, "a.mp4").len(), 2);
+    }
+}

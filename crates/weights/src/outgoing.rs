@@ -1,0 +1,202 @@
+//! The tensors that go into a file, and those of a checkpoint that cannot.
+
+use std::fmt;
+use std::path::Path;
+
+use cutout_tensor::{DType, Element, Shape, Tensor, TensorError, TensorType};
+use half::{bf16, f16};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::{Problem, WeightsError};
+use crate::gguf::write::Encoding;
+use crate::stored::StoredType;
+
+/// A tensor on its way into a file. It is loaded when its turn comes and dropped once it is written, so that a file of
+/// any size is written in the memory of its largest tensor.
+pub struct OutgoingTensor<'a> {
+    /// Name in the new file.
+    pub name: String,
+    /// Type and shape it is handed to the writer with.
+    pub ty: TensorType,
+    /// Type once loaded, which [`OutgoingTensor::encoded`] may turn into another.
+    loads_as: DType,
+    load: Box<dyn Fn() -> Result<Tensor, WeightsError> + 'a>,
+}
+
+impl<'a> OutgoingTensor<'a> {
+    /// A tensor that is already there.
+    pub fn new(name: impl Into<String>, tensor: Tensor) -> Self {
+        let ty = tensor.ty().clone();
+        OutgoingTensor::deferred(name, ty, move || Ok(tensor.clone()))
+    }
+
+    /// A tensor that `load` makes when it is needed.
+    pub fn deferred(
+        name: impl Into<String>,
+        ty: TensorType,
+        load: impl Fn() -> Result<Tensor, WeightsError> + 'a,
+    ) -> Self {
+        OutgoingTensor { name: name.into(), loads_as: ty.dtype, ty, load: Box::new(load) }
+    }
+
+    /// The tensor in the element type that an encoding has for it. Whole numbers keep theirs; quantised blocks, which are
+    /// no element type, are an error: the writer of GGUF makes them.
+    pub fn encoded(mut self, encoding: Encoding) -> Result<Self, Problem> {
+        if !self.ty.dtype.is_float() {
+            return Ok(self);
+        }
+        match encoding.stored(&self.ty) {
+            StoredType::Plain(dtype) => {
+                self.ty.dtype = dtype;
+                Ok(self)
+            }
+            stored @ (StoredType::F64 | StoredType::Block(_) | StoredType::Other { .. }) => {
+                Err(Problem::Unsupported(format!("{stored} as an element type")))
+            }
+        }
+    }
+
+    /// Calls `tell` with the number of bytes, as they are in memory, each time the tensor is loaded.
+    pub fn observed(self, tell: impl Fn(u64) + 'a) -> Self {
+        let OutgoingTensor { name, ty, loads_as, load } = self;
+        let observed = move || {
+            let tensor = load()?;
+            tell(tensor.ty().bytes() as u64);
+            Ok(tensor)
+        };
+        OutgoingTensor { name, ty, loads_as, load: Box::new(observed) }
+    }
+
+    /// Bytes it has once loaded.
+    pub fn loaded_bytes(&self) -> u64 {
+        TensorType::new(self.loads_as, self.ty.shape.clone()).bytes() as u64
+    }
+
+    /// The tensor, checked against its announcement.
+    pub(crate) fn load(&self, file: &Path) -> Result<Tensor, WeightsError> {
+        let tensor = (self.load)()?;
+        let announced = TensorType::new(self.loads_as, self.ty.shape.clone());
+        if *tensor.ty() != announced {
+            return Err(self.refuse(file, Problem::invalid("type", &announced, tensor.ty())));
+        }
+        convert(&tensor, self.ty.dtype).map_err(|problem| self.refuse(file, problem))
+    }
+
+    /// The error that names this tensor.
+    pub(crate) fn refuse(&self, file: &Path, problem: impl Into<Problem>) -> WeightsError {
+        WeightsError::Tensor {
+            file: file.display().to_string(),
+            tensor: self.name.clone(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// A tensor of a checkpoint that cannot go into another file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Shape,
+    /// Why it stays behind.
+    pub problem: Problem,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.name, self.shape, self.problem)
+    }
+}
+
+/// The tensors of a checkpoint on their way into a file, and those that cannot go there.
+#[derive(Default)]
+pub struct Outgoing<'a> {
+    /// What a writer takes.
+    pub tensors: Vec<OutgoingTensor<'a>>,
+    /// What is lost.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// Every tensor of a checkpoint, under its own name.
+    pub fn of(checkpoint: &'a Checkpoint) -> Self {
+        let mut outgoing = Outgoing::default();
+        for info in checkpoint.tensors() {
+            let load = || checkpoint.tensor(&info.name);
+            outgoing.add(&info.name, &info.stored, info.shape.clone(), load);
+        }
+        outgoing
+    }
+
+    /// Enters a tensor that is `stored` in its file, under `name` and with this shape.
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        stored: &StoredType,
+        shape: Shape,
+        load: impl Fn() -> Result<Tensor, WeightsError> + 'a,
+    ) {
+        match stored.loads_as() {
+            Some(dtype) => {
+                let ty = TensorType::new(dtype, shape);
+                self.tensors.push(OutgoingTensor::deferred(name, ty, load));
+            }
+            None => {
+                let problem = Problem::ElementType(stored.to_string());
+                self.left_out.push(LeftOut { name: name.to_owned(), shape, problem });
+            }
+        }
+    }
+}
+
+/// The tensor with elements of another type. A number beyond the range of `f16` is an error and not infinity.
+pub(crate) fn convert(tensor: &Tensor, dtype: DType) -> Result<Tensor, Problem> {
+    let converted = tensor.cast(dtype)?;
+    if dtype != DType::F16 || tensor.dtype() == DType::F16 {
+        return Ok(converted);
+    }
+    let values = converted.to_vec::<f16>()?;
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(position) => {
+            let what = format!("element {position}");
+            let wanted = "a number within the range of f16";
+            Err(Problem::invalid(what, wanted, values[position]))
+        }
+        None => Ok(converted),
+    }
+}
+
+/// Refuses two tensors of one name.
+pub(crate) fn refuse_duplicates(
+    path: &Path,
+    tensors: &[OutgoingTensor<'_>],
+) -> Result<(), WeightsError> {
+    let mut names: Vec<&OutgoingTensor<'_>> = tensors.iter().collect();
+    names.sort_by(|a, b| a.name.cmp(&b.name));
+    match names.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(pair) => Err(pair[0].refuse(path, Problem::Duplicate(pair[0].name.clone()))),
+        None => Ok(()),
+    }
+}
+
+/// The elements of a tensor as little-endian bytes, in row-major order.
+pub(crate) fn element_bytes(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
+    // The crate compiles on little-endian machines only, so the bytes are those of memory.
+    fn copy<T: Element>(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
+        match tensor.as_slice::<T>() {
+            Ok(values) => Ok(bytemuck::cast_slice(values).to_vec()),
+            Err(_) => Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec()),
+        }
+    }
+    match tensor.dtype() {
+        DType::F32 => copy::<f32>(tensor),
+        DType::F16 => copy::<f16>(tensor),
+        DType::BF16 => copy::<bf16>(tensor),
+        DType::I8 => copy::<i8>(tensor),
+        DType::U8 => copy::<u8>(tensor),
+        DType::I32 => copy::<i32>(tensor),
+        DType::I64 => copy::<i64>(tensor),
+        DType::Bool => copy::<bool>(tensor),
+    }
+}

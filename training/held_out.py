@@ -1,0 +1,77 @@
+"""The held-out set: reserved seeds, and kinds of shape and texture that training never draws."""
+
+import dataclasses
+
+import torch
+
+import prompts
+from clips import move
+from effects import camera
+from randomness import Random
+from scenes import Library, Scene, compose, draw_cast, draw_pose
+
+SEED = 900001
+LAYERS = 11
+OBJECTS = 7
+
+
+@dataclasses.dataclass
+class Example:
+    """Images [n, 3, side, side] and masks [n, targets, side, side]; a clip's frames are its images."""
+
+    images: torch.Tensor
+    masks: torch.Tensor
+
+
+def library(kinds, device):
+    return Library.draw(SEED, device, (1024, 512), kinds)
+
+
+def rounded(images):
+    """What an 8-bit file keeps of a picture."""
+    return (images * 255).round() / 255
+
+
+def draw_images(bank, seed, count, targets, side=512, part_weight=0.0):
+    """Scenes of seven objects on average, each with `targets` things to segment."""
+    random = Random(SEED + seed, bank.shapes.device)
+    cast = draw_cast(random, bank, count, LAYERS, OBJECTS)
+    scene = compose(bank, cast, draw_pose(random, count, LAYERS), side)
+    images = rounded(camera(random, scene.images))
+    codes = prompts.choose_targets(random, scene, targets, smallest=0.005, part_weight=part_weight)
+    return Example(images, prompts.target_masks(scene, codes))
+
+
+def draw_clip(bank, seed, frames=30, side=512):
+    """One clip in which the object to follow is crossed; the one most hidden on the way is chosen."""
+    random = Random(SEED + seed, bank.shapes.device)
+    cast = draw_cast(random, bank, 1, LAYERS, OBJECTS)
+    pose = draw_pose(random, 1, LAYERS, sizes=(0.15, 0.7))
+    pace = random.uniform(1, 1, low=0.7, high=1.6)
+    moved, cast = move(random, pose, frames, pace), cast.repeat(frames)
+    # Frame by frame, so that a clip at full size needs little memory.
+    pieces = [
+        compose(bank, take(cast, index), take(moved, index), side) for index in range(frames)
+    ]
+    scene = Scene(*(torch.cat([getattr(piece, name) for piece in pieces]) for name in vars(pieces[0])))
+    images = rounded(camera(random, scene.images, frames))
+    layer = crossed_layer(scene)
+    return Example(images, (scene.layers == layer)[:, None])
+
+
+def take(value, index):
+    fields = {f.name: getattr(value, f.name)[index : index + 1] for f in dataclasses.fields(value)}
+    return type(value)(**fields)
+
+
+def crossed_layer(scene):
+    """The layer plain to see at first, there in most frames, and most covered in between."""
+    layers = range(scene.drawn.shape[1])
+    seen = torch.stack([(scene.layers == index).flatten(1).sum(1) for index in layers], 1).float()
+    share = seen / scene.drawn.clamp(min=1)
+    pixels = scene.layers[0].numel()
+    fit = (seen[0] > 0.006 * pixels) & (seen[0] < 0.5 * pixels) & (share[0] > 0.6)
+    fit &= (seen > 0.001 * pixels).float().mean(0) >= 0.6
+    fit[0] = False
+    score = torch.where(fit, share[0] - share.amin(0), torch.full_like(share[0], -1.0))
+    return int(score.argmax()) if bool(fit.any()) else int(seen[0, 1:].argmax()) + 1

@@ -1,0 +1,151 @@
+"""Trains the model on scenes it draws itself; one call is one stretch of the schedule.
+
+    python train.py --side 256 --minutes 9 --progress 0.0 0.4 --output DIRECTORY [--resume STATE]
+"""
+
+import argparse
+import csv
+import math
+import os
+import time
+
+import torch
+
+from export import save_half
+from trainer import Trainer
+
+FIELDS = "minutes step progress rate images loss norm".split()
+FIELDS += [f"{kind}{number}" for kind in ("click", "box") for number in (1, 2, 3)] + ["follow"]
+
+
+class Log:
+    """Running means of what a step reports, written as lines of CSV."""
+
+    def __init__(self, path):
+        self.file = open(path, "a", newline="")
+        self.writer = csv.DictWriter(self.file, FIELDS, extrasaction="ignore")
+        self.writer.writeheader()
+        self.values = {}
+
+    def add(self, values):
+        for name, value in values.items():
+            self.values.setdefault(name, []).append(value)
+
+    def write(self, **fields):
+        for name, values in self.values.items():
+            fields[name] = f"{torch.stack(values).mean().item():.4f}"
+        self.writer.writerow(fields)
+        self.file.flush()
+        print(" ".join(f"{name}={value}" for name, value in fields.items()), flush=True)
+        self.values = {}
+
+
+def schedule(progress, options, warm):
+    """Rate, share of the focal loss, mean number of objects, and the candidates' spread."""
+    rate = options.rate * min(1.0, (warm + 1) / options.warm_up)
+    rate = rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+    focal = min(0.9, max(0.0, (progress - 0.25) / 0.25))
+    objects = 2 + 5 * min(1.0, progress / 0.1)
+    return rate, focal, objects, 0.1 * max(0.0, 1 - progress / 0.3)
+
+
+def choose_kind(trainer, clip_share):
+    """Which step comes next, by chance."""
+    if trainer.choice.random() < clip_share:
+        return trainer.choice.choices(("clip-click", "clip-late", "clip-box", "clip-mask"), (3, 3, 2, 2))[0]
+    return trainer.choice.choices(("click", "box", "many"), (53, 40, 7))[0]
+
+
+def save(trainer, directory, full):
+    path = f"{directory}/average.safetensors"
+    save_half(trainer.averaged_state(), trainer.configuration, path + ".part")
+    os.replace(path + ".part", path)
+    if full:
+        torch.save(trainer.state(), full + ".part")
+        os.replace(full + ".part", full)
+
+
+class Stretch:
+    """The clock of one call."""
+
+    def __init__(self, options, began):
+        self.options, self.began, self.start = options, began, time.time()
+        # What starting took comes out of the stretch, so that the whole call ends in time.
+        self.length = options.minutes * 60 - (self.start - began)
+
+    def progress(self):
+        low, high = self.options.progress
+        return low + (high - low) * (time.time() - self.start) / self.length
+
+    def over(self):
+        return time.time() - self.start >= self.length
+
+    def minutes(self):
+        return (time.time() - self.began) / 60
+
+
+def train(options):
+    torch.set_float32_matmul_precision("high")
+    began = time.time()
+    os.makedirs(options.output, exist_ok=True)
+    trainer = Trainer(options)
+    if options.resume:
+        trainer.load(options.resume)
+    trainer.objects.fill_(6)
+    steps = trainer.steps()
+    log = Log(f"{options.output}/log.csv")
+    print(f"ready after {time.time() - began:.1f} s", flush=True)
+    clock, saved = Stretch(options, began), time.time()
+    images, logged = 0, time.time()
+    while not clock.over():
+        progress = clock.progress()
+        rate, focal, objects, spread = schedule(progress, options, trainer.warm)
+        trainer.focal.fill_(focal), trainer.objects.fill_(objects), trainer.spread.fill_(spread)
+        figures = steps[choose_kind(trainer, options.clip_share)]()
+        log.add({"norm": trainer.update(rate), **figures})
+        images += options.batch
+        if trainer.step % options.log_every == 0:
+            log.write(
+                minutes=f"{clock.minutes():.2f}", step=trainer.step, progress=f"{progress:.4f}",
+                rate=f"{rate:.2e}", images=f"{images / (time.time() - logged):.0f}",
+            )
+            images, logged = 0, time.time()
+        if time.time() - saved > options.save_seconds:
+            save(trainer, options.output, options.state)
+            saved = time.time()
+    save(trainer, options.output, options.state)
+    if trainer.device.type == "cuda":
+        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)
+    print(f"done: {trainer.step} steps, {time.time() - began:.1f} s", flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--state", help="where the full state for a next stretch goes")
+    parser.add_argument("--resume", help="a state or weights to go on from")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seed", type=int, default=6)
+    parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--progress", type=float, nargs=2, default=(0.0, 1.0))
+    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--warm-up", type=int, default=300)
+    parser.add_argument("--average", type=float, default=0.99, help="of the weights, every ten steps")
+    parser.add_argument("--batch", type=int, default=128, help="images a step; clips * frames for the same shapes")
+    parser.add_argument("--targets", type=int, default=6)
+    parser.add_argument("--clips", type=int, default=16)
+    parser.add_argument("--frames", type=int, default=8)
+    parser.add_argument("--clip-targets", type=int, default=4)
+    parser.add_argument("--clip-share", type=float, default=0.2)
+    parser.add_argument("--bank", type=int, nargs=2, default=(16384, 6144))
+    parser.add_argument("--log-every", type=int, default=100)
+    parser.add_argument("--save-seconds", type=float, default=60)
+    parser.add_argument("--compile", help="a compiler backend, such as inductor")
+    parser.add_argument("--record", action="store_true", help="record steps as CUDA graphs")
+    parser.add_argument("--tiny", action="store_true", help="a rehearsal's model")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    train(parse())
