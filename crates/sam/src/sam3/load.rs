@@ -1,20 +1,22 @@
 //! SAM 3 from a checkpoint: everything is read from the tensors.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use cutout_graph::{BuildError, Graph, Weights};
 use cutout_tensor::Shape;
 use cutout_weights::Checkpoint;
-use cutout_weights::layout::{Family, Model};
+use cutout_weights::layout::{Family, Model, Report};
 
 use super::{
-    DetectorShape, GeometryShape, TextShape, clicks_graph, detector_graph, geometry_graph,
-    image_side_graph, text_graph, trunk_graph,
+    DetectorShape, GeometryShape, TextShape, click_decoder_graph, click_image_side_graph,
+    clicks_graph, detector_graph, geometry_graph, image_side_graph, text_graph, trunk_graph,
 };
-use crate::checkpoint::{OpenError, Shapes};
+use crate::checkpoint::{DECODER_HEADS, OpenError, Shapes, read_decoder};
 use crate::config::{
-    ClickLevels, DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+    DecoderForm, DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig,
+    Sam3Config, TextConfig,
 };
+use crate::decoder::PromptShape;
 
 /// Channels of a head in both encoders: no tensor's shape tells, where the rotation is not stored.
 const HEAD_WIDTH: usize = 64;
@@ -24,7 +26,8 @@ const TILES: usize = 3;
 const GLOBAL_EVERY: usize = 8;
 
 const TRUNK: &str = "detector.backbone.vision_backbone.trunk";
-const NECK_FOR_CLICKS: &str = "detector.backbone.vision_backbone.sam2_convs.0.conv_1x1.weight";
+const CLICK_NECK: &str = "detector.backbone.vision_backbone.sam2_convs.0.conv_1x1.weight";
+const CLICK_TOKENS: &str = "tracker.sam_mask_decoder.mask_tokens.weight";
 const TEXT: &str = "detector.backbone.language_backbone.encoder";
 const GEOMETRY: &str = "detector.geometry_encoder";
 const FUSION: &str = "detector.transformer.encoder.layers";
@@ -38,7 +41,25 @@ pub struct Loaded {
     pub weights: Weights,
 }
 
-/// Opens SAM 3's detector from a checkpoint in any format and layout.
+/// A configuration, and how the checkpoint's tensors fit it.
+pub(crate) struct Examined {
+    pub(crate) config: Sam3Config,
+    pub(crate) report: Report,
+    needed: HashMap<String, Shape>,
+}
+
+/// Reads the configuration and compares the tensors with what it needs.
+pub(crate) fn examine(model: &Model<'_>) -> Result<Examined, OpenError> {
+    let shapes: HashMap<String, Shape> =
+        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
+    let config = read_config(&shapes)?;
+    let needed = needed(&config)?;
+    let sorted: BTreeMap<&str, Shape> =
+        needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
+    Ok(Examined { config, report: model.report(sorted), needed })
+}
+
+/// Opens SAM 3 from a checkpoint in any format and layout: detector, interactive head, or both.
 pub fn load(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
     let identity = model.identity();
@@ -46,11 +67,7 @@ pub fn load(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     if identity.family != Family::Sam3 {
         return Err(OpenError::Unsupported { file: file(), identity });
     }
-    let shapes: HashMap<String, Shape> =
-        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-    let config = read_config(&shapes)?;
-    let needed = needed(&config)?;
-    let report = model.report(needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())));
+    let Examined { config, report, needed } = examine(&model)?;
     if !report.is_usable() {
         return Err(OpenError::Misfit { file: file(), identity, report: Box::new(report) });
     }
@@ -63,20 +80,26 @@ pub fn load(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
 
 /// Every weight the model's graphs ask for.
 fn needed(config: &Sam3Config) -> Result<HashMap<String, Shape>, BuildError> {
-    let points = match config.detector.exemplars {
-        Exemplars::Boxes => 0,
-        Exemplars::BoxesAndPoints => 1,
-    };
-    let mut graphs = vec![
-        trunk_graph(config)?,
-        image_side_graph(config)?,
-        text_graph(config, TextShape { tokens: 1, kept: 1 })?,
-        geometry_graph(config, GeometryShape { boxes: 1, points })?,
-        detector_graph(config, DetectorShape { text: 1, geometry: 1 })?,
-    ];
-    match config.click_levels {
-        ClickLevels::Present => graphs.push(clicks_graph(config)?),
-        ClickLevels::Absent => {}
+    let mut graphs = vec![trunk_graph(config)?];
+    if let Some(finder) = &config.finder {
+        let points = match finder.detector.exemplars {
+            Exemplars::Boxes => 0,
+            Exemplars::BoxesAndPoints => 1,
+        };
+        graphs.extend([
+            image_side_graph(config)?,
+            text_graph(config, TextShape { tokens: 1, kept: 1 })?,
+            geometry_graph(config, GeometryShape { boxes: 1, points })?,
+            detector_graph(config, DetectorShape { text: 1, geometry: 1 })?,
+        ]);
+    }
+    if config.clicks.is_some() {
+        let all = PromptShape { prompts: 1, points: 1, masks: true };
+        graphs.extend([
+            clicks_graph(config)?,
+            click_image_side_graph(config)?,
+            click_decoder_graph(config, all)?,
+        ]);
     }
     let parameters = |graph: &Graph| -> Vec<(String, Shape)> {
         let parameters = graph.parameters();
@@ -85,22 +108,23 @@ fn needed(config: &Sam3Config) -> Result<HashMap<String, Shape>, BuildError> {
     Ok(graphs.iter().flat_map(parameters).collect())
 }
 
-/// Reads the configuration of a SAM 3 from its tensors.
+/// Reads the configuration of a SAM 3 from its tensors: of the parts that are there. A file without any is one whose
+/// detector is missing.
 pub(crate) fn read_config(shapes: &HashMap<String, Shape>) -> Result<Sam3Config, OpenError> {
     let has = |name: &str| shapes.contains_key(name);
-    let click_levels =
-        if has(NECK_FOR_CLICKS) { ClickLevels::Present } else { ClickLevels::Absent };
-    let exemplars = if has(&format!("{GEOMETRY}.points_direct_project.weight")) {
-        Exemplars::BoxesAndPoints
-    } else {
-        Exemplars::Boxes
-    };
+    let clickable = has(CLICK_NECK) && has(CLICK_TOKENS);
+    let finding = has(&format!("{TEXT}.token_embedding.weight"))
+        || has(&format!("{DECODER}.query_embed.weight"))
+        || !clickable;
     let shapes = Shapes(shapes);
+    let read_finder = || -> Result<FinderConfig, OpenError> {
+        Ok(FinderConfig { text: read_text(&shapes)?, detector: read_detector(&shapes)? })
+    };
+    let read_clicks = || read_decoder(&shapes, DecoderForm::Sam3, DECODER_HEADS);
     Ok(Sam3Config {
         trunk: read_trunk(&shapes)?,
-        text: read_text(&shapes)?,
-        detector: read_detector(&shapes, exemplars)?,
-        click_levels,
+        finder: finding.then(read_finder).transpose()?,
+        clicks: clickable.then(read_clicks).transpose()?,
     })
 }
 
@@ -191,7 +215,11 @@ fn read_text(shapes: &Shapes<'_>) -> Result<TextConfig, OpenError> {
     })
 }
 
-fn read_detector(shapes: &Shapes<'_>, exemplars: Exemplars) -> Result<DetectorConfig, OpenError> {
+fn read_detector(shapes: &Shapes<'_>) -> Result<DetectorConfig, OpenError> {
+    let exemplars = match shapes.0.get(&format!("{GEOMETRY}.points_direct_project.weight")) {
+        Some(_) => Exemplars::BoxesAndPoints,
+        None => Exemplars::Boxes,
+    };
     let [queries, width] = shapes.axes(&format!("{DECODER}.query_embed.weight"))?;
     let [heads] = shapes.axes(&format!("{DECODER}.boxRPB_embed_x.layers.1.bias"))?;
     let [mlp_width] = shapes.axes(&format!("{DECODER}.layers.0.linear1.bias"))?;
@@ -238,23 +266,20 @@ mod tests {
             position_grid: 2,
             ..small.trunk
         };
-        small.detector = DetectorConfig { heads: 4, exemplars: Exemplars::Boxes, ..small.detector };
-        small.click_levels = ClickLevels::Absent;
-        for (config, stored) in [(&published, false), (&published, true), (&small, true)] {
+        let finder = small.finder.as_mut().expect("the preset has all parts");
+        finder.detector.heads = 4;
+        finder.detector.exemplars = Exemplars::Boxes;
+        small.clicks = None;
+        let tracker = Sam3Config { finder: None, ..published.clone() };
+        for (config, stored) in
+            [(&published, false), (&published, true), (&small, true), (&tracker, false)]
+        {
             let mut shapes = needed(config).expect("the sizes fit each other");
             if stored {
                 shapes.extend(rotation(&config.trunk));
             }
             assert_eq!(&read_config(&shapes).expect("the shapes are whole"), config);
         }
-    }
-
-    #[test]
-    fn the_published_model_has_as_many_parameters_as_metas_file() {
-        let needed = needed(&Sam3Config::published()).expect("the preset can be built");
-        let parameters: usize = needed.values().map(Shape::elements).sum();
-        // Without the coarsest level of both necks, the text projection and the third layer of the pixel decoder.
-        assert_eq!(parameters, 845492022);
     }
 
     #[test]
