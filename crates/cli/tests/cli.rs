@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod builtin;
 mod completions;
 mod convert;
 mod doctor;

@@ -55,6 +55,20 @@ fn knobs_do_what_they_say() {
 }
 
 #[test]
+fn a_picture_without_masks_says_why() {
+    let folder = folder_with_model();
+    let ended = everything(&folder, "picture.png", &["-o", "masks.json"]);
+    assert_eq!(ended.stderr, "");
+    let strict = ["--stability-score-thresh", "0.99"];
+    let kept = ALL.chunks_exact(2).filter(|pair| pair[0] != strict[0]).flatten().copied();
+    let always = ["everything", "picture.png", "--model", MODEL, "-o", "masks.json"];
+    let ended = folder.cutout(&always.into_iter().chain(kept).chain(strict).collect::<Vec<_>>());
+    let note = "picture.png: no mask passed --pred-iou-thresh 0 and --stability-score-thresh 0.99;";
+    assert!(ended.stderr.starts_with(note), "{}", ended.stderr);
+    ended.done();
+}
+
+#[test]
 fn crops_are_looked_at_too() {
     let folder = folder_with_model();
     let all = masks(&folder, &[]).len();

@@ -4,7 +4,9 @@ mod sam3;
 
 use serde::Serialize;
 
-pub use sam3::{DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig};
+pub use sam3::{
+    DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+};
 
 /// A ViT image encoder with windowed and global attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -94,6 +96,8 @@ pub enum DecoderForm {
     Sam1,
     /// SAM 2 and later: finer levels of the pyramid, an object score, IoU between 0 and 1, tokens for object pointers.
     Sam2,
+    /// The same in SAM 3, under other names.
+    Sam3,
 }
 
 impl DecoderForm {
@@ -102,6 +106,7 @@ impl DecoderForm {
         match self {
             DecoderForm::Sam1 => "prompt_encoder",
             DecoderForm::Sam2 => "sam_prompt_encoder",
+            DecoderForm::Sam3 => "tracker.sam_prompt_encoder",
         }
     }
 
@@ -110,6 +115,7 @@ impl DecoderForm {
         match self {
             DecoderForm::Sam1 => "mask_decoder",
             DecoderForm::Sam2 => "sam_mask_decoder",
+            DecoderForm::Sam3 => "tracker.sam_mask_decoder",
         }
     }
 }

@@ -39,6 +39,19 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
+    /// A whole decoder: `logits`, `iou` and, where there is one, `object_score` and `tokens`.
+    pub(crate) fn builder(self, shape: PromptShape, image: DecoderImage) -> Builder {
+        let builder = Builder::new();
+        let decoded = self.build(&builder, shape, image);
+        builder.output("logits", decoded.logits);
+        builder.output("iou", decoded.iou);
+        if let Some(object) = decoded.object {
+            builder.output("object_score", object.score);
+            builder.output("tokens", object.tokens);
+        }
+        builder
+    }
+
     /// Declares what a decoder needs of an image and no prompt changes, from an input `embedding`.
     pub(crate) fn build_image_side(self, builder: &Builder) {
         let (form, side, width) = (self.config.form, self.grid, self.config.width);
@@ -133,7 +146,7 @@ impl Decoder<'_> {
         let level = |name, side, width| builder.input(name, DType::F32, [1, side, side, width]);
         match self.config.form {
             DecoderForm::Sam1 => None,
-            DecoderForm::Sam2 => {
+            DecoderForm::Sam2 | DecoderForm::Sam3 => {
                 Some([level("level0", 4 * side, width / 8), level("level1", 2 * side, width / 4)])
             }
         }

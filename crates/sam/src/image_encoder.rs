@@ -11,5 +11,5 @@ pub(crate) use hiera::hiera;
 pub(crate) use neck::CHANNEL_NORM_EPSILON;
 pub(crate) use pyramid::pyramid;
 pub(crate) use rotary_vit::rotary_vit;
-pub(crate) use simple_pyramid::simple_pyramid;
+pub(crate) use simple_pyramid::{projected_pyramid, simple_pyramid};
 pub(crate) use vit::vit;

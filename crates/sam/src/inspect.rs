@@ -5,14 +5,13 @@ use cutout_weights::{Checkpoint, WeightsError};
 use serde::Serialize;
 
 use crate::checkpoint::{OpenError, examine_sam1};
-use crate::config::{Sam1Config, Sam2Config};
-use crate::sam2;
+use crate::config::{Sam1Config, Sam2Config, Sam3Config};
+use crate::{sam2, sam3};
 
 /// Whether models of a family can be run.
 pub fn runs(family: Family) -> bool {
     match family {
-        Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image => true,
-        Family::Sam3 => false,
+        Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => true,
     }
 }
 
@@ -24,6 +23,8 @@ pub enum Config {
     Sam1(Sam1Config),
     /// SAM 2 and 2.1.
     Sam2(Sam2Config),
+    /// SAM 3.
+    Sam3(Sam3Config),
 }
 
 /// A model as its checkpoint describes it.
@@ -61,9 +62,10 @@ pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection, WeightsError> {
                 report: examined.report,
             })
         }
-        Family::Sam3 => {
-            Err(OpenError::Unsupported { file: checkpoint.file().to_owned(), identity })
-        }
+        Family::Sam3 => sam3::examine(&model).map(|examined| Inside {
+            config: Config::Sam3(examined.config),
+            report: examined.report,
+        }),
     };
     Ok(Inspection { identity, dialect, inside })
 }

@@ -22,8 +22,10 @@ pub mod decoder;
 mod detector;
 pub mod device;
 mod everything;
+mod find;
 mod fusion_encoder;
 mod geometry_encoder;
+mod holes;
 mod image_encoder;
 mod inspect;
 mod layers;
@@ -56,6 +58,7 @@ pub use everything::{
     AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
+pub use find::{Answer, Detection, Find, FindError, Found, Instance, VISUAL};
 pub use inspect::{Config, Inside, Inspection, inspect, runs};
 pub use masks::{Masks, Segment};
 pub use network::{Decoded, Embedding, PromptBatch, Sam1};

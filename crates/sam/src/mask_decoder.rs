@@ -19,7 +19,7 @@ pub(crate) struct DecoderInputs<'g> {
     /// Prompt tokens, `[prompts, count, width]`.
     pub(crate) prompts: Value<'g>,
     /// The pyramid's fine levels, `[1, 4 side, 4 side, width / 8]` and `[1, 2 side, 2 side, width / 4]`: only
-    /// [`DecoderForm::Sam2`].
+    /// [`DecoderForm::Sam2`] and later.
     pub(crate) fine: Option<[Value<'g>; 2]>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Decoded<'g> {
     pub(crate) logits: Value<'g>,
     /// Predicted IoU, `[prompts, mask tokens]`.
     pub(crate) iou: Value<'g>,
-    /// Only [`DecoderForm::Sam2`].
+    /// Only [`DecoderForm::Sam2`] and later.
     pub(crate) object: Option<DecodedObject<'g>>,
 }
 
@@ -58,7 +58,7 @@ impl DecoderConfig {
     fn own_tokens(&self) -> OwnTokens {
         match self.form {
             DecoderForm::Sam1 => OwnTokens { score: None, iou: 0, masks: 1 },
-            DecoderForm::Sam2 => OwnTokens { score: Some(0), iou: 1, masks: 2 },
+            DecoderForm::Sam2 | DecoderForm::Sam3 => OwnTokens { score: Some(0), iou: 1, masks: 2 },
         }
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn mask_decoder<'g>(
     let iou = head(token(own.iou), &w.at("iou_prediction_head"), &iou_widths);
     let iou = match config.form {
         DecoderForm::Sam1 => iou,
-        DecoderForm::Sam2 => iou.sigmoid(),
+        DecoderForm::Sam2 | DecoderForm::Sam3 => iou.sigmoid(),
     };
     let mask_tokens = end.tokens.slice(1, own.masks..count);
     let object = own.score.map(|score| DecodedObject {

@@ -10,9 +10,13 @@ use crate::prompt::{Candidates, TokenOrder};
 
 mod sam1;
 mod sam2;
+mod sam3;
+
+use std::sync::OnceLock;
 
 pub use sam1::Sam1;
 pub(crate) use sam2::{Bank, Sam2};
+pub(crate) use sam3::{Detected, ExemplarBatch, Sam3};
 
 /// What the decoder needs of an image: cheap to clone, the same for every prompt.
 #[derive(Clone)]
@@ -21,13 +25,24 @@ pub struct Embedding {
     pub(crate) features: Vec<Named>,
     /// What follows from the features before any prompt is known.
     side: Vec<Named>,
+    /// What follows from them too, and not every question needs.
+    later: Later,
+}
+
+/// What SAM 3 makes of an image when it is first asked in each of its two ways.
+#[derive(Clone, Default)]
+struct Later {
+    /// For phrases and exemplars.
+    finding: OnceLock<Vec<Named>>,
+    /// For clicks, boxes and masks.
+    clicks: OnceLock<Vec<Named>>,
 }
 
 impl Embedding {
-    /// The features the mask decoder starts from, `f32[1, grid, grid, width]`.
+    /// The features the mask decoder starts from, `f32[1, grid, grid, width]`, of SAM 1 and 2.
     pub fn image(&self) -> &Tensor {
         let named = self.features.iter().find(|(name, _)| name == IMAGE_FEATURE);
-        &named.expect("every encoder gives this feature").1
+        &named.expect("every encoder of SAM 1 and 2 gives this feature").1
     }
 }
 
@@ -41,7 +56,7 @@ impl Embedding {
     }
 }
 
-/// Name of the feature that every family has.
+/// Name of the feature that every family's mask decoder starts from.
 pub(crate) const IMAGE_FEATURE: &str = "embedding";
 
 /// One batch of prompts, as tensors.
@@ -88,6 +103,7 @@ pub(crate) struct Chosen {
 pub(crate) enum Network {
     Sam1(Sam1),
     Sam2(Sam2),
+    Sam3(Box<Sam3>),
 }
 
 impl Network {
@@ -106,6 +122,12 @@ impl Network {
                 std: [0.229, 0.224, 0.225],
                 fit: Fit::SquareFloats,
             },
+            Network::Sam3(sam) => Preprocess {
+                side: sam.config().trunk.image_size,
+                mean: [0.5; 3],
+                std: [0.5; 3],
+                fit: Fit::SquareBytes,
+            },
         }
     }
 
@@ -114,6 +136,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => 4 * sam.config().encoder.grid(),
             Network::Sam2(sam) => 4 * sam.config().encoder.grid(),
+            Network::Sam3(sam) => 4 * sam.config().trunk.grid(),
         }
     }
 
@@ -122,7 +145,7 @@ impl Network {
         let low = Size::square(self.mask_side());
         match self {
             Network::Sam1(_) => Upsampler::through_model(low, mapping),
-            Network::Sam2(_) => Upsampler::direct(low, mapping.original),
+            Network::Sam2(_) | Network::Sam3(_) => Upsampler::direct(low, mapping.original),
         }
     }
 
@@ -130,7 +153,7 @@ impl Network {
     pub(crate) fn token_order(&self) -> TokenOrder {
         match self {
             Network::Sam1(_) => TokenOrder::CornersLast,
-            Network::Sam2(_) => TokenOrder::CornersFirst,
+            Network::Sam2(_) | Network::Sam3(_) => TokenOrder::CornersFirst,
         }
     }
 
@@ -139,6 +162,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.encode(pixels),
             Network::Sam2(sam) => sam.encode(pixels),
+            Network::Sam3(sam) => sam.encode(pixels),
         }
     }
 
@@ -147,6 +171,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.with_features(features),
             Network::Sam2(sam) => sam.with_features(features),
+            Network::Sam3(sam) => sam.with_features(features),
         }
     }
 
@@ -159,6 +184,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.decode(image, batch),
             Network::Sam2(sam) => sam.decode(image, batch),
+            Network::Sam3(sam) => sam.decode(image, batch),
         }
     }
 
@@ -173,7 +199,7 @@ impl Network {
         match (self, wanted) {
             (_, Candidates::Three) => Ok(Chosen { first: 1, count: tokens - 1 }),
             (Network::Sam1(_), Candidates::One) => Ok(Chosen { first: 0, count: 1 }),
-            (Network::Sam2(_), Candidates::One) => {
+            (Network::Sam2(_) | Network::Sam3(_), Candidates::One) => {
                 let logits = decoded.logits.slice(0, prompt..prompt + 1)?.to_vec::<f32>()?;
                 let iou = decoded.iou.slice(0, prompt..prompt + 1)?.to_vec::<f32>()?;
                 Ok(Chosen { first: single_mask(&logits, &iou), count: 1 })
@@ -185,7 +211,23 @@ impl Network {
     pub(crate) fn logit_limit(&self) -> Option<f32> {
         match self {
             Network::Sam1(_) => None,
-            Network::Sam2(_) => Some(32.0),
+            Network::Sam2(_) | Network::Sam3(_) => Some(32.0),
+        }
+    }
+
+    /// Holes of so many pixels of the decoder's masks, and smaller ones, are filled before a mask goes to the picture.
+    pub(crate) fn largest_hole(&self) -> usize {
+        match self {
+            Network::Sam1(_) | Network::Sam2(_) => 0,
+            Network::Sam3(_) => 256,
+        }
+    }
+
+    /// The features the mask decoder starts from, `f32[1, grid, grid, width]`.
+    pub(crate) fn image_embedding(&self, image: &Embedding) -> Result<Tensor, ModelError> {
+        match self {
+            Network::Sam1(_) | Network::Sam2(_) => Ok(image.image().clone()),
+            Network::Sam3(sam) => Ok(named(sam.clicks(image)?, IMAGE_FEATURE)?.1.clone()),
         }
     }
 
@@ -194,6 +236,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.prepare(),
             Network::Sam2(sam) => sam.prepare(),
+            Network::Sam3(sam) => sam.prepare(),
         }
     }
 
@@ -202,6 +245,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.graphs(),
             Network::Sam2(sam) => sam.graphs(),
+            Network::Sam3(sam) => sam.graphs(),
         }
     }
 
@@ -209,6 +253,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.weights(),
             Network::Sam2(sam) => sam.weights(),
+            Network::Sam3(sam) => sam.weights(),
         }
     }
 
@@ -216,6 +261,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.profile(),
             Network::Sam2(sam) => sam.profile(),
+            Network::Sam3(sam) => sam.profile(),
         }
     }
 
@@ -223,6 +269,7 @@ impl Network {
         match self {
             Network::Sam1(sam) => sam.backend(),
             Network::Sam2(sam) => sam.backend(),
+            Network::Sam3(sam) => sam.backend(),
         }
     }
 }

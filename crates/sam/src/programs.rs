@@ -23,6 +23,14 @@ pub enum ModelError {
     /// A program cannot run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The checkpoint has no part that understands phrases and exemplars.
+    #[error("the checkpoint has no detector: it cannot find objects by phrase or exemplar")]
+    NoDetector,
+    /// The checkpoint has no part that answers clicks.
+    #[error(
+        "the checkpoint has no interactive head: it finds objects by phrase or exemplar and not by click, box or mask"
+    )]
+    NoInteractiveHead,
     /// A tensor cannot be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),

@@ -128,27 +128,12 @@ impl Prompt {
     }
 
     /// Checks every coordinate against an image of that size.
-    fn check(&self, Size { width, height }: Size) -> Result<(), PromptError> {
+    fn check(&self, size: Size) -> Result<(), PromptError> {
         if self.points.is_empty() && self.rect.is_none() && self.logits.is_none() {
             return Err(PromptError::Empty);
         }
-        let inside = |x: f64, y: f64| {
-            (0.0..=width as f64).contains(&x) && (0.0..=height as f64).contains(&y)
-        };
-        for (point, _) in &self.points {
-            if !inside(point.x, point.y) {
-                return Err(PromptError::PointOutside { point: *point, width, height });
-            }
-        }
-        match self.rect {
-            Some(rect) if !(inside(rect.x0, rect.y0) && inside(rect.x1, rect.y1)) => {
-                Err(PromptError::RectOutside { rect, width, height })
-            }
-            Some(rect) if rect.x0 >= rect.x1 || rect.y0 >= rect.y1 => {
-                Err(PromptError::RectEmpty(rect))
-            }
-            Some(_) | None => Ok(()),
-        }
+        self.points.iter().try_for_each(|(point, _)| check_point(*point, size))?;
+        self.rect.map_or(Ok(()), |rect| check_rect(rect, size))
     }
 
     /// The points as the model takes them; none for a prompt that is only a mask.
@@ -174,6 +159,32 @@ impl Prompt {
             TokenOrder::CornersFirst => corners.chain(points).chain([padding]).collect(),
         }
     }
+}
+
+/// Whether a point lies on an image or on its border.
+fn is_inside(x: f64, y: f64, Size { width, height }: Size) -> bool {
+    (0.0..=width as f64).contains(&x) && (0.0..=height as f64).contains(&y)
+}
+
+/// Refuses a point beside an image of that size.
+pub(crate) fn check_point(point: Point, size: Size) -> Result<(), PromptError> {
+    if is_inside(point.x, point.y, size) {
+        return Ok(());
+    }
+    let Size { width, height } = size;
+    Err(PromptError::PointOutside { point, width, height })
+}
+
+/// Refuses a box that reaches beyond an image of that size, and one without area.
+pub(crate) fn check_rect(rect: Rect, size: Size) -> Result<(), PromptError> {
+    let Size { width, height } = size;
+    if !(is_inside(rect.x0, rect.y0, size) && is_inside(rect.x1, rect.y1, size)) {
+        return Err(PromptError::RectOutside { rect, width, height });
+    }
+    if rect.x0 >= rect.x1 || rect.y0 >= rect.y1 {
+        return Err(PromptError::RectEmpty(rect));
+    }
+    Ok(())
 }
 
 /// The order in which a family's prompt encoder gets points, box corners and padding.

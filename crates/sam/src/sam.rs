@@ -13,10 +13,10 @@ use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::checkpoint::{OpenError, load_sam1};
 use crate::device::{self, DeviceError};
-use crate::network::{Network, Sam1, Sam2};
+use crate::network::{Network, Sam1, Sam2, Sam3};
 use crate::programs::ModelError;
-use crate::sam2;
 use crate::scene::{Scene, SceneFileError, SegmentError};
+use crate::{sam2, sam3};
 
 /// Name of the profile that lies beside a checkpoint.
 const PROFILE_FILE: &str = "cutout.toml";
@@ -112,8 +112,9 @@ impl Sam {
                 Network::Sam2(Sam2::new(loaded.config, loaded.weights, backend, profile))
             }
             Family::Sam3 => {
-                let file = checkpoint.file().to_owned();
-                return Err(OpenError::Unsupported { file, identity }.into());
+                let loaded = sam3::load(checkpoint)?;
+                let sam = Sam3::new(loaded.config, loaded.weights, backend, profile);
+                Network::Sam3(Box::new(sam))
             }
         };
         Ok(Sam { inner: Arc::new(Inner { identity, network, fingerprint: OnceLock::new() }) })

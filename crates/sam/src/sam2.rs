@@ -170,15 +170,7 @@ pub fn decoder_stages(
 }
 
 fn build_decoder(config: &Sam2Config, shape: PromptShape, image: DecoderImage) -> Builder {
-    let builder = Builder::new();
-    let decoded = decoder_of(config).build(&builder, shape, image);
-    builder.output("logits", decoded.logits);
-    builder.output("iou", decoded.iou);
-    if let Some(object) = decoded.object {
-        builder.output("object_score", object.score);
-        builder.output("tokens", object.tokens);
-    }
-    builder
+    decoder_of(config).builder(shape, image)
 }
 
 fn decoder_of(config: &Sam2Config) -> Decoder<'_> {

@@ -8,6 +8,7 @@ use cutout_imaging::{ImageError, Mapping, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError};
 
+use crate::holes::fill_holes;
 use crate::masks::{Masks, Segment};
 use crate::network::{Decoded, Embedding, PromptBatch};
 use crate::programs::ModelError;
@@ -17,6 +18,9 @@ use crate::sam::Sam;
 /// Prompts decoded at once at most. More would cost memory (each carries its own copy of the image through the decoder) and
 /// gain nothing: the products are as large as they need to be.
 pub(crate) const MOST_PROMPTS: usize = 16;
+
+/// The logit of a filled hole.
+const FILLED: f32 = 10.0;
 
 /// Why a scene cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -100,8 +104,9 @@ impl Scene {
     }
 
     /// The features the mask decoder starts from, `f32[1, width, grid, grid]` as in Meta's code.
-    pub fn image_embedding(&self) -> Result<Tensor, TensorError> {
-        self.embedding.image().permute(&[0, 3, 1, 2])
+    pub fn image_embedding(&self) -> Result<Tensor, ModelError> {
+        let embedding = self.sam.network().image_embedding(&self.embedding)?;
+        Ok(embedding.permute(&[0, 3, 1, 2])?)
     }
 
     /// The masks of one prompt.
@@ -151,6 +156,15 @@ impl Scene {
         &self.upsampler
     }
 
+    /// The same, to keep.
+    pub(crate) fn shared_upsampler(&self) -> Arc<Upsampler> {
+        Arc::clone(&self.upsampler)
+    }
+
+    pub(crate) fn embedding(&self) -> &Embedding {
+        &self.embedding
+    }
+
     /// The answer to prompt number `index` of a batch.
     fn answer(
         &self,
@@ -170,6 +184,7 @@ impl Scene {
         let segment = |token: usize| {
             let logits = logits.slice(1, token..token + 1)?.reshape([side, side])?;
             let feedback = limited(&logits, network.logit_limit())?;
+            let logits = filled(logits, network.largest_hole())?;
             let upsampler = Arc::clone(&self.upsampler);
             Ok(Segment { logits, feedback, iou: iou[token], object_score, upsampler })
         };
@@ -223,8 +238,19 @@ impl Scene {
     }
 }
 
+/// Logits `f32[side, side]` without holes of so many pixels or fewer.
+fn filled(logits: Tensor, area: usize) -> Result<Tensor, TensorError> {
+    if area == 0 {
+        return Ok(logits);
+    }
+    let shape = logits.shape().clone();
+    let mut values = logits.to_vec::<f32>()?;
+    fill_holes(&mut values, shape[0], area, FILLED);
+    Tensor::from_vec::<f32>(shape, values)
+}
+
 /// Logits between `-limit` and `limit`.
-fn limited(logits: &Tensor, limit: Option<f32>) -> Result<Tensor, TensorError> {
+pub(crate) fn limited(logits: &Tensor, limit: Option<f32>) -> Result<Tensor, TensorError> {
     let Some(limit) = limit else { return Ok(logits.clone()) };
     let clamped = logits.to_vec::<f32>()?.iter().map(|logit| logit.clamp(-limit, limit)).collect();
     Tensor::from_vec::<f32>(logits.shape().clone(), clamped)

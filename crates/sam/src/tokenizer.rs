@@ -10,6 +10,9 @@ pub const LONGEST_PHRASE: usize = 4096;
 /// Why a phrase cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PhraseError {
+    /// No text at all.
+    #[error("the phrase is empty")]
+    Empty,
     /// More text than a phrase.
     #[error("a phrase has at most {LONGEST_PHRASE} bytes, this one has {found}")]
     TooLong {
@@ -25,6 +28,8 @@ pub struct Tokens {
     pub numbers: Vec<i64>,
     /// Which of them the detector sees: all but those with number 0, which Meta's code takes for padding.
     pub kept: Vec<i64>,
+    /// Whether the phrase was longer than the context.
+    pub cut: bool,
 }
 
 /// Encodes phrases. Making one reads the whole vocabulary: keep it.
@@ -52,11 +57,12 @@ impl Tokenizer {
         }
         let mut tokens = vec![self.pairs.start_of_text()];
         self.pairs.encode(&clean::clean(phrase), &mut tokens);
+        let cut = tokens.len() >= context;
         tokens.truncate(context.saturating_sub(1));
         tokens.push(self.pairs.end_of_text());
         let numbers: Vec<i64> = tokens.into_iter().map(Token::to_u16).map(i64::from).collect();
         let kept = (0i64..).zip(&numbers).filter(|(_, number)| **number != 0);
-        Ok(Tokens { kept: kept.map(|(index, _)| index).collect(), numbers })
+        Ok(Tokens { kept: kept.map(|(index, _)| index).collect(), numbers, cut })
     }
 }
 
@@ -70,6 +76,9 @@ mod tests {
         let tokens = tokenizer.encode("one two three four five", 4).unwrap();
         assert_eq!(tokens.numbers.len(), 4);
         assert_eq!((tokens.numbers[0], tokens.numbers[3]), (49406, 49407));
+        assert!(tokens.cut);
+        let whole = tokenizer.encode("one two three four five", 7).unwrap();
+        assert_eq!((whole.numbers.len(), whole.cut), (7, false));
         assert_eq!(tokenizer.encode("", 32).unwrap().numbers, [49406, 49407]);
         let found = LONGEST_PHRASE + 1;
         assert_eq!(tokenizer.encode(&"x".repeat(found), 32), Err(PhraseError::TooLong { found }));

@@ -447,7 +447,7 @@ impl Tracker {
 /// The part of a model that tracks.
 fn memory_of(sam: &Sam) -> Result<(&Sam2, &MemoryConfig), TrackError> {
     let found = match sam.network() {
-        Network::Sam1(_) => None,
+        Network::Sam1(_) | Network::Sam3(_) => None,
         Network::Sam2(network) => network.memory().map(|memory| (network, memory)),
     };
     found.ok_or_else(|| TrackError::NoMemory { model: sam.description() })

@@ -1,8 +1,9 @@
 //! Whole models from checkpoint files: written in every format and layout, opened by content, and run.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
@@ -11,36 +12,8 @@ use cutout_sam::{Config, OpenError, PromptBatch, Sam1, inspect, sam2};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
 use cutout_weights::layout::Family;
-use cutout_weights::{
-    Checkpoint, Encoding, Metadata, OutgoingTensor, write_gguf, write_safetensors,
-};
-
-/// A folder that is removed when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("cutout-sam-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn tensors(file: &StageFile) -> BTreeMap<String, Tensor> {
-    let weights = file.weights();
-    let paths: Vec<String> = weights.paths().map(str::to_owned).collect();
-    paths.into_iter().map(|path| (path.clone(), weights.get(&path).unwrap().clone())).collect()
-}
-
-fn outgoing(tensors: &BTreeMap<String, Tensor>) -> Vec<OutgoingTensor<'_>> {
-    tensors.iter().map(|(name, tensor)| OutgoingTensor::new(name, tensor.clone())).collect()
-}
+use cutout_weights::{Checkpoint, Encoding, Metadata, write_gguf, write_safetensors};
+use support::{Folder, Tensors, outgoing, sam2_metadata, tensors};
 
 fn open(path: &Path) -> Result<Sam1, OpenError> {
     Sam1::open(path, Arc::new(Cpu::new(2)), Profile::default())
@@ -55,9 +28,9 @@ fn embedding_of(sam: &Sam1, file: &StageFile) -> Tensor {
 #[test]
 fn every_format_gives_the_same_embedding() {
     let file = StageFile::load("sam1/wide.safetensors").unwrap();
-    let tensors = tensors(&file);
+    let tensors = tensors([&file]);
     let expected = file.stage("encoder", "embedding").unwrap();
-    let folder = Folder::new("formats");
+    let folder = Folder::new("checkpoints-formats");
     let [safetensors, gguf] = ["model.safetensors", "model.gguf"].map(|name| folder.0.join(name));
     write_safetensors(&safetensors, &outgoing(&tensors), &Metadata::new()).unwrap();
     write_gguf(&gguf, &outgoing(&tensors), &Metadata::new(), Encoding::Keep).unwrap();
@@ -73,8 +46,8 @@ fn every_format_gives_the_same_embedding() {
 #[test]
 fn half_precision_weights_stay_close() {
     let file = StageFile::load("sam1/wide.safetensors").unwrap();
-    let tensors = tensors(&file);
-    let folder = Folder::new("half");
+    let tensors = tensors([&file]);
+    let folder = Folder::new("checkpoints-half");
     let path = folder.0.join("model.gguf");
     write_gguf(&path, &outgoing(&tensors), &Metadata::new(), Encoding::F16).unwrap();
     let found = embedding_of(&open(&path).unwrap(), &file);
@@ -87,8 +60,8 @@ fn half_precision_weights_stay_close() {
 #[test]
 fn a_prompt_is_answered() {
     let file = StageFile::load("sam1/wide.safetensors").unwrap();
-    let tensors = tensors(&file);
-    let folder = Folder::new("prompt");
+    let tensors = tensors([&file]);
+    let folder = Folder::new("checkpoints-prompt");
     let path = folder.0.join("model.safetensors");
     write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
     let sam = open(&path).unwrap();
@@ -107,13 +80,13 @@ fn a_prompt_is_answered() {
 #[test]
 fn what_does_not_fit_is_listed_at_once() {
     let file = StageFile::load("sam1/wide.safetensors").unwrap();
-    let mut tensors = tensors(&file);
+    let mut tensors = tensors([&file]);
     tensors.remove("mask_decoder.iou_token.weight").unwrap();
     tensors.insert(
         "image_encoder.neck.3.bias".to_owned(),
         Tensor::from_vec([3], vec![0f32; 3]).unwrap(),
     );
-    let folder = Folder::new("misfit");
+    let folder = Folder::new("checkpoints-misfit");
     let path = folder.0.join("model.safetensors");
     write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
     let message = open(&path).map(|_| ()).unwrap_err().to_string();
@@ -129,29 +102,25 @@ fn what_does_not_fit_is_listed_at_once() {
 }
 
 /// The weights of a small SAM 2, and what made them.
-fn small_sam2(version: &str) -> (BTreeMap<String, Tensor>, [StageFile; 2]) {
+fn small_sam2(version: &str) -> (Tensors, [StageFile; 2]) {
     let files = ["image", "memory"]
         .map(|part| StageFile::load(&format!("sam2/{version}_{part}.safetensors")).unwrap());
-    (files.iter().flat_map(tensors).collect(), files)
+    (tensors(&files), files)
 }
 
-/// What no shape of the small models tells.
-fn sam2_metadata(file: &StageFile) -> Metadata {
-    let json: serde_json::Value = serde_json::from_str(&file.metadata["config"]).unwrap();
-    let keys = ["image_size", "heads", "windows", "global_blocks", "decoder_heads", "memory_heads"];
-    let text = |key: &str| json[key].to_string().replace(['[', ']'], "");
-    let mut metadata =
-        Metadata::from(keys.map(|key| (format!("sam2.{key}"), text(key).as_str().into())));
+/// What no shape of the small models tells, and a number that every shape leaves open.
+fn metadata_of(file: &StageFile) -> Metadata {
+    let mut metadata = sam2_metadata(file);
     metadata.insert("sam2.pointer_frames".to_owned(), "9".into());
     metadata
 }
 
 #[test]
 fn sam2_is_opened_from_every_format() {
-    let folder = Folder::new("sam2");
+    let folder = Folder::new("checkpoints-sam2");
     for version in ["2.0", "2.1"] {
         let (tensors, [file, _]) = small_sam2(version);
-        let metadata = sam2_metadata(&file);
+        let metadata = metadata_of(&file);
         let [safetensors, gguf] =
             ["safetensors", "gguf"].map(|end| folder.0.join(format!("{version}.{end}")));
         write_safetensors(&safetensors, &outgoing(&tensors), &metadata).unwrap();
@@ -176,22 +145,22 @@ fn sam2_is_opened_from_every_format() {
 
 #[test]
 fn sam2_that_does_not_fit_is_explained() {
-    let folder = Folder::new("sam2-misfit");
+    let folder = Folder::new("checkpoints-sam2-misfit");
     let path = folder.0.join("model.safetensors");
     let (mut tensors, [file, _]) = small_sam2("2.1");
-    let failure = |tensors: &BTreeMap<String, Tensor>, metadata: &Metadata| {
+    let failure = |tensors: &Tensors, metadata: &Metadata| {
         write_safetensors(&path, &outgoing(tensors), metadata).unwrap();
         sam2::load(&Checkpoint::open(&path).unwrap()).map(|_| ()).unwrap_err().to_string()
     };
     let unknown = failure(&tensors, &Metadata::new());
     assert!(unknown.starts_with("sam2.image_size: SAM 2.1, 8 channels, 8 blocks"), "{unknown}");
-    let mut metadata = sam2_metadata(&file);
+    let mut metadata = metadata_of(&file);
     metadata.insert("sam2.windows".to_owned(), "4,6,6,3".into());
     let windows = failure(&tensors, &metadata);
     assert!(windows.contains("image_encoder.trunk.pos_embed_window"), "{windows}");
     tensors.remove("no_obj_ptr").unwrap();
     tensors.remove("sam_mask_decoder.obj_score_token.weight").unwrap();
-    let missing = failure(&tensors, &sam2_metadata(&file));
+    let missing = failure(&tensors, &metadata_of(&file));
     assert!(missing.contains("no_obj_ptr"), "{missing}");
     assert!(missing.contains("sam_mask_decoder.obj_score_token.weight"), "{missing}");
 }

@@ -1,33 +1,20 @@
 //! A long video runs in the memory of a short one.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::PathBuf;
+mod support;
 
 use cutout_sam::imaging::{Image, Size};
 use cutout_sam::{Prompt, Sam, TrackOptions};
 use cutout_testing::StageFile;
-use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
+use support::{ModelFile, sam2_metadata, tensors};
 
 const FRAMES: usize = 3000;
 
-/// A small SAM 2.1 with random weights, as a checkpoint.
-fn checkpoint() -> PathBuf {
+/// A small SAM 2.1 with random weights.
+fn small_sam() -> Sam {
     let files = ["image", "memory"]
         .map(|part| StageFile::load(&format!("sam2/2.1_{part}.safetensors")).unwrap());
-    let json: serde_json::Value = serde_json::from_str(&files[0].metadata["config"]).unwrap();
-    let keys = ["image_size", "heads", "windows", "global_blocks", "decoder_heads", "memory_heads"];
-    let text = |key: &str| json[key].to_string().replace(['[', ']'], "");
-    let metadata =
-        Metadata::from(keys.map(|key| (format!("sam2.{key}"), text(key).as_str().into())));
-    let weights = files.each_ref().map(StageFile::weights);
-    let tensors: Vec<OutgoingTensor<'_>> = weights
-        .iter()
-        .flat_map(|weights| weights.paths().map(|path| (path, weights.get(path).unwrap().clone())))
-        .map(|(path, tensor)| OutgoingTensor::new(path, tensor))
-        .collect();
-    let path = std::env::temp_dir().join(format!("cutout-flat-{}.safetensors", std::process::id()));
-    write_safetensors(&path, &tensors, &metadata).unwrap();
-    path
+    ModelFile::write(&tensors(&files), &sam2_metadata(&files[0]), "flat").open()
 }
 
 fn frame(number: usize) -> Image {
@@ -48,8 +35,7 @@ fn resident() -> Option<f64> {
 
 #[test]
 fn memory_at_the_end_is_that_of_the_beginning() {
-    let path = checkpoint();
-    let sam = Sam::open(&path).unwrap();
+    let sam = small_sam();
     let mut tracker = sam.track(TrackOptions::default()).unwrap();
     tracker.push(&frame(0)).unwrap();
     tracker.prompt(0, 1, &Prompt::point(20, 20)).unwrap();
@@ -62,7 +48,6 @@ fn memory_at_the_end_is_that_of_the_beginning() {
             early = resident();
         }
     }
-    std::fs::remove_file(path).unwrap();
     let (Some(early), Some(late)) = (early, resident()) else {
         eprintln!("skipped: this system does not tell how much memory is resident");
         return;

@@ -1,15 +1,19 @@
-//! Pictures and prompts against Meta's SamPredictor: embedding, low-resolution logits, scores, and masks at full size.
+//! Pictures and prompts against Meta's predictors, of SAM 1 and of SAM 2, and against `transformers`' Sam2Model, opened from a
+//! file with its tensor names: embedding, low-resolution logits, scores, and masks at full size.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::HashMap;
-use std::path::Path;
+mod support;
 
 use cutout_sam::imaging::{Image, Size};
-use cutout_sam::{Candidates, Label, Masks, Point, Prompt, Rect, Sam};
+use cutout_sam::{Candidates, Label, Masks, Point, Prompt, Rect, Sam, Scene};
 use cutout_tensor::{Tensor, Tolerance, compare};
-use cutout_testing::fixtures::read_tensors;
-use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
+use cutout_testing::StageFile;
+use cutout_weights::Metadata;
+use support::{ModelFile, sam2_metadata, tensors};
 
+/// What `fixtures/make_predictor.py` stored, and `fixtures/make_sam2_hf.py`.
+const FIXTURES: [&str; 3] = ["sam1/predictor", "sam2/predictor", TRANSFORMERS];
+const TRANSFORMERS: &str = "sam2/hugging_face";
 const PICTURES: [&str; 2] = ["landscape", "portrait"];
 const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits", "logits"];
 
@@ -17,34 +21,33 @@ const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits
 /// now and then.
 const DIFFERENT: f64 = 0.001;
 
-/// What `fixtures/make_sam1_predictor.py` stored.
-struct Fixture(HashMap<String, Tensor>);
+struct Fixture {
+    name: &'static str,
+    file: StageFile,
+}
 
 impl Fixture {
-    fn load() -> Self {
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sam1/predictor.safetensors");
-        Fixture(read_tensors(&path).unwrap().0)
+    fn load(name: &'static str) -> Self {
+        let file = StageFile::load(&format!("{name}.safetensors")).unwrap();
+        Fixture { name, file }
     }
 
-    fn get(&self, name: &str) -> &Tensor {
-        self.0.get(name).unwrap_or_else(|| panic!("the fixture has no {name}"))
+    /// The prompts that are compared. To logits without points, `transformers` adds two paddings and Meta none: Meta is right.
+    fn prompts(&self) -> impl Iterator<Item = &'static str> {
+        let without = if self.name == TRANSFORMERS { "logits" } else { "" };
+        PROMPTS.into_iter().filter(move |name| *name != without)
+    }
+
+    fn get(&self, name: &str) -> Tensor {
+        self.file.tensor(name).unwrap_or_else(|| panic!("the fixture has no {name}"))
     }
 
     /// The model, opened from a file with the fixture's weights.
     fn sam(&self, test: &str) -> Sam {
-        let name = format!("cutout-predictor-{test}-{}.safetensors", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let weights: Vec<OutgoingTensor<'_>> = self
-            .0
-            .iter()
-            .filter_map(|(name, tensor)| Some((name.strip_prefix("weight/")?, tensor)))
-            .map(|(name, tensor)| OutgoingTensor::new(name, tensor.clone()))
-            .collect();
-        write_safetensors(&path, &weights, &Metadata::new()).unwrap();
-        let sam = Sam::open(&path);
-        let _ = std::fs::remove_file(&path);
-        sam.unwrap()
+        let metadata =
+            if self.name.starts_with("sam2") { sam2_metadata(&self.file) } else { Metadata::new() };
+        let name = format!("predictor-{test}-{}", self.name.replace('/', "-"));
+        ModelFile::write(&tensors([&self.file]), &metadata, &name).open()
     }
 
     fn picture(&self, title: &str) -> Image {
@@ -56,7 +59,7 @@ impl Fixture {
     /// A prompt in pixels of its picture.
     fn prompt(&self, run: &str) -> Prompt {
         let numbers = |part: &str| {
-            let tensor = self.0.get(&format!("{run}/{part}"))?;
+            let tensor = self.file.tensor(&format!("{run}/{part}"))?;
             Some(tensor.to_f64_vec().unwrap())
         };
         let mut prompt = Prompt::default();
@@ -70,8 +73,8 @@ impl Fixture {
             let [x0, y0, x1, y1] = corners[..] else { panic!("{run}: a box has four numbers") };
             prompt = prompt.with_rect(Rect { x0, y0, x1, y1 });
         }
-        match self.0.get(&format!("{run}/logits")) {
-            Some(logits) => prompt.with_logits(logits.clone()),
+        match self.file.tensor(&format!("{run}/logits")) {
+            Some(logits) => prompt.with_logits(logits),
             None => prompt,
         }
     }
@@ -79,69 +82,72 @@ impl Fixture {
 
 /// Compares an answer with the predictor's.
 fn check(fixture: &Fixture, run: &str, masks: &Masks) {
+    let about = format!("{}, {run}", fixture.name);
     let [low_res, iou, expected] =
         ["low_res", "iou", "masks"].map(|part| fixture.get(&format!("{run}/{part}")));
-    assert_eq!(masks.len(), low_res.shape()[0], "{run}");
+    assert_eq!(masks.len(), low_res.shape()[0], "{about}");
     let side = low_res.shape()[1];
     let (mut different, mut pixels) = (0, 0);
     for (index, segment) in masks.iter().enumerate() {
         let row = |tensor: &Tensor| tensor.slice(0, index..index + 1).unwrap();
-        let logits = row(low_res).reshape([side, side]).unwrap();
+        let logits = row(&low_res).reshape([side, side]).unwrap();
         let difference = compare(segment.logits(), &logits, Tolerance::Stage).unwrap();
-        assert!(difference.within, "{run}, logits of mask {index}: {difference}");
+        assert!(difference.within, "{about}, logits of mask {index}: {difference}");
         let score = f64::from(segment.iou());
-        let wanted = row(iou).to_f64_vec().unwrap()[0];
-        assert!((score - wanted).abs() < 1e-4, "{run}, mask {index}: {score}, not {wanted}");
+        let wanted = row(&iou).to_f64_vec().unwrap()[0];
+        assert!((score - wanted).abs() < 1e-4, "{about}, mask {index}: {score}, not {wanted}");
         let mask = segment.mask();
-        let wanted = row(expected).to_vec::<u8>().unwrap();
-        assert_eq!(mask.pixels().len(), wanted.len(), "{run}");
+        let wanted = row(&expected).to_vec::<u8>().unwrap();
+        assert_eq!(mask.pixels().len(), wanted.len(), "{about}");
         different += mask.pixels().iter().zip(&wanted).filter(|(a, b)| **a != (**b == 1)).count();
         pixels += wanted.len();
     }
     let share = different as f64 / pixels as f64;
-    assert!(share <= DIFFERENT, "{run}: {different} of {pixels} pixels differ");
+    assert!(share <= DIFFERENT, "{about}: {different} of {pixels} pixels differ");
+}
+
+/// Embeds every picture with every fixture's model.
+fn for_each_scene(test: &str, check: impl Fn(&Fixture, &str, &Scene)) {
+    for name in FIXTURES {
+        let fixture = Fixture::load(name);
+        let sam = fixture.sam(test);
+        for title in PICTURES {
+            check(&fixture, title, &sam.embed(&fixture.picture(title)).unwrap());
+        }
+    }
 }
 
 #[test]
 fn embeddings_match_the_predictor() {
-    let fixture = Fixture::load();
-    let sam = fixture.sam("embedding");
-    for title in PICTURES {
-        let scene = sam.embed(&fixture.picture(title)).unwrap();
+    for_each_scene("embedding", |fixture, title, scene| {
         let expected = fixture.get(&format!("{title}/embedding"));
-        let difference =
-            compare(&scene.image_embedding().unwrap(), expected, Tolerance::Stage).unwrap();
-        assert!(difference.within, "{title}: {difference}");
-    }
+        let found = scene.image_embedding().unwrap();
+        let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
+        assert!(difference.within, "{}, {title}: {difference}", fixture.name);
+    });
 }
 
 #[test]
 fn masks_match_the_predictor() {
-    let fixture = Fixture::load();
-    let sam = fixture.sam("masks");
-    for title in PICTURES {
-        let scene = sam.embed(&fixture.picture(title)).unwrap();
-        for name in PROMPTS {
+    for_each_scene("masks", |fixture, title, scene| {
+        for name in fixture.prompts() {
             let run = format!("{title}/{name}");
             let prompt = fixture.prompt(&run);
             for (answer, candidates) in [("one", Candidates::One), ("three", Candidates::Three)] {
                 let masks = scene.segment(&prompt.clone().candidates(candidates)).unwrap();
-                check(&fixture, &format!("{run}/{answer}"), &masks);
+                check(fixture, &format!("{run}/{answer}"), &masks);
             }
         }
-    }
+    });
 }
 
 /// A mask that is fed back is this model's own here, and not the predictor's.
 #[test]
 fn logits_can_be_fed_back() {
-    let fixture = Fixture::load();
-    let sam = fixture.sam("feedback");
-    for title in PICTURES {
-        let scene = sam.embed(&fixture.picture(title)).unwrap();
+    for_each_scene("feedback", |fixture, title, scene| {
         let first = scene.segment(&fixture.prompt(&format!("{title}/point"))).unwrap();
         let run = format!("{title}/point_logits");
         let prompt = fixture.prompt(&run).with_logits(first.best().logits().clone());
-        check(&fixture, &format!("{run}/three"), &scene.segment(&prompt).unwrap());
-    }
+        check(fixture, &format!("{run}/three"), &scene.segment(&prompt).unwrap());
+    });
 }

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use cutout_cpu::Cpu;
 use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights, interpret};
 use cutout_sam::config::{
-    DetectorConfig, Exemplars, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+    DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
 };
 use cutout_sam::sam3::{
-    DetectorShape, GeometryShape, TextShape, clicks_graph, detector_stages, geometry_stages,
-    image_side_graph, text_stages, trunk_stages,
+    DetectorShape, GeometryShape, TextShape, detector_stages, geometry_stages, image_side_graph,
+    text_stages, trunk_stages,
 };
 use cutout_tensor::{Tensor, Tolerance};
 use cutout_testing::{StageFile, compare_stages};
@@ -39,7 +39,7 @@ impl Model {
                 weights.paths().map(|path| (path.to_owned(), weights.get(path).unwrap().clone()));
             tensors.extend(all);
         }
-        let table = token_table(&detector, &config.text);
+        let table = token_table(&detector, &config.finder.as_ref().unwrap().text);
         let path = "detector.backbone.language_backbone.encoder.token_embedding.weight";
         tensors.insert(path.to_owned(), table);
         Model { name, config, weights: Weights::new(tensors), image, detector }
@@ -103,25 +103,28 @@ fn config(file: &StageFile) -> Sam3Config {
             position_grid: number("pretrained_grid"),
             position_rows: PositionRows::ClassAndGrid,
         },
-        text: TextConfig {
-            vocabulary: 49408,
-            context: number("context"),
-            width: number("text_width"),
-            depth: number("text_depth"),
-            heads: number("text_heads"),
-            mlp_width: 4 * number("text_width"),
-        },
-        detector: DetectorConfig {
-            width: number("embedding"),
-            heads: number("fusion_heads"),
-            mlp_width: number("hidden"),
-            geometry_depth: number("geometry_depth"),
-            fusion_depth: number("fusion_depth"),
-            decoder_depth: number("decoder_depth"),
-            queries: number("queries"),
-            scoring_width: number("hidden"),
-            exemplars: Exemplars::BoxesAndPoints,
-        },
+        finder: Some(FinderConfig {
+            text: TextConfig {
+                vocabulary: 49408,
+                context: number("context"),
+                width: number("text_width"),
+                depth: number("text_depth"),
+                heads: number("text_heads"),
+                mlp_width: 4 * number("text_width"),
+            },
+            detector: DetectorConfig {
+                width: number("embedding"),
+                heads: number("fusion_heads"),
+                mlp_width: number("hidden"),
+                geometry_depth: number("geometry_depth"),
+                fusion_depth: number("fusion_depth"),
+                decoder_depth: number("decoder_depth"),
+                queries: number("queries"),
+                scoring_width: number("hidden"),
+                exemplars: Exemplars::BoxesAndPoints,
+            },
+        }),
+        clicks: None,
     }
 }
 
@@ -143,10 +146,8 @@ fn the_image_encoder_matches_meta_at_every_stage() {
         assert_eq!(expected.len(), model.config.trunk.depth + 2);
         model.check(trunk_stages(&model.config), &model.image.inputs("image"), &expected);
         let trunk = only(&stages, &["trunk"]);
-        let clicks = only(&stages, &["clicks."]);
-        model.check(clicks_graph(&model.config), &trunk, &clicks);
         let mut levels = only(&stages, &["level."]);
-        assert_eq!((clicks.len(), levels.len()), (3, 3));
+        assert_eq!(levels.len(), 3);
         levels.push(("fusion".to_owned(), model.detector.stage("text", "fusion").unwrap()));
         model.check(image_side_graph(&model.config), &trunk, &levels);
     }

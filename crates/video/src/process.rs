@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,7 +13,7 @@ const KEPT_BYTES: usize = 4096;
 /// Lines of standard error that are told.
 const TOLD_LINES: usize = 10;
 /// How long to wait for the end of standard error after the end of the program: a child of its own may hold it open.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A running program. It is killed and reaped when the last handle goes.
 pub(crate) struct Process {
@@ -136,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Reads to the end, keeping the last bytes; `_talking` is dropped at the end.
-fn keep_tail(mut errors: ChildStderr, tail: &Mutex<Vec<u8>>, _talking: Sender<()>) {
+fn keep_tail(mut errors: impl Read, tail: &Mutex<Vec<u8>>, _talking: Sender<()>) {
     let mut chunk = [0; 1024];
     while let Ok(length @ 1..) = errors.read(&mut chunk) {
         let mut tail = lock(tail);
@@ -160,4 +160,19 @@ pub(crate) fn capture(command: &mut Command) -> io::Result<String> {
     child.wait()?;
     read?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_does_not_grow() {
+        let tail = Mutex::new(Vec::new());
+        let (talking, _quiet) = channel();
+        keep_tail(Read::chain(io::repeat(b'x').take(1_000_000), &b"end"[..]), &tail, talking);
+        let tail = tail.into_inner().unwrap();
+        assert_eq!(tail.len(), KEPT_BYTES);
+        assert!(tail.ends_with(b"xend"));
+    }
 }

@@ -209,6 +209,23 @@ fn streams_of_ppm_pictures() {
 }
 
 #[test]
+fn headers_end_some_time() {
+    /// Gives the same byte for ever, but nobody should ask for many.
+    struct Endless(usize);
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 += buffer.len();
+            assert!(self.0 < 1 << 20, "somebody waits for the end of a header");
+            buffer.fill(b'1');
+            Ok(buffer.len())
+        }
+    }
+    let stream = Read::chain(Cursor::new(b"P6\n"), Endless(0));
+    let (_, error) = greys(from_reader(stream, "x", &OpenOptions::default()).unwrap());
+    assert!(error.unwrap().to_string().contains("its header does not end"));
+}
+
+#[test]
 fn nothing_is_no_clip() {
     let folder = Folder::new("nothing");
     let error = open(folder.put("empty.mp4", ""), &OpenOptions::default()).err().unwrap();

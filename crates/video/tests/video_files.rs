@@ -207,8 +207,11 @@ fn dropping_a_source_kills_and_reaps_ffmpeg() {
     let (mut source, pid) = endless(&folder);
     source.next().unwrap().unwrap();
     assert!(exists(&pid));
+    // A handle does not keep it alive.
+    let handle = source.stop_handle().unwrap();
     drop(source);
     assert!(!exists(&pid));
+    handle.stop();
 }
 
 #[test]

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use cutout_tensor::TensorError;
 
-use crate::layout::{Dialect, Identity};
-
 /// A file format, recognised by content and never by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -97,16 +95,6 @@ pub enum WeightsError {
         tensors: usize,
         /// The name of the first.
         example: String,
-    },
-    /// The model is known, and its names in this dialect are not.
-    #[error("{file}: {identity} with the names of {dialect} cannot be read yet; use Meta's file")]
-    UnknownLayout {
-        /// The file concerned.
-        file: String,
-        /// The model.
-        identity: Identity,
-        /// Whose names they are.
-        dialect: Dialect,
     },
     /// The tensor is there but cannot be read.
     #[error("{file}: tensor {tensor}: {problem}")]

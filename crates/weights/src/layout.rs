@@ -11,25 +11,29 @@ mod rules;
 
 use std::collections::BTreeMap;
 
-use cutout_tensor::{Shape, Tensor, TensorType};
+use cutout_tensor::{Shape, Tensor, TensorError, TensorType};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
 use crate::outgoing::Outgoing;
+use crate::stored::StoredType;
 
 pub use identity::{Dialect, Family, Identity, Size, identify};
 pub use report::{Misshapen, Named, Report};
 
 use identity::{recognise, shared_prefix};
+use names::Contents;
 use rules::{Renamed, rename};
 
-/// Where a tensor with a canonical name comes from.
+/// Where a tensor with a canonical name comes from, by names in the file.
 #[derive(Clone, Debug, PartialEq)]
-struct Origin {
-    /// Name in the file.
-    name: String,
-    /// One row of it, kept as an axis of length one; all of it otherwise.
-    row: Option<usize>,
+enum Origin {
+    /// All of a tensor.
+    Whole(String),
+    /// One row of it, kept as an axis of length one.
+    Row(String, usize),
+    /// Queries, keys and values, one after another along the first axis. None is missing once the model is there.
+    Parts([Option<String>; 3]),
 }
 
 /// A checkpoint seen as one of the known models: the same tensors under Meta's names.
@@ -38,6 +42,16 @@ pub struct Model<'a> {
     identity: Identity,
     dialect: Dialect,
     tensors: BTreeMap<String, Origin>,
+}
+
+impl Origin {
+    /// The tensor of the file, or the first of several.
+    fn first(&self) -> Option<&str> {
+        match self {
+            Origin::Whole(name) | Origin::Row(name, _) => Some(name),
+            Origin::Parts([first, ..]) => first.as_deref(),
+        }
+    }
 }
 
 impl<'a> Model<'a> {
@@ -52,17 +66,21 @@ impl<'a> Model<'a> {
                 tensors: infos.len(),
                 example: infos.first().map_or_else(String::new, |info| info.name.clone()),
             })?;
-        let Some(stages) = names::stages(identity.family, dialect) else {
-            return Err(WeightsError::UnknownLayout { file: file(), identity, dialect });
-        };
+        let contents = Contents::of(shapes().map(|(name, _)| name));
+        let stages = names::stages(identity.family, dialect, contents);
         let prefix = shared_prefix(shapes().map(|(name, _)| name));
+        let malformed = |problem| WeightsError::Malformed {
+            file: file(),
+            format: checkpoint.format(),
+            problem,
+        };
         let mut tensors = BTreeMap::new();
         for info in infos {
             let renamed = rename(&info.name[prefix.len()..], stages);
-            add(&mut tensors, &info.name, &info.shape, renamed).map_err(|problem| {
-                let format = checkpoint.format();
-                WeightsError::Malformed { file: file(), format, problem }
-            })?;
+            add(&mut tensors, &info.name, &info.shape, renamed).map_err(malformed)?;
+        }
+        for (name, origin) in &tensors {
+            check_parts(checkpoint, name, origin).map_err(malformed)?;
         }
         Ok(Model { checkpoint, identity, dialect, tensors })
     }
@@ -79,14 +97,23 @@ impl<'a> Model<'a> {
 
     /// Canonical names, sorted, with the type each tensor has once loaded (`None`: it cannot be loaded) and its shape.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<TensorType>, Shape)> {
+        self.stored().map(|(name, stored, shape)| {
+            let dtype = stored.loads_as();
+            (name, dtype.map(|dtype| TensorType::new(dtype, shape.clone())), shape)
+        })
+    }
+
+    /// Canonical names, how each tensor is stored, and its shape.
+    fn stored(&self) -> impl Iterator<Item = (&str, &StoredType, Shape)> {
         self.tensors.iter().filter_map(|(name, origin)| {
-            let info = self.checkpoint.info(&origin.name)?;
+            let info = self.checkpoint.info(origin.first()?)?;
             let mut shape = info.shape.clone();
-            if origin.row.is_some() {
-                shape[0] = 1;
+            match origin {
+                Origin::Whole(_) => {}
+                Origin::Row(..) => shape[0] = 1,
+                Origin::Parts(parts) => shape[0] *= parts.len(),
             }
-            let dtype = info.stored.loads_as();
-            Some((name.as_str(), dtype.map(|dtype| TensorType::new(dtype, shape.clone())), shape))
+            Some((name.as_str(), &info.stored, shape))
         })
     }
 
@@ -100,28 +127,39 @@ impl<'a> Model<'a> {
                 nearest: crate::nearest::nearest(name, names).map(str::to_owned),
             });
         };
-        let whole = self.checkpoint.tensor(&origin.name)?;
-        let Some(row) = origin.row else { return Ok(whole) };
-        whole.slice(0, row..row + 1).map_err(|error| WeightsError::Tensor {
+        let made = match origin {
+            Origin::Whole(name) => return self.checkpoint.tensor(name),
+            Origin::Row(name, row) => self.checkpoint.tensor(name)?.slice(0, *row..*row + 1),
+            Origin::Parts(parts) => {
+                let parts = parts.iter().flatten().map(|part| self.checkpoint.tensor(part));
+                stack(&parts.collect::<Result<Vec<_>, _>>()?)
+            }
+        };
+        made.map_err(|error| WeightsError::Tensor {
             file: self.checkpoint.file().to_owned(),
-            tensor: origin.name.clone(),
+            tensor: name.to_owned(),
             problem: error.into(),
         })
     }
 
-    /// Everything that is missing, misshapen or left over, compared with the tensors a model needs.
+    /// Why a tensor of the file is not read although it belongs to the model; `None` for all others.
+    pub fn computed(name: &str) -> Option<&'static str> {
+        names::computed(name)
+    }
+
+    /// Everything that is missing, misshapen or left over, compared with the tensors a model needs. What is
+    /// [computed](Model::computed) is not left over.
     pub fn report<'n>(&self, needed: impl IntoIterator<Item = (&'n str, Shape)>) -> Report {
-        let found = self.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
+        let read = self.tensors().filter(|(name, ..)| names::computed(name).is_none());
+        let found = read.map(|(name, _, shape)| (name.to_owned(), shape)).collect();
         Report::compare(needed.into_iter().map(|(name, shape)| (name.to_owned(), shape)), found)
     }
 
     /// Every tensor, under its canonical name, for a writer.
     pub fn outgoing(&self) -> Outgoing<'_> {
         let mut outgoing = Outgoing::default();
-        for (name, origin) in &self.tensors {
-            if let Some(info) = self.checkpoint.info(&origin.name) {
-                outgoing.add(name, info, origin.row, || self.tensor(name));
-            }
+        for (name, stored, shape) in self.stored() {
+            outgoing.add(name, stored, shape, || self.tensor(name));
         }
         outgoing
     }
@@ -137,25 +175,77 @@ fn add(
     shape: &Shape,
     renamed: Renamed,
 ) -> Result<(), Problem> {
-    let mut enter = |canonical: String, row| {
-        let origin = Origin { name: name.to_owned(), row };
-        match tensors.insert(canonical.clone(), origin) {
-            Some(_) => Err(Problem::Duplicate(canonical)),
-            None => Ok(()),
-        }
+    let name = name.to_owned();
+    let mut enter = |canonical: String, origin| match tensors.insert(canonical.clone(), origin) {
+        Some(_) => Err(Problem::Duplicate(canonical)),
+        None => Ok(()),
     };
     match renamed {
-        Renamed::Whole(canonical) => enter(canonical, None),
+        Renamed::Whole(canonical) => enter(canonical, Origin::Whole(name)),
         Renamed::Copy(canonical) => {
             // Two names for one tensor: the first is as good as the second.
-            let origin = Origin { name: name.to_owned(), row: None };
-            tensors.entry(canonical).or_insert(origin);
+            tensors.entry(canonical).or_insert(Origin::Whole(name));
             Ok(())
         }
         Renamed::Rows(front, back) => {
             let rows = shape.first().copied().unwrap_or(0);
             Problem::within("rows of a split tensor", MAX_ROWS, rows as u64)?;
-            (0..rows).try_for_each(|row| enter(format!("{front}{row}{back}"), Some(row)))
+            (0..rows).try_for_each(|row| {
+                enter(format!("{front}{row}{back}"), Origin::Row(name.clone(), row))
+            })
         }
+        Renamed::Part(canonical, index) => add_part(tensors, canonical, index, name),
     }
+}
+
+/// Enters one of the three tensors that become one.
+fn add_part(
+    tensors: &mut BTreeMap<String, Origin>,
+    canonical: String,
+    index: usize,
+    name: String,
+) -> Result<(), Problem> {
+    let origin = tensors.entry(canonical.clone()).or_insert(Origin::Parts([const { None }; 3]));
+    match origin {
+        Origin::Parts(parts) if parts[index].is_none() => {
+            parts[index] = Some(name);
+            Ok(())
+        }
+        Origin::Parts(_) | Origin::Whole(_) | Origin::Row(..) => Err(Problem::Duplicate(canonical)),
+    }
+}
+
+/// Checks that tensors that become one are all there and alike.
+fn check_parts(checkpoint: &Checkpoint, name: &str, origin: &Origin) -> Result<(), Problem> {
+    let Origin::Parts(parts) = origin else { return Ok(()) };
+    let infos: Vec<_> = parts.iter().flatten().filter_map(|part| checkpoint.info(part)).collect();
+    let wanted = "queries, keys and values of one type and shape";
+    if infos.len() < parts.len() {
+        return Err(Problem::invalid(name, wanted, format!("{} of them", infos.len())));
+    }
+    let kind = |index: usize| format!("{} {}", infos[index].stored, infos[index].shape);
+    match (1..infos.len()).find(|&index| kind(index) != kind(0) || infos[0].shape.is_empty()) {
+        Some(index) => Err(Problem::invalid(name, wanted, format!("{}, {}", kind(0), kind(index)))),
+        None => Ok(()),
+    }
+}
+
+/// Tensors of one type and shape, one after another along the first axis.
+fn stack(parts: &[Tensor]) -> Result<Tensor, TensorError> {
+    let first = parts.first().expect("a tensor of parts has three");
+    let mut shape = first.shape().clone();
+    shape[0] *= parts.len();
+    let ty = TensorType::new(first.dtype(), shape);
+    let length = ty.shape.checked_len()? * ty.dtype.size();
+    // Eight-byte words keep every element type aligned.
+    let mut words = vec![0u64; length.div_ceil(8)];
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+    let mut start = 0;
+    for part in parts {
+        let part = part.to_contiguous()?;
+        let content = part.as_bytes()?;
+        bytes[start..start + content.len()].copy_from_slice(content);
+        start += content.len();
+    }
+    Tensor::from_words(ty, words)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use cutout_tensor::{DType, Element, Shape, Tensor, TensorError, TensorType};
 use half::{bf16, f16};
 
-use crate::checkpoint::{Checkpoint, TensorInfo};
+use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
 use crate::gguf::write::Encoding;
 use crate::stored::StoredType;
@@ -123,30 +123,27 @@ impl<'a> Outgoing<'a> {
     pub fn of(checkpoint: &'a Checkpoint) -> Self {
         let mut outgoing = Outgoing::default();
         for info in checkpoint.tensors() {
-            outgoing.add(&info.name, info, None, || checkpoint.tensor(&info.name));
+            let load = || checkpoint.tensor(&info.name);
+            outgoing.add(&info.name, &info.stored, info.shape.clone(), load);
         }
         outgoing
     }
 
-    /// Enters a tensor, or one row of it, under `name`.
+    /// Enters a tensor that is `stored` in its file, under `name` and with this shape.
     pub(crate) fn add(
         &mut self,
         name: &str,
-        info: &TensorInfo,
-        row: Option<usize>,
+        stored: &StoredType,
+        shape: Shape,
         load: impl Fn() -> Result<Tensor, WeightsError> + 'a,
     ) {
-        let mut shape = info.shape.clone();
-        if row.is_some() {
-            shape[0] = 1;
-        }
-        match info.stored.loads_as() {
+        match stored.loads_as() {
             Some(dtype) => {
                 let ty = TensorType::new(dtype, shape);
                 self.tensors.push(OutgoingTensor::deferred(name, ty, load));
             }
             None => {
-                let problem = Problem::ElementType(info.stored.to_string());
+                let problem = Problem::ElementType(stored.to_string());
                 self.left_out.push(LeftOut { name: name.to_owned(), shape, problem });
             }
         }

@@ -115,9 +115,7 @@ impl Convert {
         let model = Model::of(&checkpoint);
         let outgoing = match &model {
             Ok(model) => model.outgoing(),
-            Err(
-                error @ (WeightsError::UnknownModel { .. } | WeightsError::UnknownLayout { .. }),
-            ) => {
+            Err(error @ WeightsError::UnknownModel { .. }) => {
                 screen::note(&format!("{error}: its names are kept"));
                 Outgoing::of(&checkpoint)
             }

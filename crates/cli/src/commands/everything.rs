@@ -76,8 +76,12 @@ impl Everything {
             if self.resume && destination.is_there(picture) {
                 continue;
             }
-            let result = masks_of(&sam, picture, &options, &place)
-                .and_then(|found| destination.write(picture, &found));
+            let result = masks_of(&sam, picture, &options, &place).and_then(|found| {
+                if found.masks.is_empty() {
+                    screen::note(&nothing_found(picture, &options));
+                }
+                destination.write(picture, &found)
+            });
             match result {
                 Ok(()) => {}
                 // A folder is gone through to its end; what failed is told on the way and at the end.
@@ -143,6 +147,16 @@ fn masks_of(sam: &Sam, picture: &Path, options: &Options, place: &str) -> Result
         Err(EverythingError::Option(error)) => Err(Usage::error(error.to_string())),
         Err(error) => Err(error).with_context(|| picture.display().to_string()),
     }
+}
+
+/// What to do about a picture without masks.
+fn nothing_found(picture: &Path, options: &Options) -> String {
+    format!(
+        "{}: no mask passed --pred-iou-thresh {} and --stability-score-thresh {}; lower ones let more through",
+        picture.display(),
+        options.pred_iou_thresh,
+        options.stability_score_thresh
+    )
 }
 
 /// The picture itself, or the pictures of a folder in the order of their names.

@@ -1,7 +1,11 @@
 //! Sizes of SAM 3.
 
+use serde::Serialize;
+
+use super::{DecoderConfig, DecoderForm};
+
 /// What a table of positions holds besides the cells of its grid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum PositionRows {
     /// A first row for a class token that nothing uses: Meta's checkpoints.
     ClassAndGrid,
@@ -10,7 +14,7 @@ pub enum PositionRows {
 }
 
 /// A ViT with rotary positions in windowed and global attention.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RotaryVitConfig {
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -54,7 +58,7 @@ impl RotaryVitConfig {
 }
 
 /// The encoder of phrases.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextConfig {
     /// Tokens there are.
     pub vocabulary: usize,
@@ -71,7 +75,7 @@ pub struct TextConfig {
 }
 
 /// What can be shown as an example of what is looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Exemplars {
     /// Boxes: Hugging Face's checkpoints leave out the rest.
     Boxes,
@@ -80,7 +84,7 @@ pub enum Exemplars {
 }
 
 /// Everything behind the encoders: geometry encoder, fusion, decoder, scores and masks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DetectorConfig {
     /// Channels of image, prompt and queries.
     pub width: usize,
@@ -102,19 +106,28 @@ pub struct DetectorConfig {
     pub exemplars: Exemplars,
 }
 
-/// A whole SAM 3 detector.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sam3Config {
-    /// The image encoder.
-    pub trunk: RotaryVitConfig,
+/// What finds objects by phrases and exemplars.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FinderConfig {
     /// The text encoder.
     pub text: TextConfig,
-    /// What finds objects.
+    /// Everything behind the encoders.
     pub detector: DetectorConfig,
 }
 
+/// A whole SAM 3, or the parts of it that a checkpoint has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sam3Config {
+    /// The image encoder.
+    pub trunk: RotaryVitConfig,
+    /// What finds objects; nothing in a checkpoint of the tracker alone.
+    pub finder: Option<FinderConfig>,
+    /// What answers clicks, boxes and masks; nothing in a checkpoint of the detector alone.
+    pub clicks: Option<DecoderConfig>,
+}
+
 impl Sam3Config {
-    /// SAM 3 as published: 840 million parameters.
+    /// SAM 3 as published: 850 million parameters, without those that only videos need.
     pub fn published() -> Self {
         Sam3Config {
             trunk: RotaryVitConfig {
@@ -130,25 +143,39 @@ impl Sam3Config {
                 position_grid: 24,
                 position_rows: PositionRows::ClassAndGrid,
             },
-            text: TextConfig {
-                vocabulary: 49408,
-                context: 32,
-                width: 1024,
-                depth: 24,
-                heads: 16,
-                mlp_width: 4096,
-            },
-            detector: DetectorConfig {
+            finder: Some(FinderConfig {
+                text: TextConfig {
+                    vocabulary: 49408,
+                    context: 32,
+                    width: 1024,
+                    depth: 24,
+                    heads: 16,
+                    mlp_width: 4096,
+                },
+                detector: DetectorConfig {
+                    width: 256,
+                    heads: 8,
+                    mlp_width: 2048,
+                    geometry_depth: 3,
+                    fusion_depth: 6,
+                    decoder_depth: 6,
+                    queries: 200,
+                    scoring_width: 2048,
+                    exemplars: Exemplars::BoxesAndPoints,
+                },
+            }),
+            clicks: Some(DecoderConfig {
+                form: DecoderForm::Sam3,
                 width: 256,
+                depth: 2,
                 heads: 8,
                 mlp_width: 2048,
-                geometry_depth: 3,
-                fusion_depth: 6,
-                decoder_depth: 6,
-                queries: 200,
-                scoring_width: 2048,
-                exemplars: Exemplars::BoxesAndPoints,
-            },
+                downsample: 2,
+                mask_tokens: 4,
+                iou_width: 256,
+                iou_depth: 3,
+                mask_channels: 4,
+            }),
         }
     }
 }

@@ -7,7 +7,7 @@ use cutout_graph::{Backend, BuildError, Graph, Profile, Program, Weights};
 use cutout_tensor::{Tensor, TensorError};
 use cutout_weights::Checkpoint;
 
-use super::{Decoded, Embedding, PromptBatch};
+use super::{Decoded, Embedding, Later, PromptBatch};
 use crate::checkpoint::{OpenError, load_sam1};
 use crate::config::Sam1Config;
 use crate::programs::{ModelError, Programs};
@@ -70,7 +70,7 @@ impl Sam1 {
         let inputs: Vec<(&str, &Tensor)> =
             features.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let side = self.program(Part::ImageSide)?.run(&inputs)?;
-        Ok(Embedding { features, side })
+        Ok(Embedding { features, side, later: Later::default() })
     }
 
     /// Decodes a batch of prompts on one image.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Program, Weights};
 use cutout_tensor::{Tensor, TensorError};
 
-use super::{Decoded, Embedding, PromptBatch, named};
+use super::{Decoded, Embedding, Later, PromptBatch, named};
 use crate::config::{MemoryForm, Sam2Config};
 use crate::decoder::{DecoderImage, PromptShape};
 use crate::memory::MaskSource;
@@ -70,7 +70,7 @@ impl Sam2 {
     pub(super) fn with_features(&self, features: Vec<Named>) -> Result<Embedding, ModelError> {
         let embedding = named(&features, super::IMAGE_FEATURE)?;
         let side = self.program(Part::ImageSide)?.run(&[embedding])?;
-        Ok(Embedding { features, side })
+        Ok(Embedding { features, side, later: Later::default() })
     }
 
     /// Decodes a batch of prompts on one image.

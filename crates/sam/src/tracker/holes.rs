@@ -1,23 +1,11 @@
 //! Small holes in masks.
 
-use cutout_imaging::{Connectivity, Mask, Size, connected_regions};
-
 /// The logit of a filled pixel: just inside.
 const FILLED: f32 = 0.1;
 
 /// Fills regions of at most `area` pixels that are not above 0, in logits `[side, side]`. Regions hang together over corners.
 pub(super) fn fill_holes(mut logits: Vec<f32>, side: usize, area: usize) -> Vec<f32> {
-    if area == 0 {
-        return logits;
-    }
-    let outside: Vec<bool> = logits.iter().map(|logit| *logit <= 0.0).collect();
-    let Ok(outside) = Mask::from_pixels(Size::square(side), outside) else { return logits };
-    let regions = connected_regions(&outside, true, Connectivity::Eight);
-    for (logit, label) in logits.iter_mut().zip(&regions.labels) {
-        if *label > 0 && regions.areas[*label as usize - 1] <= area {
-            *logit = FILLED;
-        }
-    }
+    crate::holes::fill_holes(&mut logits, side, area, FILLED);
     logits
 }
 

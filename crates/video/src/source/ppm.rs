@@ -10,8 +10,6 @@ use crate::{FrameSource, VideoError};
 
 /// Most bytes of a header: three numbers, white space and perhaps a comment.
 const HEADER_BYTES: usize = 1024;
-/// Most digits of a number in a header.
-const DIGITS: usize = 9;
 
 /// The frames of a stream.
 pub(super) struct PpmFrames<R> {
@@ -21,11 +19,13 @@ pub(super) struct PpmFrames<R> {
     size: Option<Size>,
     frame: usize,
     ended: bool,
+    /// The stream ended, perhaps inside a frame.
+    exhausted: bool,
 }
 
 impl<R: BufRead + Send> PpmFrames<R> {
     pub(super) fn new(reader: R, name: String, limits: VideoLimits) -> Self {
-        PpmFrames { reader, name, limits, size: None, frame: 0, ended: false }
+        PpmFrames { reader, name, limits, size: None, frame: 0, ended: false, exhausted: false }
     }
 
     /// Frames delivered so far.
@@ -33,11 +33,17 @@ impl<R: BufRead + Send> PpmFrames<R> {
         self.frame
     }
 
+    /// Whether the stream has ended, and not only become unreadable.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+
     fn read(&mut self) -> Result<Option<Image>, VideoError> {
         let place = Place { name: &self.name, frame: self.frame };
-        let Some(found) = (Header { place, reader: &mut self.reader, bytes: 0 }).read()? else {
-            return Ok(None);
-        };
+        let mut header = Header { place, reader: &mut self.reader, bytes: 0, exhausted: false };
+        let found = header.read();
+        self.exhausted = header.exhausted;
+        let Some(found) = found? else { return Ok(None) };
         let bytes = 3 * check_size(&self.name, found, &self.limits)?;
         let expected = *self.size.get_or_insert(found);
         if found != expected {
@@ -46,6 +52,7 @@ impl<R: BufRead + Send> PpmFrames<R> {
         }
         let pixels = place.read_pixels(&mut self.reader, bytes)?;
         if pixels.len() < bytes {
+            self.exhausted = true;
             return Err(place.truncated(bytes, pixels.len()));
         }
         place.image(found, pixels).map(Some)
@@ -88,6 +95,7 @@ struct Header<'a, R> {
     place: Place<'a>,
     reader: &'a mut R,
     bytes: usize,
+    exhausted: bool,
 }
 
 impl<R: Read> Header<'_, R> {
@@ -116,9 +124,6 @@ impl<R: Read> Header<'_, R> {
                 white if white.is_ascii_whitespace() => break,
                 other => return Err(self.wrong(format!("its header has the byte {other:#04x}"))),
             }
-            if digits.len() > DIGITS {
-                return Err(self.wrong("a number of its header has too many digits".into()));
-            }
         }
         digits.parse().map_err(|_| self.wrong(format!("{digits} is no number")))
     }
@@ -138,7 +143,10 @@ impl<R: Read> Header<'_, R> {
         let mut byte = [0];
         match self.reader.read_exact(&mut byte) {
             Ok(()) => Ok(Some(byte[0])),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                self.exhausted = true;
+                Ok(None)
+            }
             Err(error) => Err(self.place.unreadable(error)),
         }
     }

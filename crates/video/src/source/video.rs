@@ -94,8 +94,10 @@ impl Video {
 
     /// What follows the last frame: nothing, or why there are no more. `failure` is what was wrong with the stream.
     fn end(&self, failure: Option<VideoError>) -> Option<VideoError> {
+        let exhausted = self.frames.is_exhausted();
         let patience = match &failure {
-            None | Some(VideoError::Truncated { .. }) => PATIENCE,
+            None => PATIENCE,
+            Some(VideoError::Truncated { .. } | VideoError::Stream { .. }) if exhausted => PATIENCE,
             Some(VideoError::Stream { .. } | VideoError::Read { .. }) => LITTLE_PATIENCE,
             // Frames too large, or of different sizes: ours to refuse, whatever else it has to say.
             Some(_) => {

@@ -1,27 +1,89 @@
 //! The tables: Hugging Face's names on the left, Meta's on the right.
 
+mod sam3;
+
 use super::identity::{Dialect, Family};
 use super::rules::{How, Rule, whole};
 
-/// The tables a checkpoint goes through, one after another; `None` when there are none for it yet.
-pub(super) fn stages(family: Family, dialect: Dialect) -> Option<&'static [&'static [Rule]]> {
-    match (family, dialect) {
-        (Family::Sam3, Dialect::Meta) => Some(&[SAM3_DETECTOR]),
-        (Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::Meta) => {
-            Some(&[])
+/// What a file of Hugging Face's SAM 3 holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// The detector, with or without the tracker.
+    Detector,
+    /// The tracker without the detector.
+    TrackerAlone,
+}
+
+impl Contents {
+    /// Read from the names: only the detector understands text.
+    pub(super) fn of<'n>(mut names: impl Iterator<Item = &'n str>) -> Contents {
+        if names.any(|name| name.contains("text_encoder.")) {
+            Contents::Detector
+        } else {
+            Contents::TrackerAlone
         }
-        (Family::Sam1, Dialect::HuggingFace) => Some(&[PROMPT_AND_MASK, SAM1]),
-        (Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::HuggingFace) => {
-            Some(&[PROMPT_AND_MASK, SAM2, SAM2_PREFIXES])
-        }
-        (Family::Sam3, Dialect::HuggingFace) => None,
     }
+}
+
+/// The tables a checkpoint goes through, one after another.
+pub(super) fn stages(
+    family: Family,
+    dialect: Dialect,
+    contents: Contents,
+) -> &'static [&'static [Rule]] {
+    match (family, dialect) {
+        (Family::Sam3, Dialect::Meta) => &[sam3::META_DETECTOR],
+        (Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::Meta) => &[],
+        (Family::Sam1, Dialect::HuggingFace) => &[PROMPT_AND_MASK, SAM1],
+        (Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::HuggingFace) => {
+            &[PROMPT_AND_MASK, SAM2, SAM2_PREFIXES]
+        }
+        (Family::Sam3, Dialect::HuggingFace) => match contents {
+            Contents::Detector => &SAM3,
+            Contents::TrackerAlone => &SAM3_TRACKER,
+        },
+    }
+}
+
+/// Detector and tracker in one file, or the detector alone.
+const SAM3: [&[Rule]; 10] = [
+    sam3::BOTH,
+    sam3::VISION,
+    sam3::NECKS,
+    sam3::TEXT,
+    sam3::PARTS,
+    sam3::LAYERS,
+    PROMPT_AND_MASK,
+    SAM2,
+    SAM2_PREFIXES,
+    sam3::TRACKER,
+];
+
+/// The tracker alone.
+const SAM3_TRACKER: [&[Rule]; 7] = [
+    sam3::TRACKER_ALONE,
+    sam3::VISION,
+    sam3::NECKS,
+    PROMPT_AND_MASK,
+    SAM2,
+    SAM2_PREFIXES,
+    sam3::TRACKER,
+];
+
+/// Tensors that follow from the sizes of a model and are computed instead, by the end of their names, with the reason.
+const COMPUTED: &[(&str, &str)] =
+    &[(".attn.freqs_cis", "the rotation of queries and keys, which follows from their positions")];
+
+/// Why a tensor is not read although Meta's files hold it.
+pub(super) fn computed(name: &str) -> Option<&'static str> {
+    COMPUTED.iter().find(|(end, _)| name.ends_with(end)).map(|(_, reason)| *reason)
 }
 
 /// Every table.
 #[cfg(test)]
-pub(super) fn all() -> [&'static [Rule]; 5] {
-    [PROMPT_AND_MASK, SAM1, SAM2, SAM2_PREFIXES, SAM3_DETECTOR]
+pub(super) fn all() -> Vec<&'static [Rule]> {
+    let sam3 = [sam3::META_DETECTOR, sam3::TRACKER_ALONE, SAM1];
+    SAM3.into_iter().chain(sam3).collect()
 }
 
 /// Hugging Face keeps the positional matrix of the prompt encoder at the top as well; files hold one or both.
@@ -226,13 +288,4 @@ const SAM2: &[Rule] = &[
 const SAM2_PREFIXES: &[Rule] = &[
     whole("prompt_encoder.*", "sam_prompt_encoder.*"),
     whole("mask_decoder.*", "sam_mask_decoder.*"),
-];
-
-/// SAM 3's detector without its prefix, as some files hold it.
-const SAM3_DETECTOR: &[Rule] = &[
-    whole("backbone.*", "detector.backbone.*"),
-    whole("geometry_encoder.*", "detector.geometry_encoder.*"),
-    whole("transformer.*", "detector.transformer.*"),
-    whole("segmentation_head.*", "detector.segmentation_head.*"),
-    whole("dot_prod_scoring.*", "detector.dot_prod_scoring.*"),
 ];

@@ -17,6 +17,8 @@ pub(super) enum How {
     Copy,
     /// Each row becomes a tensor; `#` in the new name is its number.
     Rows,
+    /// It is one of three that become one tensor, one after another along the first axis: the first, second or third.
+    Part(usize),
 }
 
 /// A rule that only renames.
@@ -31,6 +33,8 @@ pub(super) enum Renamed {
     Copy(String),
     /// What stands before and after the number of the row.
     Rows(String, String),
+    /// The name of the whole, and which part it is.
+    Part(String, usize),
 }
 
 /// Sends a name through the stages: in each, the first rule that matches is applied; a name that none matches stays.
@@ -47,6 +51,7 @@ pub(super) fn rename(name: &str, stages: &[&[Rule]]) -> Renamed {
     match (how, current.split_once('#')) {
         (How::Rows, Some((front, back))) => Renamed::Rows(front.to_owned(), back.to_owned()),
         (How::Copy, _) => Renamed::Copy(current),
+        (How::Part(index), _) => Renamed::Part(current, index),
         (How::Whole | How::Rows, _) => Renamed::Whole(current),
     }
 }

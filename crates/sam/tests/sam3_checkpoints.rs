@@ -1,0 +1,268 @@
+//! SAM 3 from files: Hugging Face's names against `transformers`, Meta's against Meta's modules.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cutout_cpu::Cpu;
+use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights};
+use cutout_sam::config::{Exemplars, PositionRows, Sam3Config};
+use cutout_sam::sam3::{
+    DetectorShape, GeometryShape, Loaded, TextShape, detector_graph, geometry_graph,
+    image_side_graph, load, text_graph, trunk_graph,
+};
+use cutout_sam::{Config, inspect};
+use cutout_tensor::{DType, SharedBytes, Tensor, TensorType, Tolerance};
+use cutout_testing::{StageFile, compare_stages};
+use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
+
+/// A file that is gone when this is.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+/// Opens weights that are written to a file under new names, in this type.
+fn through_a_file(
+    name: &str,
+    weights: &Weights,
+    rename: impl Fn(&str) -> String,
+    dtype: DType,
+) -> Loaded {
+    let path = std::env::temp_dir().join(format!("cutout-{}-{name}", std::process::id()));
+    let file = Temporary(path);
+    let tensors: Vec<OutgoingTensor<'_>> = weights
+        .paths()
+        .map(|path| {
+            let tensor = weights.get(path).unwrap().cast(dtype).unwrap();
+            OutgoingTensor::new(rename(path), tensor)
+        })
+        .collect();
+    write_safetensors(&file.0, &tensors, &Metadata::new()).unwrap();
+    load(&Checkpoint::open(&file.0).unwrap()).unwrap()
+}
+
+/// Runs a graph on those of the values that it takes, and adds what it gives.
+fn run(graph: Result<Graph, BuildError>, weights: &Weights, values: &mut Vec<Named>) {
+    let graph = graph.unwrap();
+    let program = Cpu::new(2).compile(&graph, weights, &Profile::default()).unwrap();
+    let inputs: Vec<(&str, &Tensor)> = graph
+        .inputs()
+        .map(|(name, _)| {
+            let value = values.iter().find(|(value, _)| value == name);
+            (name, &value.unwrap_or_else(|| panic!("nothing gives {name}")).1)
+        })
+        .collect();
+    let results = program.run(&inputs).unwrap();
+    values.extend(results);
+}
+
+fn exemplars(config: &Sam3Config) -> Option<Exemplars> {
+    config.finder.as_ref().map(|finder| finder.detector.exemplars)
+}
+
+/// From pixels, tokens and boxes to objects.
+fn find(loaded: &Loaded, mut values: Vec<Named>) -> Vec<Named> {
+    let Loaded { config, weights } = loaded;
+    let length = |name: &str| {
+        values.iter().find(|(value, _)| value == name).map_or(0, |(_, tensor)| tensor.shape()[0])
+    };
+    let text = length("tokens");
+    let geometry = GeometryShape { boxes: length("boxes"), points: length("points") };
+    let kept = Tensor::from_vec([text], (0..text as i64).collect()).unwrap();
+    values.push(("kept".to_owned(), kept));
+    run(trunk_graph(config), weights, &mut values);
+    run(image_side_graph(config), weights, &mut values);
+    run(text_graph(config, TextShape { tokens: text, kept: text }), weights, &mut values);
+    run(geometry_graph(config, geometry), weights, &mut values);
+    let before = values.len();
+    let shape = DetectorShape { text, geometry: geometry.tokens() };
+    run(detector_graph(config, shape), weights, &mut values);
+    values.split_off(before)
+}
+
+#[test]
+fn hugging_faces_layout_gives_the_same_objects() {
+    let file = StageFile::load("sam3/hugging_face.safetensors").unwrap();
+    // The detector alone, and the video model that holds it.
+    for prefix in ["", "detector_model."] {
+        let name = format!("hugging-face{prefix}");
+        let rename = |path: &str| format!("{prefix}{path}");
+        let loaded = through_a_file(&name, &file.weights(), rename, DType::F32);
+        assert_eq!(loaded.config.clicks, None);
+        assert_eq!(exemplars(&loaded.config), Some(Exemplars::Boxes));
+        assert_eq!(loaded.config.trunk.position_rows, PositionRows::Grid);
+        for name in ["text", "boxes"] {
+            let mut values = file.inputs("image");
+            values.extend(file.inputs(name));
+            let found = find(&loaded, values);
+            compare_stages(&found, &file.stages(name), Tolerance::Stage)
+                .unwrap_or_else(|report| panic!("{prefix}{name}: {report}"));
+        }
+    }
+}
+
+/// Meta's files say by their rotation how far the tokens of each block see, and how many heads they have.
+#[test]
+fn metas_layout_gives_the_same_features() {
+    for model in ["tiny", "wide"] {
+        let [image, detector] = ["image", "detector"]
+            .map(|part| StageFile::load(&format!("sam3/{model}_{part}.safetensors")).unwrap());
+        let json: serde_json::Value = serde_json::from_str(&image.metadata["config"]).unwrap();
+        let number = |key: &str| json[key].as_u64().unwrap() as usize;
+        let global = json["global_blocks"].as_array().unwrap();
+        let global: Vec<usize> =
+            global.iter().map(|block| block.as_u64().unwrap() as usize).collect();
+        let mut tensors = HashMap::new();
+        for weights in [image.weights(), detector.weights()] {
+            let all =
+                weights.paths().map(|path| (path.to_owned(), weights.get(path).unwrap().clone()));
+            tensors.extend(all);
+        }
+        let zeros = |shape: [usize; 2]| Tensor::zeros(&TensorType::f32(shape)).unwrap();
+        let tokens = "detector.backbone.language_backbone.encoder.token_embedding.weight";
+        tensors.insert(tokens.to_owned(), zeros([30, number("text_width")]));
+        for block in 0..number("depth") {
+            let side = number(if global.contains(&block) { "grid" } else { "window" });
+            let name =
+                format!("detector.backbone.vision_backbone.trunk.blocks.{block}.attn.freqs_cis");
+            let pairs = number("width") / number("heads") / 2;
+            tensors.insert(name, zeros([side * side, pairs]));
+        }
+        // As in Meta's file, in a file of the detector alone, and behind a training script's prefix.
+        for (from, to) in [("", ""), ("detector.", ""), ("", "model.")] {
+            let rename = |path: &str| format!("{to}{}", path.strip_prefix(from).unwrap());
+            let name = format!("{model}-{from}{to}");
+            let loaded = through_a_file(&name, &Weights::new(tensors.clone()), rename, DType::F32);
+            assert_eq!(loaded.config.trunk.global_blocks, global);
+            // There is a neck for clicks and nothing behind it.
+            assert_eq!(loaded.config.clicks, None);
+            assert_eq!(exemplars(&loaded.config), Some(Exemplars::BoxesAndPoints));
+            assert!(loaded.weights.paths().all(|path| !path.ends_with("freqs_cis")));
+            let mut values = image.inputs("image");
+            run(trunk_graph(&loaded.config), &loaded.weights, &mut values);
+            run(image_side_graph(&loaded.config), &loaded.weights, &mut values);
+            let mut expected = image.stages("image");
+            expected.retain(|(name, _)| name == "trunk" || name.starts_with("level."));
+            compare_stages(&values, &expected, Tolerance::Stage)
+                .unwrap_or_else(|report| panic!("{model}: {report}"));
+        }
+    }
+}
+
+#[test]
+fn half_precision_checkpoints_run() {
+    let file = StageFile::load("sam3/hugging_face.safetensors").unwrap();
+    for dtype in [DType::F16, DType::BF16] {
+        let loaded = through_a_file(&format!("{dtype}"), &file.weights(), str::to_owned, dtype);
+        let mut values = file.inputs("image");
+        values.extend(file.inputs("text"));
+        let found = find(&loaded, values);
+        // Weights of eight bits' precision: the boxes still lie where they did.
+        let boxes = |named: &[Named]| {
+            named.iter().find(|(name, _)| name == "boxes").unwrap().1.to_vec::<f32>().unwrap()
+        };
+        let pairs = boxes(&found).into_iter().zip(boxes(&file.stages("text")));
+        let worst = pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+        assert!(worst < 0.02, "{dtype}: {worst}");
+    }
+}
+
+/// Names and shapes of a published checkpoint; see `crates/weights/tests/data/README.md`.
+fn published(name: &str) -> BTreeMap<String, Vec<usize>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weights/tests/data");
+    let text = std::fs::read_to_string(folder.join(format!("{name}.keys"))).unwrap();
+    let mut keys = BTreeMap::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let axes = fields[2].split(',').filter(|axis| *axis != "scalar");
+        let shape: Vec<usize> = axes.map(|axis| axis.parse().unwrap()).collect();
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            first.parse::<usize>().unwrap()..=last.parse::<usize>().unwrap()
+        };
+        let numbers: Vec<String> = match fields[1] {
+            "-" => vec![String::new()],
+            list => list.split(',').flat_map(range).map(|number| number.to_string()).collect(),
+        };
+        let names = numbers.iter().map(|number| fields[0].replacen('#', number, 1));
+        keys.extend(names.map(|name| (name, shape.clone())));
+    }
+    keys
+}
+
+/// A checkpoint with these tensors, whose bytes are never looked at.
+fn empty_file(name: &str, keys: &BTreeMap<String, Vec<usize>>) -> Checkpoint {
+    let mut header = serde_json::Map::new();
+    let mut offset = 0;
+    for (name, shape) in keys {
+        let end = offset + shape.iter().product::<usize>();
+        let fields = serde_json::json!(
+            {"dtype": "U8", "shape": shape, "data_offsets": [offset, end]});
+        header.insert(name.clone(), fields);
+        offset = end;
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    // Untouched zeros cost no memory.
+    let mut bytes = vec![0u8; 8 + header.len() + offset];
+    bytes[..8].copy_from_slice(&(header.len() as u64).to_le_bytes());
+    bytes[8..8 + header.len()].copy_from_slice(header.as_bytes());
+    Checkpoint::from_bytes(name.to_owned(), Arc::new(bytes) as SharedBytes).unwrap()
+}
+
+/// What checkpoints hold and images do not need: the coarsest level of both necks, a norm and a convolution of a level
+/// that there is not, the projection of whole phrases, and what only videos need.
+fn is_spare(name: &str) -> bool {
+    let parts = [
+        "convs.3.",
+        "pixel_decoder.conv_layers.2.",
+        "pixel_decoder.norms.2.",
+        "encoder.text_projection",
+        "tracker.maskmem_",
+        "tracker.transformer.",
+        "tracker.no_obj_",
+        "tracker.no_mem_pos_enc",
+        "tracker.mask_downsample.",
+        "tracker.obj_ptr_",
+    ];
+    parts.iter().any(|part| name.contains(part))
+}
+
+#[test]
+fn every_published_checkpoint_has_what_the_graphs_ask_for() {
+    let meta = Sam3Config::published();
+    let mut video = meta.clone();
+    video.trunk.position_rows = PositionRows::Grid;
+    video.finder.as_mut().unwrap().detector.exemplars = Exemplars::Boxes;
+    let detector = Sam3Config { clicks: None, ..video.clone() };
+    let tracker = Sam3Config { finder: None, ..video.clone() };
+    for (name, expected) in [
+        ("sam3_official_full", meta),
+        ("sam3_hf_Sam3VideoModel", video),
+        ("sam3_hf_Sam3Model", detector),
+        ("sam3_hf_Sam3TrackerVideoModel", tracker),
+    ] {
+        let mut keys = published(name);
+        let inside = inspect(&empty_file(name, &keys)).unwrap().inside.unwrap();
+        assert_eq!(inside.config, Config::Sam3(expected), "{name}");
+        let mut report = inside.report;
+        report.unused.retain(|tensor| !is_spare(&tensor.name));
+        if name == "sam3_hf_Sam3TrackerVideoModel" {
+            // The neck of the detector, which the tracker's file does not have the rest of.
+            report.unused.retain(|tensor| !tensor.name.contains("vision_backbone.convs."));
+        }
+        assert!(report.is_exact(), "{name}:\n{report}");
+        // All that is wrong is told at once.
+        let all: Vec<String> =
+            keys.keys().filter(|name| name.contains("layers.1.")).cloned().collect();
+        for removed in &all[..2] {
+            keys.remove(removed);
+        }
+        let report = inspect(&empty_file(name, &keys)).unwrap().inside.unwrap().report;
+        assert!(report.missing.len() >= 2 || report.misshapen.len() >= 2, "{name}:\n{report}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Questions that SAM 3 cannot answer, files that hold a part of it, and files in other formats.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod small_sam3;
+
+use std::collections::BTreeMap;
+
+use cutout_sam::tokenizer::{LONGEST_PHRASE, PhraseError};
+use cutout_sam::{
+    Find, FindError, Label, ModelError, Point, Prompt, PromptError, Rect, Sam, Scene, SegmentError,
+};
+use cutout_tensor::{DType, Tensor};
+use cutout_weights::{Encoding, Metadata, OutgoingTensor, write_gguf};
+use small_sam3::{Small, assert_near};
+
+fn scene(small: &Small, sam: &Sam) -> Scene {
+    sam.embed(&small.picture("landscape")).unwrap()
+}
+
+fn failure(scene: &Scene, find: impl Into<Find>) -> FindError {
+    scene.find(find).map(|_| ()).unwrap_err()
+}
+
+const RECT: Rect = Rect { x0: 10.0, y0: 20.0, x1: 60.0, y1: 70.0 };
+
+#[test]
+fn phrases_that_say_nothing_are_errors() {
+    let small = Small::new("empty");
+    let scene = scene(&small, &small.open());
+    for phrase in ["", "  \t"] {
+        let error = failure(&scene, phrase);
+        assert!(matches!(error, FindError::Phrase { source: PhraseError::Empty, .. }), "{error}");
+    }
+    assert!(matches!(failure(&scene, ["cat", ""]), FindError::Phrase { .. }));
+    assert!(matches!(failure(&scene, Find::default()), FindError::Nothing));
+    let long = "x".repeat(LONGEST_PHRASE + 1);
+    let error = failure(&scene, Find::phrase(long));
+    assert!(matches!(error, FindError::Phrase { source: PhraseError::TooLong { .. }, .. }));
+    assert!(error.to_string().len() < 200, "{error}");
+}
+
+#[test]
+fn a_phrase_longer_than_the_context_is_cut_and_says_so() {
+    let small = Small::new("long");
+    let scene = scene(&small, &small.open());
+    let words = |count: usize| Find::phrase("cat ".repeat(count)).threshold(0.0);
+    let [whole, fits, cut] = [10, 30, 31].map(|count| scene.find(words(count)).unwrap());
+    let flags = [&whole, &fits, &cut].map(|found| found.answers()[0].phrase_was_cut());
+    assert_eq!(flags, [false, false, true]);
+    // Beyond the context nothing is read.
+    let longer = scene.find(words(200)).unwrap();
+    let scores = |found: &cutout_sam::Found| -> Vec<f32> {
+        found.instances().map(|instance| instance.score()).collect()
+    };
+    assert_eq!(scores(&longer), scores(&cut));
+    assert_eq!(scores(&cut), scores(&fits), "31 words are the 30 that fit");
+    assert_ne!(scores(&whole), scores(&fits));
+}
+
+#[test]
+fn an_emoji_is_a_phrase() {
+    let small = Small::new("emoji");
+    let scene = scene(&small, &small.open());
+    let found = scene.find(Find::phrase("🐈").threshold(0.0)).unwrap();
+    assert_eq!(found.answers()[0].phrase(), Some("🐈"));
+    assert!(!found.is_empty());
+    assert!(found.instances().all(|instance| instance.score().is_finite()));
+}
+
+#[test]
+fn exemplars_are_checked_against_the_picture() {
+    let small = Small::new("exemplars");
+    let scene = scene(&small, &small.open());
+    let flat = Rect { x1: RECT.x0, ..RECT };
+    let turned = Rect { x0: RECT.x1, x1: RECT.x0, ..RECT };
+    for rect in [flat, turned] {
+        let error = failure(&scene, Find::like(rect));
+        assert!(matches!(error, FindError::Exemplar(PromptError::RectEmpty(_))), "{error}");
+    }
+    let outside =
+        failure(&scene, Find::phrase("cat").with_rect(Rect { x1: 132.0, ..RECT }, Label::Negative));
+    assert!(matches!(outside, FindError::Exemplar(PromptError::RectOutside { .. })), "{outside}");
+    let point = Point { x: 3.0, y: f64::NAN };
+    let outside = failure(&scene, Find::phrase("cat").with_point(point, Label::Positive));
+    assert!(matches!(outside, FindError::Exemplar(PromptError::PointOutside { .. })), "{outside}");
+}
+
+#[test]
+fn exemplars_alone_are_a_question() {
+    let small = Small::new("alone");
+    let scene = scene(&small, &small.open());
+    let found = scene.find(Find::like(RECT).threshold(0.0)).unwrap();
+    assert_eq!(found.answers().len(), 1);
+    assert_eq!(found.answers()[0].phrase(), None);
+    let visual = Find::phrase(cutout_sam::VISUAL).with_rect(RECT, Label::Positive).threshold(0.0);
+    let visual = scene.find(visual).unwrap();
+    for (a, b) in found.instances().zip(visual.instances()) {
+        assert_eq!((a.score(), a.rect()), (b.score(), b.rect()));
+    }
+    let without = scene.find(Find::phrase(cutout_sam::VISUAL).threshold(0.0)).unwrap();
+    let first = |found: &cutout_sam::Found| found.instances().next().unwrap().score();
+    assert_ne!(first(&found), first(&without), "the exemplar says nothing");
+}
+
+#[test]
+fn numbers_out_of_range_are_errors() {
+    let small = Small::new("range");
+    let scene = scene(&small, &small.open());
+    for find in [
+        Find::phrase("cat").threshold(1.5),
+        Find::phrase("cat").threshold(f32::NAN),
+        Find::phrase("cat").without_overlap(-0.1),
+    ] {
+        assert!(matches!(failure(&scene, find), FindError::OutOfRange { .. }));
+    }
+    assert!(scene.find(Find::phrase("cat").threshold(1.0)).unwrap().is_empty());
+}
+
+#[test]
+fn another_family_says_that_it_cannot_find() {
+    let small = Small::new("family");
+    let scene = Sam::builtin().unwrap().embed(&small.picture("landscape")).unwrap();
+    let error = failure(&scene, "cat");
+    assert!(matches!(error, FindError::NotAFinder { .. }), "{error}");
+    assert!(error.to_string().contains("needs SAM 3"), "{error}");
+}
+
+/// The weights whose names a condition lets through, opened.
+fn part(small: &Small, name: &str, wanted: impl Fn(&str) -> bool) -> Sam {
+    let mut weights = small.weights();
+    weights.retain(|name, _| wanted(name));
+    Sam::open(small.write(name, &weights)).unwrap()
+}
+
+#[test]
+fn a_part_of_the_model_does_its_part() {
+    let small = Small::new("parts");
+    let whole = scene(&small, &small.open());
+    let (click, find) = (Prompt::point(20, 11), Find::phrase("cat"));
+    let detector = part(&small, "detector", |name| name.starts_with("detector."));
+    let detector = scene(&small, &detector);
+    let [found, expected] = [&detector, &whole].map(|scene| scene.detect(&find).unwrap().remove(0));
+    assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "objects");
+    let error = detector.segment(&click).map(|_| ()).unwrap_err();
+    assert!(matches!(error, SegmentError::Model(ModelError::NoInteractiveHead)), "{error}");
+    let tracker = part(&small, "tracker", |name| {
+        name.starts_with("tracker.")
+            || name.contains(".vision_backbone.trunk.")
+            || name.contains(".sam2_convs.")
+    });
+    let tracker = scene(&small, &tracker);
+    let [found, expected] = [&tracker, &whole].map(|scene| scene.segment(&click).unwrap());
+    assert_near(found.best().logits(), expected.best().logits(), 0.0, "clicks");
+    let error = failure(&tracker, "cat");
+    assert!(matches!(error, FindError::Model(ModelError::NoDetector)), "{error}");
+    let boxes = part(&small, "boxes", |name| !name.contains("geometry_encoder.points_"));
+    let point = find.clone().with_point(Point { x: 9.0, y: 9.0 }, Label::Positive);
+    assert!(matches!(failure(&scene(&small, &boxes), point), FindError::NoPoints));
+}
+
+#[test]
+fn other_formats_and_types_find_the_same() {
+    let small = Small::new("formats");
+    let find = Find::phrase("yellow school bus");
+    let detect = |sam: &Sam| scene(&small, sam).detect(&find).unwrap().remove(0);
+    let expected = detect(&small.open());
+    let weights = small.weights();
+    let path = small.folder.join("model.gguf");
+    let tensors: Vec<OutgoingTensor<'_>> =
+        weights.iter().map(|(name, tensor)| OutgoingTensor::new(name, tensor.clone())).collect();
+    write_gguf(&path, &tensors, &Metadata::new(), Encoding::Keep).unwrap();
+    let found = detect(&Sam::open(&path).unwrap());
+    assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "GGUF");
+    for (dtype, most) in [(DType::F16, 0.01), (DType::BF16, 0.06)] {
+        let cast: BTreeMap<String, Tensor> = weights
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.cast(dtype).unwrap()))
+            .collect();
+        let found = detect(&Sam::open(small.write("half", &cast)).unwrap());
+        assert_near(found.pred_boxes(), expected.pred_boxes(), most, &dtype.to_string());
+    }
+}
