@@ -139,7 +139,8 @@ fn at(size: Size, x: f64, y: f64) -> Prompt {
 fn made_up_picture(size: Size, shift: usize) -> Result<Image> {
     let pixel = |i: usize| {
         let (x, y) = (i % size.width, i / size.width);
-        let disc = ((x + shift) % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
+        let disc =
+            ((x + shift) % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
         [(x * 255 / size.width) as u8, (y * 255 / size.height) as u8, if disc { 220 } else { 40 }]
     };
     Ok(Image::from_rgb(size, (0..size.pixels(3)?).flat_map(pixel).collect())?)
