@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use cutout_imaging::{Image, Size, Threshold};
 use cutout_sam::{Prompt, Sam, TrackOptions, Tracker};
 use cutout_video::{FrameSource, OpenOptions, open};
@@ -48,9 +48,8 @@ impl Clip {
                     return Ok(image?);
                 }
                 *source = open(&*path, options)?;
-                let image = source.next();
-                ensure!(image.is_some(), "{}: there are no frames", path.display());
-                Ok(image.transpose()?.expect("there is a frame, as was just seen"))
+                let empty = || format!("{}: there are no frames", path.display());
+                Ok(source.next().with_context(empty)??)
             }
         }
     }
