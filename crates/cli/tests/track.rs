@@ -70,6 +70,22 @@ fn a_disc_is_followed() {
 }
 
 #[test]
+fn looking_ahead_changes_nothing() {
+    let folder = clip();
+    for when in ["always", "never", "auto"] {
+        let more = ["--point", "35,30", "--look-ahead", when, "-o", &format!("{when}.jsonl")];
+        track(&folder, &more).done();
+    }
+    assert_eq!(folder.read("always.jsonl"), folder.read("never.jsonl"));
+    assert_eq!(folder.read("auto.jsonl"), folder.read("never.jsonl"));
+    // The last whole frame is written although the next one is looked at before.
+    folder.write("clip/00002.png", "no picture");
+    track(&folder, &["-p", "35,30", "--look-ahead", "always", "-o", "broken.jsonl"])
+        .could_not(&["00002.png"]);
+    assert_eq!(frames_of(&lines(&folder, "broken.jsonl")), [0, 1]);
+}
+
+#[test]
 fn objects_frames_and_outputs() {
     let folder = clip();
     let prompts =

@@ -15,11 +15,13 @@ use crate::prompt::{Candidates, Prompt, PromptError, TokenOrder};
 use crate::prompt_encoder::PointKind;
 use crate::sam::Sam;
 
+mod ahead;
 mod history;
 mod holes;
 mod object;
 mod options;
 
+use ahead::{Ahead, Encoded, encode};
 use history::Archive;
 use holes::fill_holes;
 use object::{Moment, Object, Output};
@@ -88,6 +90,7 @@ pub struct Tracker {
     /// Set by the first frame.
     mapping: Option<(Mapping, Arc<Upsampler>)>,
     current: Option<Current>,
+    ahead: Option<Ahead>,
     objects: BTreeMap<ObjectId, Object>,
     archive: Archive,
 }
@@ -102,6 +105,7 @@ impl Sam {
             preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.network().preprocess() },
             mapping: None,
             current: None,
+            ahead: None,
             objects: BTreeMap::new(),
             archive: Archive::new(&options.history, reach),
             options,
@@ -152,19 +156,26 @@ impl Tracker {
             return Ok(());
         }
         self.encode_prompts()?;
-        let (pixels, mapping) = self.preprocess.run(image)?;
+        // The features of the last frame go before the next ones are made.
+        self.current = None;
+        let known = self.ahead.take().and_then(|ahead| ahead.finish(image));
+        let encoded = known.unwrap_or_else(|| encode(&self.sam, &self.preprocess, image))?;
+        let Encoded { features, mapping } = encoded;
         if self.mapping.is_none() {
             let upsampler = Arc::new(self.sam.network().upsampler(&mapping)?);
             self.mapping = Some((mapping, upsampler));
         }
-        // The features of the last frame go before the next ones are made.
-        self.current = None;
-        let features = self.sam.network().encode(&pixels)?;
         self.current = Some(Current { frame, features });
         for (id, object) in &mut self.objects {
             self.archive.settle(*id, object, frame)?;
         }
         Ok(())
+    }
+
+    /// Begins to encode the frame that comes next, on a thread of its own: visit a frame, look ahead, push it, and the next one
+    /// is ready when it is pushed. It changes no result, and pays where tracking alone does not keep all cores busy.
+    pub fn look_ahead(&mut self, next: &Image) {
+        self.ahead = Ahead::begin(&self.sam, &self.preprocess, next);
     }
 
     /// Frames after which an object's memory is full: more are forgotten, or kept by the history alone.

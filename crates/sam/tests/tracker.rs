@@ -277,3 +277,28 @@ fn history_on_disk_brings_old_frames_back() {
     let files = std::fs::read_dir(&folder.0).unwrap().count();
     assert!(files > 0 && files < far, "{files} files");
 }
+
+#[test]
+fn looking_ahead_changes_no_result() {
+    let clip = Clip::load("2.1", "ahead");
+    let follow = |looked_at: fn(usize) -> Option<usize>| {
+        let mut tracker = clip.sam.track(TrackOptions::default()).unwrap();
+        tracker.push(&clip.frames[0]).unwrap();
+        tracker.prompt(0, 1, &Prompt::point(20, 20)).unwrap();
+        let mut found = Vec::new();
+        for number in 1..6 {
+            tracker.visit(number, &clip.frames[number]).unwrap();
+            if let Some(next) = looked_at(number) {
+                tracker.look_ahead(&clip.frames[next]);
+            }
+            let tracked =
+                tracker.push_at(number, &clip.frames[number], Direction::Forward).unwrap();
+            found.push(tracked.objects[0].segment.logits().to_vec::<f32>().unwrap());
+        }
+        found
+    };
+    let plain = follow(|_| None);
+    assert_ne!(plain[0], plain[1], "frames that differ");
+    assert!(follow(|number| Some(number + 1)) == plain, "the next frame");
+    assert!(follow(|_| Some(9)) == plain, "a frame that does not come is not taken for another");
+}

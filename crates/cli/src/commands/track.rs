@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cutout_imaging::{Image, Size, Threshold};
-use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker};
+use cutout_sam::{
+    Corrections, Direction, History, Sam, TrackOptions, TrackedFrame, Tracker, device,
+};
 use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, Tools, open};
 
 use crate::environment::Environment;
@@ -61,6 +63,9 @@ pub(crate) struct Track {
     /// Fill holes of at most so many pixels of the low-resolution masks. Meta's code has 8 on a GPU
     #[arg(long, value_name = "PIXELS", default_value_t = 0)]
     fill_hole_area: usize,
+    /// Encode the next frame while this one is tracked: faster on many cores. Live frames are better tracked at once
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Auto)]
+    look_ahead: LookAhead,
     /// Keep what is known of every frame in this folder instead of forgetting it
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
@@ -68,6 +73,28 @@ pub(crate) struct Track {
     outputs: TrackOutputs,
     #[command(flatten)]
     run: RunOptions,
+}
+
+/// When the next frame is encoded while this one is tracked.
+#[derive(Clone, Copy, ValueEnum)]
+enum LookAhead {
+    /// With four threads or more, unless frames come from standard input
+    Auto,
+    Always,
+    Never,
+}
+
+/// Threads from which on one frame's tracking leaves some of them idle.
+const MANY_THREADS: usize = 4;
+
+impl LookAhead {
+    fn is_wanted(self, threads: usize, live: bool) -> bool {
+        match self {
+            LookAhead::Auto => threads >= MANY_THREADS && !live,
+            LookAhead::Always => true,
+            LookAhead::Never => false,
+        }
+    }
 }
 
 fn parse_size(text: &str) -> Result<Size, String> {
@@ -94,6 +121,12 @@ impl Track {
                 .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
         }
         let sam = self.model.open(&self.run)?;
+        let session = self.session(&sam, &*source, &tools)?;
+        interrupt::finish_gracefully();
+        self.follow(source, session)
+    }
+
+    fn session(&self, sam: &Sam, source: &dyn FrameSource, tools: &Tools) -> Result<Session> {
         let tracker = sam.track(TrackOptions {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
@@ -101,26 +134,23 @@ impl Track {
             corrections: Corrections::default(),
             history: self.history.clone().map_or(History::Recent, History::Disk),
         })?;
-        interrupt::finish_gracefully();
-        self.follow(source, tracker, &tools)
-    }
-
-    fn follow(&self, source: Box<dyn FrameSource>, tracker: Tracker, tools: &Tools) -> Result<()> {
-        let frames = source.length().map(|length| length as u64);
-        let rate = source.frame_rate();
-        let writers = self.outputs.open(&self.video, rate, tools)?;
-        let progress = match frames {
-            Some(length) => Progress::bar(length, "frames"),
+        let progress = match source.length() {
+            Some(length) => Progress::bar(length as u64, "frames"),
             None => Progress::spinner("frames"),
         };
-        let mut session = Session {
+        let live = self.video.as_os_str() == "-";
+        Ok(Session {
             tracker,
-            writers,
+            writers: self.outputs.open(&self.video, source.frame_rate(), tools)?,
             progress,
             started: std::time::Instant::now(),
             done: 0,
             most: self.max_frames.unwrap_or(usize::MAX),
-        };
+            looks_ahead: self.look_ahead.is_wanted(device::threads(sam.profile()), live),
+        })
+    }
+
+    fn follow(&self, source: Box<dyn FrameSource>, mut session: Session) -> Result<()> {
         let result = self.all_ways(source, &mut session);
         let finished = session.writers.finish();
         drop(session.progress);
@@ -156,13 +186,7 @@ impl Track {
             }
         }
         if !self.reverse {
-            let mut frame = last;
-            while !session.is_over()
-                && let Some(image) = recorded.after(frame)?
-            {
-                frame += 1;
-                session.step(frame, &image, Direction::Forward)?;
-            }
+            session.to_the_end(last, &mut recorded)?;
         }
         if self.reverse || self.both {
             let start = if self.both { first.checked_sub(1) } else { Some(first) };
@@ -187,11 +211,41 @@ struct Session {
     done: usize,
     /// Frames after which to stop.
     most: usize,
+    /// Whether the next frame is encoded while this one is tracked.
+    looks_ahead: bool,
 }
 
 impl Session {
     fn is_over(&self) -> bool {
         self.done >= self.most || interrupt::requested()
+    }
+
+    /// Tracks every frame behind `frame`.
+    fn to_the_end(&mut self, mut frame: usize, recorded: &mut Recorded) -> Result<()> {
+        let mut next = Ok(None);
+        if !self.is_over() {
+            next = recorded.after(frame);
+        }
+        while let Some(image) = next? {
+            frame += 1;
+            next = Ok(None);
+            if self.looks_ahead && self.done + 1 < self.most {
+                // What is wrong with the next frame is told when this one is done.
+                next = recorded.after(frame);
+                self.tracker.visit(frame, &image)?;
+            }
+            if let Ok(Some(next)) = &next {
+                self.tracker.look_ahead(next);
+            }
+            self.step(frame, &image, Direction::Forward)?;
+            if self.is_over() {
+                break;
+            }
+            if !self.looks_ahead {
+                next = recorded.after(frame);
+            }
+        }
+        Ok(())
     }
 
     fn step(&mut self, frame: usize, image: &Image, direction: Direction) -> Result<()> {
