@@ -186,7 +186,7 @@ impl Track {
             }
         }
         if !self.reverse {
-            session.to_the_end(last, &mut recorded)?;
+            session.follow_to_the_end(last, &mut recorded)?;
         }
         if self.reverse || self.both {
             let start = if self.both { first.checked_sub(1) } else { Some(first) };
@@ -221,7 +221,7 @@ impl Session {
     }
 
     /// Tracks every frame behind `frame`.
-    fn to_the_end(&mut self, mut frame: usize, recorded: &mut Recorded) -> Result<()> {
+    fn follow_to_the_end(&mut self, mut frame: usize, recorded: &mut Recorded) -> Result<()> {
         let mut next = Ok(None);
         if !self.is_over() {
             next = recorded.after(frame);
