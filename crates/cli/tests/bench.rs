@@ -1,5 +1,7 @@
 //! `cutout bench`: the keys of its JSON are a contract.
 
+use cutout_imaging::Size;
+
 use crate::support::{MODEL, folder_with_model};
 
 #[test]
@@ -29,9 +31,30 @@ fn text_is_for_people_and_flags_are_obeyed() {
     let flags = ["--image", "picture.png", "--repeat", "1", "--profile", "one.toml"];
     let run = ["--precision", "int8", "--device", "cpu"];
     let text = folder.cutout(&[&["bench", "-m", MODEL], &flags[..], &run].concat()).done();
-    for words in ["embed", "points64", "int8", "threads    1"] {
+    for words in ["embed", "points64", "int8", "threads     1"] {
         assert!(text.contains(words), "{words:?} is not in:\n{text}");
     }
     folder.cutout(&["bench", "-m", MODEL, "--repeat", "0"]).wrong_usage(&["--repeat"]);
     folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).could_not(&["absent.jpg"]);
+}
+
+#[test]
+fn an_object_is_tracked_through_a_clip_or_through_made_up_frames() {
+    let folder = folder_with_model();
+    folder.picture("clip/00000.png", Size::new(48, 32));
+    folder.picture("clip/00001.png", Size::new(48, 32));
+    let flags = ["--image", "picture.png", "--repeat", "1", "--threads", "1", "--json"];
+    for frames in ["clip", "3"] {
+        let found = folder.cutout(&[&["bench", "--track", frames], &flags[..]].concat()).json();
+        assert!(found["track_frame_ms"].as_f64().unwrap() > 0.0, "{frames}");
+        assert!(found["track_frame_ms_spread"].is_number(), "{frames}");
+    }
+    let without = folder.cutout(&[&["bench"], &flags[..]].concat()).json();
+    assert!(without.get("track_frame_ms").is_none());
+    let track = |model: &[&str], frames: &str| {
+        folder.cutout(&[&["bench", "--track", frames], model, &flags[..]].concat())
+    };
+    track(&[], "0").could_not(&["at least one frame"]);
+    track(&[], "absent").could_not(&["absent"]);
+    track(&["-m", MODEL], "3").could_not(&["SAM 1"]);
 }

@@ -1,6 +1,6 @@
 //! `cutout explain`: every flag.
 
-use crate::support::{MODEL, folder_with_model};
+use crate::support::{MODEL, folder, folder_with_model};
 
 #[test]
 fn parts_and_passes() {
@@ -16,6 +16,20 @@ fn parts_and_passes() {
     assert_ne!(unknown.code, Some(0));
     assert!(unknown.stderr.contains("magic"), "{}", unknown.stderr);
     folder.cutout(&["explain", "absent.pt"]).could_not(&["absent.pt"]);
+}
+
+#[test]
+fn the_memory_of_sam2_is_explained() {
+    let folder = folder();
+    let builtin = concat!(env!("CARGO_MANIFEST_DIR"), "/../sam/builtin/model.safetensors");
+    let explain = |part: &str| folder.cutout(&["explain", builtin, "--part", part]).done();
+    let attention = explain("memory_attention");
+    assert!(attention.contains("memory_attention.layers.0."), "{attention}");
+    assert!(attention.contains("frames.6.key.0") && !attention.contains("frames.7.key.0"));
+    let encoder = explain("memory_encoder");
+    assert!(encoder.contains("memory_encoder.fuser"), "{encoder}");
+    let keys = explain("memory_projection");
+    assert!(keys.contains("k_proj"), "{keys}");
 }
 
 #[test]

@@ -167,6 +167,11 @@ impl Tracker {
         Ok(())
     }
 
+    /// Frames after which an object's memory is full: more are forgotten, or kept by the history alone.
+    pub fn reach(&self) -> usize {
+        self.archive.reach()
+    }
+
     /// The frame at hand.
     pub fn frame(&self) -> Option<usize> {
         self.current.as_ref().map(|current| current.frame)

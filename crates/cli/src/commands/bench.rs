@@ -15,8 +15,10 @@ use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
 use crate::{interrupt, memory, screen};
 
+mod clip;
 mod samples;
 
+use clip::Clip;
 use samples::Samples;
 
 /// Time every stage from picture to mask, cold and warm
@@ -24,6 +26,7 @@ use samples::Samples;
 #[command(after_help = "Examples:
   cutout bench --model sam_vit_b_01ec64.pth
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
+  cutout bench --model sam2.1_hiera_tiny.pt --track frames
 
 Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of
 the median.")]
@@ -33,6 +36,10 @@ pub(crate) struct Bench {
     /// The picture; one of 1800 by 1200 pixels is made up unless given
     #[arg(long, value_name = "IMAGE")]
     image: Option<PathBuf>,
+    /// Track an object too: through a clip that `cutout track` reads, or so many made-up frames, again and again. Timed are
+    /// frames on which its memory is full
+    #[arg(long, value_name = "FRAMES")]
+    track: Option<PathBuf>,
     /// Warm runs of each stage
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -52,6 +59,7 @@ impl Bench {
         let profile = self.run.profile(source.file())?;
         let progress = Progress::spinner("opening the model");
         let image = self.picture()?;
+        let mut clip = self.track.as_deref().map(Clip::open).transpose()?;
         let mut report = Report::default();
         let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
         progress.say("pictures in and out");
@@ -60,6 +68,11 @@ impl Bench {
         let scene = self.embedding(&sam, &image, &mut report)?;
         progress.say("prompts");
         self.prompts(&scene, &mut report)?;
+        drop(scene);
+        if let Some(clip) = &mut clip {
+            progress.say("an object through a clip");
+            report.add("track_frame", &clip::track(&sam, clip, self.repeat)?);
+        }
         drop(progress);
         report.facts(&sam);
         if self.json { screen::print_json(&report.values) } else { screen::print(&report.table()) }
@@ -67,7 +80,7 @@ impl Bench {
 
     fn picture(&self) -> Result<Image> {
         let Some(path) = &self.image else {
-            return made_up_picture(Size::new(1800, 1200));
+            return made_up_picture(Size::new(1800, 1200), 0);
         };
         Ok(open(path, &DecodeLimits::default())?)
     }
@@ -99,9 +112,7 @@ impl Bench {
     }
 
     fn prompts(&self, scene: &Scene, report: &mut Report) -> Result<()> {
-        let Size { width, height } = scene.size();
-        let at = |x: f64, y: f64| Prompt::point(x * width as f64, y * height as f64);
-        let click = at(0.4, 0.6);
+        let click = at(scene.size(), 0.4, 0.6);
         let masks = report.cold("prompt", || Ok(scene.segment(&click)?))?;
         // A click takes milliseconds: more of them cost nothing and say more.
         let often = self.repeat.saturating_mul(4);
@@ -112,18 +123,24 @@ impl Bench {
         })?;
         let side = MANY_POINTS.isqrt();
         let place = |i: usize| (i as f64 + 0.5) / side as f64;
-        let grid: Vec<Prompt> =
-            (0..MANY_POINTS).map(|i| at(place(i % side), place(i / side))).collect();
+        let point = |i| at(scene.size(), place(i % side), place(i / side));
+        let grid: Vec<Prompt> = (0..MANY_POINTS).map(point).collect();
         report.cold("points64", || Ok(scene.segment_all(&grid).map(drop)?))?;
         report.warm("points64", self.repeat, || Ok(scene.segment_all(&grid).map(drop)?))
     }
 }
 
-/// A picture with edges and gradients, the same every time.
-fn made_up_picture(size: Size) -> Result<Image> {
+/// A point, by shares of a picture's width and height.
+fn at(size: Size, x: f64, y: f64) -> Prompt {
+    Prompt::point(x * size.width as f64, y * size.height as f64)
+}
+
+/// A picture with edges and gradients, the same every time; `shift` moves its discs to the left.
+fn made_up_picture(size: Size, shift: usize) -> Result<Image> {
     let pixel = |i: usize| {
         let (x, y) = (i % size.width, i / size.width);
-        let disc = (x % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
+        let disc =
+            ((x + shift) % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
         [(x * 255 / size.width) as u8, (y * 255 / size.height) as u8, if disc { 220 } else { 40 }]
     };
     Ok(Image::from_rgb(size, (0..size.pixels(3)?).flat_map(pixel).collect())?)
@@ -176,7 +193,7 @@ impl Report {
         let (median, percent) = (samples.median(), 100.0 * samples.spread());
         let cold = self.values.get(&format!("{stage}_cold_ms")).and_then(Value::as_f64);
         let cold = cold.map_or(String::new(), |cold| format!("   first {cold:.1} ms"));
-        self.lines.push(format!("{stage:<10} {median:>10.1} ms ± {percent:.0} %{cold}"));
+        self.lines.push(format!("{stage:<11} {median:>10.1} ms ± {percent:.0} %{cold}"));
     }
 
     fn put(&mut self, key: &str, value: f64) {
@@ -187,7 +204,7 @@ impl Report {
     fn facts(&mut self, sam: &Sam) {
         if let Some(peak) = memory::peak_mib() {
             self.put("peak_rss_mib", peak);
-            self.lines.push(format!("{:<10} {peak:>10.0} MiB resident at most", "memory"));
+            self.lines.push(format!("{:<11} {peak:>10.0} MiB resident at most", "memory"));
         }
         let precision = match sam.profile().precision {
             Precision::F32 => "f32",
@@ -201,7 +218,7 @@ impl Report {
             ("model", json!(sam.description())),
         ];
         for (key, value) in facts {
-            self.lines.push(format!("{key:<10} {}", value.to_string().trim_matches('"')));
+            self.lines.push(format!("{key:<11} {}", value.to_string().trim_matches('"')));
             self.values.insert(key.to_owned(), value);
         }
     }

@@ -18,7 +18,8 @@ use crate::screen;
 pub(crate) struct Explain {
     /// The checkpoint
     model: PathBuf,
-    /// Part of the model: encoder, image_side or decoder
+    /// Part of the model: encoder, image_side or decoder; of SAM 2 also memory_encoder, memory_projection or
+    /// memory_attention
     #[arg(long, default_value = "encoder")]
     part: String,
     /// Show the graph after this pass instead of after all

@@ -147,13 +147,23 @@ impl Sam2 {
         Ok(())
     }
 
-    /// The graphs of the model, by name; the decoder's for one click.
+    /// The graphs of the model, by name; the decoder's for one click, memory attention's for a full memory.
     pub(super) fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, BuildError> {
-        Ok(vec![
-            ("encoder", self.graph(Part::Encoder)?),
-            ("image_side", self.graph(Part::ImageSide)?),
-            ("decoder", self.graph(Part::Decoder(ONE_CLICK, DecoderImage::Shared))?),
-        ])
+        let mut parts = vec![
+            ("encoder", Part::Encoder),
+            ("image_side", Part::ImageSide),
+            ("decoder", Part::Decoder(ONE_CLICK, DecoderImage::Shared)),
+        ];
+        if let Some(memory) = self.memory() {
+            let (frames, pointers) = (memory.frames, memory.pointer_frames);
+            let full = MemoryShape { objects: 1, frames, pointers };
+            parts.extend([
+                ("memory_encoder", Part::MemoryEncoder(MaskSource::Predicted)),
+                ("memory_projection", Part::MemoryProjection),
+                ("memory_attention", Part::MemoryAttention(full)),
+            ]);
+        }
+        parts.into_iter().map(|(name, part)| Ok((name, self.graph(part)?))).collect()
     }
 
     fn graph(&self, part: Part) -> Result<Graph, BuildError> {

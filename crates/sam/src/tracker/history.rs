@@ -30,6 +30,10 @@ impl Archive {
         Archive { folder, frames: HashMap::new(), reach }
     }
 
+    pub(super) fn reach(&self) -> usize {
+        self.reach
+    }
+
     /// Keeps in memory what an object can reach from `frame` in either direction, and puts the rest away.
     pub(super) fn settle(
         &mut self,
