@@ -10,17 +10,20 @@ from PIL import Image, ImageDraw
 
 CURVES = {
     "click1": (31, 119, 180), "click3": (23, 190, 207), "box1": (214, 39, 40),
-    "box3": (255, 127, 14), "follow": (44, 160, 44),
+    "box2": (255, 127, 14), "follow": (44, 160, 44),
 }
 WIDTH, HEIGHT, MARGIN = 720, 400, 40
 
 
 def read(paths):
-    """Rows of all logs in order, as dictionaries of numbers."""
+    """Rows of all logs in order, as dictionaries of numbers; a log that counts from 0 again goes on from the last."""
     rows = []
     for path in paths:
         with open(path, newline="") as file:
-            rows += [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+            more = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+        last = rows[-1]["step"] if rows else 0
+        before = last if more[0]["step"] < last else 0
+        rows += [{**row, "step": row["step"] + before} for row in more]
     return rows
 
 
