@@ -5,7 +5,6 @@ use cutout_tensor::{Shape, TensorType, Tolerance};
 use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, take};
-use crate::plain::{ravel, unravel};
 use crate::{Case, OpDef, OpError, Plain, Real};
 
 /// How pixels between pixels are found.
@@ -106,6 +105,26 @@ fn cubic(x: f64, a: f64) -> f64 {
     }
 }
 
+/// The channels of one new pixel, from an image `[height, width, channels]`.
+fn mixed<T: Real>(
+    image: &[T],
+    [width, channels]: [usize; 2],
+    rows: &[Tap],
+    columns: &[Tap],
+) -> Vec<T> {
+    let mut sums = vec![T::ZERO; channels];
+    for &(row, row_weight) in rows {
+        for &(column, column_weight) in columns {
+            let pixel = &image[(row * width + column) * channels..][..channels];
+            let weight = T::of(row_weight * column_weight);
+            for (sum, &value) in sums.iter_mut().zip(pixel) {
+                *sum += value * weight;
+            }
+        }
+    }
+    sums
+}
+
 impl OpDef for Resize {
     const NAME: &'static str = "resize";
 
@@ -137,13 +156,11 @@ impl OpDef for Resize {
         }
         let rows = self.taps(height, self.size[0]);
         let columns = self.taps(width, self.size[1]);
-        let mut values = vec![T::ZERO; shape.elements()];
-        for (i, sum) in values.iter_mut().enumerate() {
-            let index = unravel(i, &shape);
-            for &(row, row_weight) in &rows[index[1]] {
-                for &(column, column_weight) in &columns[index[2]] {
-                    let at = ravel(&[index[0], row, column, index[3]], &x.shape);
-                    *sum += x.real()[at] * T::of(row_weight * column_weight);
+        let mut values = Vec::with_capacity(shape.elements());
+        for image in x.real().chunks_exact(height * width * channels) {
+            for rows in &rows {
+                for columns in &columns {
+                    values.extend(mixed(image, [width, channels], rows, columns));
                 }
             }
         }
