@@ -169,7 +169,7 @@ impl Scene {
         let logits = decoded.logits.slice(0, index..index + 1)?;
         let segment = |token: usize| {
             let logits = logits.slice(1, token..token + 1)?.reshape([side, side])?;
-            let feedback = limited(&logits, network.logit_limit())?;
+            let feedback = network.limited(&logits)?;
             let upsampler = Arc::clone(&self.upsampler);
             Ok(Segment { logits, feedback, iou: iou[token], object_score, upsampler })
         };
@@ -221,13 +221,6 @@ impl Scene {
         let embedding = sam.network().with_features(features)?;
         Ok(Scene::new(sam.clone(), embedding, sam.network().preprocess().mapping(size)?)?)
     }
-}
-
-/// Logits between `-limit` and `limit`.
-fn limited(logits: &Tensor, limit: Option<f32>) -> Result<Tensor, TensorError> {
-    let Some(limit) = limit else { return Ok(logits.clone()) };
-    let clamped = logits.to_vec::<f32>()?.iter().map(|logit| logit.clamp(-limit, limit)).collect();
-    Tensor::from_vec::<f32>(logits.shape().clone(), clamped)
 }
 
 const WIDTH: &str = "cutout.scene.width";
