@@ -52,6 +52,9 @@ fn knobs_do_what_they_say() {
     assert!(masks(&folder, &[("--box-nms-thresh", "0.5")]).len() < all.len());
     let smooth = masks(&folder, &[("--min-mask-region-area", "200")]);
     assert_ne!(smooth, all);
+    let refined = everything(&folder, "picture.png", &["--json", "--use-m2m"]).json();
+    assert_eq!(refined.as_array().unwrap().len(), all.len());
+    assert_ne!(refined, Value::from(all), "masks that are fed back come back as others");
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl Network {
     }
 
     /// The largest size of the logits that are given back and taken again as a prompt.
-    pub(crate) fn logit_limit(&self) -> Option<f32> {
+    fn logit_limit(&self) -> Option<f32> {
         match self {
             Network::Sam1(_) => None,
             Network::Sam2(_) | Network::Sam3(_) => Some(32.0),
@@ -229,6 +229,13 @@ impl Network {
             Network::Sam1(_) | Network::Sam2(_) => Ok(image.image().clone()),
             Network::Sam3(sam) => Ok(named(sam.clicks(image)?, IMAGE_FEATURE)?.1.clone()),
         }
+    }
+
+    /// Logits as they are given back, within that size.
+    pub(crate) fn limited(&self, logits: &Tensor) -> Result<Tensor, TensorError> {
+        let Some(limit) = self.logit_limit() else { return Ok(logits.clone()) };
+        let limited = logits.to_vec::<f32>()?.into_iter().map(|logit| logit.clamp(-limit, limit));
+        Tensor::from_vec::<f32>(logits.shape().clone(), limited.collect())
     }
 
     /// Compiles what one click needs.

@@ -183,7 +183,7 @@ impl Scene {
         let logits = decoded.logits.slice(0, index..index + 1)?;
         let segment = |token: usize| {
             let logits = logits.slice(1, token..token + 1)?.reshape([side, side])?;
-            let feedback = limited(&logits, network.logit_limit())?;
+            let feedback = network.limited(&logits)?;
             let logits = filled(logits, network.largest_hole())?;
             let upsampler = Arc::clone(&self.upsampler);
             Ok(Segment { logits, feedback, iou: iou[token], object_score, upsampler })
@@ -247,13 +247,6 @@ fn filled(logits: Tensor, area: usize) -> Result<Tensor, TensorError> {
     let mut values = logits.to_vec::<f32>()?;
     fill_holes(&mut values, shape[0], area, FILLED);
     Tensor::from_vec::<f32>(shape, values)
-}
-
-/// Logits between `-limit` and `limit`.
-pub(crate) fn limited(logits: &Tensor, limit: Option<f32>) -> Result<Tensor, TensorError> {
-    let Some(limit) = limit else { return Ok(logits.clone()) };
-    let clamped = logits.to_vec::<f32>()?.iter().map(|logit| logit.clamp(-limit, limit)).collect();
-    Tensor::from_vec::<f32>(logits.shape().clone(), clamped)
 }
 
 const WIDTH: &str = "cutout.scene.width";

@@ -353,10 +353,8 @@ impl Tracker {
         let frame = current.frame;
         let earlier = self.objects.get(&id).and_then(|object| object.newest(frame));
         if let Some(output) = earlier {
-            let limit = self.sam.network().logit_limit().unwrap_or(f32::INFINITY);
-            let logits: Vec<f32> = output.logits.to_vec::<f32>()?;
-            let logits = logits.iter().map(|logit| logit.clamp(-limit, limit)).collect();
-            batch.masks = Some(Tensor::from_vec::<f32>([1, side, side, 1], logits)?);
+            let logits = self.sam.network().limited(&output.logits)?;
+            batch.masks = Some(logits.reshape([1, side, side, 1])?);
         }
         let remembered = self.objects.get(&id).and_then(|object| object.output(frame));
         let tracked = remembered.and_then(|output| output.tracked);

@@ -1,9 +1,11 @@
-//! Automatic masks against Meta's own generator, on a small trained model.
+//! Automatic masks against Meta's own generators, on a small trained model of SAM 1 and one of SAM 2.1.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cutout_sam::imaging::{Image, Rle, Size};
 use cutout_sam::{
@@ -11,42 +13,49 @@ use cutout_sam::{
     Progress, RleForm, Sam, metadata_csv,
 };
 use cutout_testing::StageFile;
-use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
+use cutout_weights::{Checkpoint, Metadata};
 use serde_json::Value;
+use support::{ModelFile, sam2_metadata, tensors};
 
-/// A checkpoint that is removed when the test ends.
-struct Model(PathBuf, StageFile);
+/// A model, pictures, and what Meta's generator finds in them.
+struct Model {
+    file: ModelFile,
+    pictures: StageFile,
+    answers: Value,
+}
 
 impl Model {
+    /// SAM 1.
     fn new(test: &str) -> Self {
         let file = StageFile::load("everything/model.safetensors").unwrap();
-        let weights = file.weights();
-        let tensors: Vec<OutgoingTensor<'_>> = weights
-            .paths()
-            .map(|path| OutgoingTensor::new(path, weights.get(path).unwrap().clone()))
-            .collect();
-        let name = format!("cutout-everything-{test}-{}.safetensors", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        write_safetensors(&path, &tensors, &Metadata::new()).unwrap();
-        Model(path, file)
+        Model {
+            file: ModelFile::write(&tensors([&file]), &Metadata::new(), &format!("every-{test}")),
+            pictures: file,
+            answers: answers("masks.json"),
+        }
+    }
+
+    /// SAM 2.1, which sees the same pictures.
+    fn sam2(test: &str) -> Self {
+        let file = StageFile::load("everything/sam2_model.safetensors").unwrap();
+        let name = format!("every-sam2-{test}");
+        Model {
+            file: ModelFile::write(&tensors([&file]), &sam2_metadata(&file), &name),
+            answers: answers("sam2_masks.json"),
+            ..Model::new(&name)
+        }
     }
 
     fn open(&self, threads: usize) -> Sam {
         let profile = Profile { threads: NonZeroUsize::new(threads), ..Profile::default() };
-        Sam::from_checkpoint(&Checkpoint::open(&self.0).unwrap(), profile).unwrap()
+        Sam::from_checkpoint(&Checkpoint::open(&self.file.0).unwrap(), profile).unwrap()
     }
 
     fn picture(&self, name: &str) -> Image {
-        let pictures = self.1.inputs("picture");
+        let pictures = self.pictures.inputs("picture");
         let (_, pixels) = pictures.iter().find(|(found, _)| found == name).unwrap();
         let &[height, width, 3] = &pixels.shape()[..] else { panic!("{}", pixels.ty()) };
         Image::from_rgb(Size::new(width, height), pixels.to_vec().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -58,12 +67,14 @@ struct Case {
     masks: Vec<AutoMask>,
 }
 
-fn answers() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/everything/masks.json");
+fn answers(name: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/everything");
+    let path = folder.join(name);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 fn cases(model: &Model) -> Vec<Case> {
+    let family = model.open(1).identity().family;
     let read = |case: &Value| {
         let text = |key: &str| case[key].as_str().unwrap().to_owned();
         let size = model.picture(&text("picture")).size();
@@ -71,20 +82,19 @@ fn cases(model: &Model) -> Vec<Case> {
         Case {
             name: text("name"),
             picture: text("picture"),
-            options: options(&case["options"]),
+            options: options(&case["options"], Everything::for_family(family)),
             masks: masks.iter().map(|mask| read_mask(mask, size)).collect(),
         }
     };
-    answers()["cases"].as_array().unwrap().iter().map(read).collect()
+    model.answers["cases"].as_array().unwrap().iter().map(read).collect()
 }
 
 fn case(model: &Model, name: &str) -> Case {
     cases(model).into_iter().find(|case| case.name == name).unwrap()
 }
 
-/// Defaults, but for the options that are given.
-fn options(given: &Value) -> Everything {
-    let mut options = Everything::default();
+/// A family's defaults, but for the options that are given.
+fn options(given: &Value, mut options: Everything) -> Everything {
     for (name, value) in given.as_object().unwrap() {
         let count = || value.as_u64().unwrap() as usize;
         let number = || value.as_f64().unwrap();
@@ -100,6 +110,7 @@ fn options(given: &Value) -> Everything {
             "crop_overlap_ratio" => options.crop_overlap_ratio = number(),
             "crop_n_points_downscale_factor" => options.crop_n_points_downscale_factor = count(),
             "min_mask_region_area" => options.min_mask_region_area = count(),
+            "use_m2m" => options.use_m2m = value.as_bool().unwrap(),
             "point_grids" => {
                 options.point_grids = Some(value.as_array().unwrap().iter().map(grid).collect())
             }
@@ -147,7 +158,9 @@ fn assert_same(found: &[AutoMask], expected: &[AutoMask], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: number of masks");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         let what = format!("{what}, mask {index}: {found:?}, expected {expected:?}");
-        assert_eq!(found.point_coords, expected.point_coords, "{what}");
+        // SAM 2's generator has its points as f32.
+        let (a, b) = (found.point_coords, expected.point_coords);
+        assert!((a.x - b.x).abs() < 1e-4 && (a.y - b.y).abs() < 1e-4, "{what}");
         assert_eq!(found.crop_box, expected.crop_box, "{what}");
         assert!((found.predicted_iou - expected.predicted_iou).abs() < 2e-5, "{what}");
         let size = found.rle.size();
@@ -165,13 +178,30 @@ fn assert_same(found: &[AutoMask], expected: &[AutoMask], what: &str) {
 
 #[test]
 fn masks_are_those_of_meta() {
-    let model = Model::new("meta");
-    let sam = model.open(2);
-    for case in cases(&model) {
-        let image = model.picture(&case.picture);
-        let found = sam.everything(&image, &case.options, &mut go_on).unwrap();
-        assert_same(&found, &case.masks, &case.name);
+    for model in [Model::new("meta"), Model::sam2("meta")] {
+        let sam = model.open(2);
+        for case in cases(&model) {
+            let image = model.picture(&case.picture);
+            let found = sam.everything(&image, &case.options, &mut go_on).unwrap();
+            assert_same(&found, &case.masks, &case.name);
+        }
     }
+}
+
+#[test]
+fn refining_and_the_defaults_of_sam2_make_a_difference() {
+    let model = Model::sam2("refining");
+    let sam = model.open(2);
+    let find = |case: &Case, options: &Everything| {
+        sam.everything(&model.picture(&case.picture), options, &mut go_on).unwrap()
+    };
+    let refined = case(&model, "sam2_refined_unfiltered");
+    let once = find(&refined, &Everything { use_m2m: false, ..refined.options.clone() });
+    assert_ne!(once, find(&refined, &refined.options));
+    let usual = case(&model, "sam2_defaults_but_stability");
+    let pred_iou_thresh = Everything::default().pred_iou_thresh;
+    let fewer = find(&usual, &Everything { pred_iou_thresh, ..usual.options.clone() });
+    assert!(fewer.len() < usual.masks.len(), "SAM 1's default keeps as many masks");
 }
 
 #[test]
@@ -318,7 +348,7 @@ fn assert_json(found: &Value, expected: &Value) {
 #[test]
 fn files_are_those_of_meta() {
     let model = Model::new("files");
-    let written = &answers()["written"];
+    let written = &model.answers["written"];
     let masks = case(&model, written["case"].as_str().unwrap()).masks;
 
     let records: Vec<_> = masks.iter().map(|mask| mask.record(RleForm::Compressed)).collect();

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use cutout_imaging::{Candidate, Size, Threshold, non_maximum_suppression, summarize};
+use cutout_tensor::{Tensor, TensorError};
 
 use super::crops::{Crop, crops};
 use super::grid::Grid;
@@ -111,7 +112,9 @@ struct Search<'a> {
 
 /// One mask of one point, before it is looked at.
 struct Unseen {
-    point: usize,
+    point: Point,
+    /// Where it is in what was decoded.
+    prompt: usize,
     token: usize,
     iou: f32,
 }
@@ -146,41 +149,73 @@ impl Search<'_> {
     fn ask(&self, points: &[Point]) -> Result<Vec<AutoMask>, SegmentError> {
         let prompts: Vec<Prompt> = points.iter().map(|p| Prompt::point(p.x, p.y)).collect();
         let decoded = self.scene.decode(&prompts.iter().collect::<Vec<_>>())?;
-        let unseen = self.promising(&decoded, points.len())?;
-        let seen =
-            in_parallel(self.threads, &unseen, |one| self.look(&decoded, one, points[one.point]));
-        seen.into_iter().filter_map(Result::transpose).collect()
+        let unseen = self.masks_of(&decoded, points, Candidates::Three)?;
+        if self.options.use_m2m {
+            self.refine(&decoded, &unseen)
+        } else {
+            self.look_at(&decoded, unseen)
+        }
     }
 
-    /// The masks whose predicted IoU is high enough: the others need not be upsampled.
-    fn promising(&self, decoded: &Decoded, points: usize) -> Result<Vec<Unseen>, SegmentError> {
+    /// The masks that the decoder answers with if it is shown these masks again, each with its point.
+    fn refine(&self, decoded: &Decoded, first: &[Unseen]) -> Result<Vec<AutoMask>, SegmentError> {
+        let network = self.scene.sam().network();
+        let side = network.mask_side();
+        let mut masks = Vec::new();
+        for part in first.chunks(self.options.points_per_batch.min(MOST_PROMPTS)) {
+            let mut prompts = Vec::with_capacity(part.len());
+            for one in part {
+                let logits = logits_of(decoded, one)?.reshape([side, side])?;
+                let prompt = Prompt::point(one.point.x, one.point.y);
+                prompts.push(prompt.with_logits(network.limited(&logits)?));
+            }
+            let refined = self.scene.decode(&prompts.iter().collect::<Vec<_>>())?;
+            let points: Vec<Point> = part.iter().map(|one| one.point).collect();
+            let unseen = self.masks_of(&refined, &points, Candidates::One)?;
+            masks.extend(self.look_at(&refined, unseen)?);
+        }
+        Ok(masks)
+    }
+
+    /// So many masks of each point, in what was decoded for them.
+    fn masks_of(
+        &self,
+        decoded: &Decoded,
+        points: &[Point],
+        wanted: Candidates,
+    ) -> Result<Vec<Unseen>, SegmentError> {
+        let ious = decoded.iou.to_vec::<f32>()?;
+        let tokens = decoded.iou.shape()[1];
+        let mut masks = Vec::new();
+        for (prompt, point) in points.iter().enumerate() {
+            let chosen = self.scene.sam().network().choose(decoded, prompt, wanted)?;
+            let tokens_chosen = chosen.first..chosen.first + chosen.count;
+            masks.extend(tokens_chosen.map(|token| {
+                let iou = ious[prompt * tokens + token];
+                Unseen { point: *point, prompt, token, iou }
+            }));
+        }
+        Ok(masks)
+    }
+
+    /// The masks that pass the filters. Those whose predicted IoU is too low need not be upsampled.
+    fn look_at(
+        &self,
+        decoded: &Decoded,
+        mut unseen: Vec<Unseen>,
+    ) -> Result<Vec<AutoMask>, SegmentError> {
         // PyTorch compares as f32.
         let threshold = self.options.pred_iou_thresh as f32;
         let all = self.options.pred_iou_thresh <= 0.0;
-        let ious = decoded.iou.to_vec::<f32>()?;
-        let tokens = decoded.iou.shape()[1];
-        let mut promising = Vec::new();
-        for point in 0..points {
-            let chosen = self.scene.sam().network().choose(decoded, point, Candidates::Three)?;
-            let unseen = (chosen.first..chosen.first + chosen.count).map(|token| Unseen {
-                point,
-                token,
-                iou: ious[point * tokens + token],
-            });
-            promising.extend(unseen.filter(|unseen| all || unseen.iou > threshold));
-        }
-        Ok(promising)
+        unseen.retain(|one| all || one.iou > threshold);
+        let seen = in_parallel(self.threads, &unseen, |one| self.look(decoded, one));
+        seen.into_iter().filter_map(Result::transpose).collect()
     }
 
     /// One mask at full size, if it is stable and not cut off.
-    fn look(
-        &self,
-        decoded: &Decoded,
-        unseen: &Unseen,
-        point: Point,
-    ) -> Result<Option<AutoMask>, SegmentError> {
-        let &Unseen { point: index, token, iou } = unseen;
-        let logits = decoded.logits.slice(0, index..index + 1)?.slice(1, token..token + 1)?;
+    fn look(&self, decoded: &Decoded, unseen: &Unseen) -> Result<Option<AutoMask>, SegmentError> {
+        let &Unseen { point, iou, .. } = unseen;
+        let logits = logits_of(decoded, unseen)?;
         let threshold =
             Threshold { value: 0.0, offset: self.options.stability_score_offset as f32 };
         let placement = self.crop.placement(self.picture);
@@ -204,6 +239,12 @@ impl Search<'_> {
             crop_box: self.crop.pixel_box(),
         }))
     }
+}
+
+/// The low-resolution logits of one mask, `f32[1, 1, side, side]`.
+fn logits_of(decoded: &Decoded, one: &Unseen) -> Result<Tensor, TensorError> {
+    let &Unseen { prompt, token, .. } = one;
+    decoded.logits.slice(0, prompt..prompt + 1)?.slice(1, token..token + 1)
 }
 
 /// A range in parts of at most `length`.

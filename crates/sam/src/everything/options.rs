@@ -36,6 +36,9 @@ pub struct Everything {
     pub point_grids: Option<Vec<Vec<[f64; 2]>>>,
     /// Holes and islands of fewer pixels are removed; 0 leaves masks as they are.
     pub min_mask_region_area: usize,
+    /// Every mask is fed back to the decoder with its point, whose single answer takes its place before anything is
+    /// filtered. Meta has this for SAM 2; it costs three further decodings for each point.
+    pub use_m2m: bool,
 }
 
 impl Default for Everything {
@@ -54,6 +57,7 @@ impl Default for Everything {
             crop_n_points_downscale_factor: 1,
             point_grids: None,
             min_mask_region_area: 0,
+            use_m2m: false,
         }
     }
 }

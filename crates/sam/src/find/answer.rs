@@ -9,7 +9,8 @@ use super::question::{Find, Phrase};
 use crate::masks::Segment;
 use crate::network::Detected;
 use crate::prompt::Rect;
-use crate::scene::{Scene, limited};
+use crate::sam::Sam;
+use crate::scene::Scene;
 
 /// The answers to all phrases of a question, in their order.
 #[derive(Clone)]
@@ -45,7 +46,7 @@ pub struct Detection {
     cut: bool,
     detected: Detected,
     upsampler: Arc<Upsampler>,
-    logit_limit: Option<f32>,
+    sam: Sam,
 }
 
 impl Found {
@@ -151,7 +152,7 @@ impl Detection {
             cut: phrase.tokens.cut,
             detected,
             upsampler: scene.shared_upsampler(),
-            logit_limit: scene.sam().network().logit_limit(),
+            sam: scene.sam().clone(),
         }
     }
 
@@ -224,7 +225,7 @@ impl Detection {
     }
 
     fn segment(&self, logits: Tensor, score: f32) -> Result<Segment, TensorError> {
-        let feedback = limited(&logits, self.logit_limit)?;
+        let feedback = self.sam.network().limited(&logits)?;
         let upsampler = Arc::clone(&self.upsampler);
         Ok(Segment { logits, feedback, iou: score, object_score: None, upsampler })
     }

@@ -43,6 +43,9 @@ pub(super) struct Knobs {
     /// Remove islands and holes of fewer pixels (default 0: leave them)
     #[arg(long, value_name = "PIXELS")]
     min_mask_region_area: Option<usize>,
+    /// Feed every mask back to the decoder once before choosing
+    #[arg(long)]
+    use_m2m: bool,
 }
 
 impl Knobs {
@@ -67,6 +70,7 @@ impl Knobs {
                 .crop_n_points_downscale_factor
                 .unwrap_or(usual.crop_n_points_downscale_factor),
             min_mask_region_area: self.min_mask_region_area.unwrap_or(usual.min_mask_region_area),
+            use_m2m: self.use_m2m,
             ..usual
         };
         options.check().map_err(|error| Usage::error(error.to_string()))?;
