@@ -1,6 +1,6 @@
 //! `cutout bench`: the keys of its JSON are a contract.
 
-use crate::support::{MODEL, folder_with_model};
+use crate::support::{MODEL, SAM3, folder_with_model, folder_with_sam3};
 
 #[test]
 fn json_has_the_keys_of_the_contract() {
@@ -34,4 +34,15 @@ fn text_is_for_people_and_flags_are_obeyed() {
     }
     folder.cutout(&["bench", "-m", MODEL, "--repeat", "0"]).wrong_usage(&["--repeat"]);
     folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).could_not(&["absent.jpg"]);
+}
+
+#[test]
+fn phrases_are_timed() {
+    let folder = folder_with_sam3();
+    let flags = ["--image", "picture.png", "--repeat", "1", "--text", "cat", "--json"];
+    let found = folder.cutout(&[&["bench", "-m", SAM3], &flags[..]].concat()).json();
+    for key in ["find_ms", "find_ms_spread", "find_cold_ms", "prompt_ms"] {
+        assert!(found[key].as_f64().unwrap() >= 0.0, "{key}");
+    }
+    folder.cutout(&[&["bench", "-m", MODEL], &flags[..]].concat()).could_not(&["needs SAM 3"]);
 }

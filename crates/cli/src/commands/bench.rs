@@ -24,6 +24,7 @@ use samples::Samples;
 #[command(after_help = "Examples:
   cutout bench --model sam_vit_b_01ec64.pth
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
+  cutout bench --model sam3.pt --image street.jpg --text \"yellow bus\"
 
 Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of
 the median.")]
@@ -33,6 +34,9 @@ pub(crate) struct Bench {
     /// The picture; one of 1800 by 1200 pixels is made up unless given
     #[arg(long, value_name = "IMAGE")]
     image: Option<PathBuf>,
+    /// Also find what a phrase describes, on the embedded picture: SAM 3
+    #[arg(long, value_name = "PHRASE")]
+    text: Option<String>,
     /// Warm runs of each stage
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -59,7 +63,15 @@ impl Bench {
         progress.say(format!("{} looks at the picture", sam.description()));
         let scene = self.embedding(&sam, &image, &mut report)?;
         progress.say("prompts");
-        self.prompts(&scene, &mut report)?;
+        if sam.answers_clicks() {
+            self.prompts(&scene, &mut report)?;
+        }
+        if let Some(phrase) = &self.text {
+            progress.say("phrases");
+            let find = || Ok(scene.find(phrase.as_str()).map(drop)?);
+            report.cold("find", find)?;
+            report.warm("find", self.repeat, find)?;
+        }
         drop(progress);
         report.facts(&sam);
         if self.json { screen::print_json(&report.values) } else { screen::print(&report.table()) }
