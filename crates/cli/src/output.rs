@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use cutout_imaging::{
-    Image, Mask, MaskDepth, Rle, cut_out, encode_image, encode_labels, encode_mask, encode_rgba,
-    label_map, overlay, write, write_npy,
+    Bounds, Image, Mask, MaskDepth, Rle, Tag, cut_out, distinct_colour, encode_image,
+    encode_labels, encode_mask, encode_rgba, label_map, overlay, tagged, write, write_npy,
 };
 
 use crate::failure::Usage;
@@ -16,8 +16,8 @@ mod outlines;
 mod raw;
 mod records;
 
-pub(crate) use raw::write_raw;
-pub(crate) use records::{Annotation, Document, Picture, Place};
+pub(crate) use raw::{write_raw, write_raw_detections};
+pub(crate) use records::{Annotation, Category, Document, Finding, Picture, Place};
 
 /// Where to put what was found.
 #[derive(Args)]
@@ -74,6 +74,8 @@ pub(crate) struct Found<'a> {
     pub(crate) image: &'a Image,
     pub(crate) document: &'a Document,
     pub(crate) shown: &'a [Rle],
+    /// What an overlay says of each of them; nothing where they have no names.
+    pub(crate) labels: &'a [String],
 }
 
 impl OutputOptions {
@@ -115,7 +117,7 @@ impl OutputOptions {
             write_masks(path, found)?;
         }
         if let Some(path) = &self.overlay {
-            write(path, &encode_image(&overlay(found.image, found.shown)?)?)?;
+            write(path, &encode_image(&labelled_overlay(found)?)?)?;
         }
         if let Some(path) = &self.cutout {
             let pixels = cut_out(found.image, &union(found)?)?;
@@ -123,6 +125,19 @@ impl OutputOptions {
         }
         if self.json { crate::screen::print_json(found.document) } else { Ok(()) }
     }
+}
+
+/// The picture with masks drawn over it, and their names.
+fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
+    let drawn = overlay(found.image, found.shown)?;
+    let mut tags = Vec::new();
+    for (index, (mask, text)) in found.shown.iter().zip(found.labels).enumerate() {
+        // An empty mask has no place.
+        if let Some(Bounds { left, top, .. }) = mask.bounds() {
+            tags.push(Tag { text, x: left, y: top, colour: distinct_colour(index) });
+        }
+    }
+    Ok(tagged(&drawn, &tags)?)
 }
 
 /// Fails unless the folder of `path` exists.

@@ -10,7 +10,10 @@ use cutout_tensor::Tensor;
 
 use crate::failure::Usage;
 
+mod finding;
 mod npy;
+
+pub(crate) use finding::FindOptions;
 
 /// What to segment.
 #[derive(Args)]
@@ -53,10 +56,18 @@ impl PromptOptions {
         let prompts: Vec<Prompt> = self.boxes.iter().map(boxed).collect();
         if prompts.is_empty() && self.points.is_empty() && self.mask_input.is_none() {
             return Err(Usage::error(
-                "nothing to segment: give a --point, a --box or a --mask-input",
+                "nothing to segment: give a --point, a --box or a --mask-input; for SAM 3 also a --text or an --exemplar",
             ));
         }
         Ok(if prompts.is_empty() { vec![prompt] } else { prompts })
+    }
+
+    /// Whether nothing is shown.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.points.is_empty()
+            && self.boxes.is_empty()
+            && self.mask_input.is_none()
+            && !self.multimask
     }
 
     fn candidates(&self) -> Candidates {
@@ -70,7 +81,7 @@ impl PromptOptions {
         Point { x: point.x * size.width as f64, y: point.y * size.height as f64 }
     }
 
-    fn rect_in_pixels(&self, Rect { x0, y0, x1, y1 }: Rect, size: Size) -> Rect {
+    pub(crate) fn rect_in_pixels(&self, Rect { x0, y0, x1, y1 }: Rect, size: Size) -> Rect {
         let upper = self.in_pixels(Point { x: x0, y: y0 }, size);
         let lower = self.in_pixels(Point { x: x1, y: y1 }, size);
         Rect { x0: upper.x, y0: upper.y, x1: lower.x, y1: lower.y }

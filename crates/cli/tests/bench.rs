@@ -2,7 +2,7 @@
 
 use cutout_imaging::Size;
 
-use crate::support::{MODEL, folder_with_model};
+use crate::support::{MODEL, SAM3, folder_with_model, folder_with_sam3};
 
 #[test]
 fn json_has_the_keys_of_the_contract() {
@@ -57,4 +57,15 @@ fn an_object_is_tracked_through_a_clip_or_through_made_up_frames() {
     track(&[], "0").could_not(&["at least one frame"]);
     track(&[], "absent").could_not(&["absent"]);
     track(&["-m", MODEL], "3").could_not(&["SAM 1"]);
+}
+
+#[test]
+fn phrases_are_timed() {
+    let folder = folder_with_sam3();
+    let flags = ["--image", "picture.png", "--repeat", "1", "--text", "cat", "--json"];
+    let found = folder.cutout(&[&["bench", "-m", SAM3], &flags[..]].concat()).json();
+    for key in ["find_ms", "find_ms_spread", "find_cold_ms", "prompt_ms"] {
+        assert!(found[key].as_f64().unwrap() >= 0.0, "{key}");
+    }
+    folder.cutout(&[&["bench", "-m", MODEL], &flags[..]].concat()).could_not(&["needs SAM 3"]);
 }

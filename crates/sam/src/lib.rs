@@ -13,6 +13,26 @@
 //! # }
 //! ```
 //!
+//! SAM 3 finds every object of a phrase:
+//!
+//! ```no_run
+//! use cutout_sam::{Find, Prompt, Sam, imaging};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let image = imaging::open("street.jpg", &imaging::DecodeLimits::default())?;
+//! let scene = Sam::open("sam3.pt")?.embed(&image)?;
+//! for bus in scene.find("yellow bus")?.instances() {
+//!     println!("{} at {}, {} pixels", bus.score(), bus.rect(), bus.mask().area());
+//! }
+//! let found = scene.find(Find::phrase("tram").and("bicycle").threshold(0.4))?;
+//! if let Some(first) = found.instances().next() {
+//!     let refined = Prompt::logits(first.segment().logits().clone()).not(40, 40);
+//!     scene.segment(&refined)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Components are graphs built by functions from values to values; `sam1`, `sam2` and `sam3` assemble them. Only `device` names a backend.
 
 mod builtin;

@@ -34,8 +34,14 @@ impl<'g> MultiHead<'g> {
             Projection::Value => 2 * width,
         };
         let rows = start..start + N * width;
-        let weight = self.w.parameter("in_proj_weight", [3 * width, width]).slice(0, rows.clone());
-        let bias = self.w.parameter("in_proj_bias", [3 * width]).slice(0, rows);
+        let weight = self.w.parameter("in_proj_weight", [3 * width, width]);
+        let bias = self.w.parameter("in_proj_bias", [3 * width]);
+        // A slice is a weight of its own, in memory beside the one it was cut from.
+        let [weight, bias] = if N == 3 {
+            [weight, bias]
+        } else {
+            [weight, bias].map(|whole| whole.slice(0, rows.clone()))
+        };
         (x.linear(weight) + bias).split(2)
     }
 

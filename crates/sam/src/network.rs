@@ -238,6 +238,22 @@ impl Network {
         Tensor::from_vec::<f32>(logits.shape().clone(), limited.collect())
     }
 
+    /// Whether it understands phrases and exemplars.
+    pub(crate) fn finds(&self) -> bool {
+        match self {
+            Network::Sam1(_) | Network::Sam2(_) => false,
+            Network::Sam3(sam) => sam.config().finder.is_some(),
+        }
+    }
+
+    /// Whether it answers points, boxes and masks.
+    pub(crate) fn answers_clicks(&self) -> bool {
+        match self {
+            Network::Sam1(_) | Network::Sam2(_) => true,
+            Network::Sam3(sam) => sam.config().clicks.is_some(),
+        }
+    }
+
     /// Compiles what one click needs.
     pub(crate) fn prepare(&self) -> Result<(), ModelError> {
         match self {

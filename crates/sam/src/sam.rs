@@ -140,6 +140,16 @@ impl Sam {
         self.network().profile()
     }
 
+    /// Whether it finds objects by phrase and exemplar.
+    pub fn finds(&self) -> bool {
+        self.network().finds()
+    }
+
+    /// Whether it answers points, boxes and masks. All models do but files of SAM 3's detector alone.
+    pub fn answers_clicks(&self) -> bool {
+        self.network().answers_clicks()
+    }
+
     /// Compiles what one click needs now instead of when it is first asked for.
     pub fn prepare(&self) -> Result<(), ModelError> {
         self.network().prepare()

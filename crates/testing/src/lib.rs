@@ -4,9 +4,11 @@ pub mod fixtures;
 pub mod harness;
 mod interpreted;
 mod random_graph;
+mod small_sam3;
 mod stages;
 
 pub use harness::{Report, check_backend, check_reference_against_fixtures};
 pub use interpreted::Interpreted;
 pub use random_graph::RandomGraph;
+pub use small_sam3::SmallSam3;
 pub use stages::{StageFile, compare_stages};

@@ -1,5 +1,6 @@
 //! `cutout bench`: how long each stage takes here.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -27,6 +28,7 @@ use samples::Samples;
   cutout bench --model sam_vit_b_01ec64.pth
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
   cutout bench --model sam2.1_hiera_tiny.pt --track frames
+  cutout bench --model sam3.pt --image street.jpg --text \"yellow bus\"
 
 Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of
 the median.")]
@@ -40,6 +42,9 @@ pub(crate) struct Bench {
     /// frames on which its memory is full
     #[arg(long, value_name = "FRAMES")]
     track: Option<PathBuf>,
+    /// Also find what a phrase describes, on the embedded picture: SAM 3
+    #[arg(long, value_name = "PHRASE")]
+    text: Option<String>,
     /// Warm runs of each stage
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -67,7 +72,13 @@ impl Bench {
         progress.say(format!("{} looks at the picture", sam.description()));
         let scene = self.embedding(&sam, &image, &mut report)?;
         progress.say("prompts");
-        self.prompts(&scene, &mut report)?;
+        if sam.answers_clicks() {
+            self.prompts(&scene, &mut report)?;
+        }
+        if let Some(phrase) = &self.text {
+            progress.say("phrases");
+            self.phrases(&scene, phrase, &mut report)?;
+        }
         drop(scene);
         if let Some(clip) = &mut clip {
             progress.say("an object through a clip");
@@ -128,6 +139,23 @@ impl Bench {
         report.cold("points64", || Ok(scene.segment_all(&grid).map(drop)?))?;
         report.warm("points64", self.repeat, || Ok(scene.segment_all(&grid).map(drop)?))
     }
+
+    /// The first phrase is cold: it also waits for what every phrase needs of the picture. The others are new each time.
+    fn phrases(&self, scene: &Scene, phrase: &str, report: &mut Report) -> Result<()> {
+        let asked = Cell::new(0);
+        let find = || {
+            asked.set(asked.get() + 1);
+            Ok(scene.find(variant(phrase, asked.get()).as_str()).map(drop)?)
+        };
+        report.cold("find", find)?;
+        report.warm("find", self.repeat, find)
+    }
+}
+
+/// The phrase with two letters behind it: another one for each number, and as many tokens for all.
+fn variant(phrase: &str, number: usize) -> String {
+    let letter = |index: usize| char::from(b'a' + (index % 26) as u8);
+    format!("{phrase} {} {}", letter(number / 26), letter(number))
 }
 
 /// A point, by shares of a picture's width and height.

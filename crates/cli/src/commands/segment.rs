@@ -5,17 +5,21 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use cutout_imaging::{DecodeLimits, Image, Rle, Threshold, open};
-use cutout_sam::{Masks, Sam, Scene};
+use cutout_sam::{Masks, Prompt, Sam, Scene};
 
 use crate::options::{ModelOption, RunOptions};
 use crate::output::{
     Annotation, Document, Found, OutputOptions, Picture, Place, check_folder, write_raw,
 };
 use crate::progress::Progress;
-use crate::prompts::PromptOptions;
+use crate::prompts::{FindOptions, PromptOptions};
 use crate::{interrupt, screen};
 
-/// Segment what points, boxes or an earlier mask show
+use finding::Objects;
+
+mod finding;
+
+/// Segment what points, boxes or an earlier mask show, or find what a phrase describes
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout segment truck.jpg --model sam_vit_b_01ec64.pth --point 520,380
@@ -26,7 +30,11 @@ use crate::{interrupt, screen};
       two objects by their boxes, as JSON on standard output
   cutout segment truck.jpg -m vit_b.pth -p 520,380 --raw first.safetensors
   cutout segment truck.jpg -m vit_b.pth -p 520,380 -p 600,400,0 --mask-input first.safetensors
-      a second click refines the first answer")]
+      a second click refines the first answer
+  cutout segment street.jpg -m sam3.pt --text \"yellow bus\" --text tram -o found.json
+      every yellow bus and every tram
+  cutout segment street.jpg -m sam3.pt --exemplar 10,20,200,180 --exemplar -300,40,380,90
+      everything like what is in the first box and not like what is in the second")]
 pub(crate) struct Segment {
     /// The picture: PNG, JPEG, WebP, BMP, TIFF or GIF
     image: PathBuf,
@@ -34,7 +42,9 @@ pub(crate) struct Segment {
     model: ModelOption,
     #[command(flatten)]
     prompts: PromptOptions,
-    /// Leave out masks whose predicted IoU is not above this
+    #[command(flatten)]
+    finding: FindOptions,
+    /// Leave out masks whose predicted IoU, or objects whose score (0.5 if nothing is said), is not above this
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     threshold: Option<f32>,
     /// A pixel belongs to a mask where its logit is above this
@@ -46,7 +56,8 @@ pub(crate) struct Segment {
     /// Keep the picture's embedding for later prompts
     #[arg(long, value_name = "FILE")]
     save_scene: Option<PathBuf>,
-    /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks
+    /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks; of phrases and
+    /// exemplars pred_logits, presence_logit, pred_boxes, pred_masks, semantic
     #[arg(long, value_name = "FILE")]
     raw: Option<PathBuf>,
     #[command(flatten)]
@@ -60,14 +71,28 @@ impl Segment {
         self.output.check()?;
         self.raw.iter().chain(&self.save_scene).try_for_each(|path| check_folder(path))?;
         let image = open(&self.image, &DecodeLimits::default())?;
-        let prompts = self.prompts.prompts(image.size())?;
+        let question = self.finding.question(&self.prompts, image.size(), self.threshold)?;
+        let prompts = match question {
+            Some(_) => Vec::new(),
+            None => self.prompts.prompts(image.size())?,
+        };
         let sam = self.model.open(&self.run)?;
         let scene = self.scene(&sam, &image)?;
-        let answers = scene.segment_all(&prompts)?;
+        let objects = match &question {
+            Some(find) => self.find(&scene, find)?,
+            None => self.shown_objects(&scene, &prompts)?,
+        };
+        self.write(&image, &sam, objects)
+    }
+
+    /// What the prompts show.
+    fn shown_objects(&self, scene: &Scene, prompts: &[Prompt]) -> Result<Objects> {
+        let answers = scene.segment_all(prompts)?;
         if let Some(path) = &self.raw {
-            write_raw(path, &scene, &answers)?;
+            write_raw(path, scene, &answers)?;
         }
-        self.write(&image, &sam, &answers)
+        let (annotations, shown) = self.annotations(&answers);
+        Ok(Objects { categories: Vec::new(), annotations, shown, labels: Vec::new() })
     }
 
     /// The embedded picture.
@@ -97,14 +122,15 @@ impl Segment {
         Ok(scene)
     }
 
-    fn write(&self, image: &Image, sam: &Sam, answers: &[Masks]) -> Result<()> {
-        let (annotations, shown) = self.annotations(answers);
+    fn write(&self, image: &Image, sam: &Sam, objects: Objects) -> Result<()> {
+        let Objects { categories, annotations, shown, labels } = objects;
         let document = Document {
             image: Picture::new(&self.image, image.size()),
             model: sam.description(),
+            categories,
             annotations,
         };
-        let found = Found { image, document: &document, shown: &shown };
+        let found = Found { image, document: &document, shown: &shown, labels: &labels };
         if !self.output.is_empty() || self.raw.is_some() || self.save_scene.is_some() {
             return self.output.write(&found);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use cutout_imaging::{Size, Threshold};
-use cutout_sam::{Masks, Scene, Segment};
+use cutout_sam::{Detection, Masks, Scene, Segment};
 use cutout_tensor::Tensor;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
@@ -38,6 +38,31 @@ pub(crate) fn write_raw(path: &Path, scene: &Scene, answers: &[Masks]) -> Result
         tensors.push(OutgoingTensor::new("object_score", Tensor::from_vec([prompts], scores)?));
     }
     Ok(write_safetensors(path, &tensors, &Metadata::new())?)
+}
+
+/// Writes `pred_logits [queries]`, `presence_logit [1]`, `pred_boxes [queries, 4]` (left, top, right, bottom, in 0..1),
+/// `pred_masks [queries, h, w]` and `semantic [1, h, w]` of one phrase; of several, each name has the phrase's number in
+/// front, from `0/pred_logits` on. The metadata has the phrases.
+pub(crate) fn write_raw_detections(path: &Path, detections: &[Detection]) -> Result<()> {
+    interrupt::writes_beside(path);
+    let (mut tensors, mut metadata) = (Vec::new(), Metadata::new());
+    for (index, detection) in detections.iter().enumerate() {
+        let front = if detections.len() > 1 { format!("{index}/") } else { String::new() };
+        let parts = [
+            ("pred_logits", detection.pred_logits()),
+            ("presence_logit", detection.presence_logit()),
+            ("pred_boxes", detection.pred_boxes()),
+            ("pred_masks", detection.pred_masks()),
+            ("semantic", detection.semantic()),
+        ];
+        for (name, tensor) in parts {
+            tensors.push(OutgoingTensor::new(format!("{front}{name}"), tensor.clone()));
+        }
+        if let Some(phrase) = detection.phrase() {
+            metadata.insert(format!("{front}phrase"), phrase.into());
+        }
+    }
+    Ok(write_safetensors(path, &tensors, &metadata)?)
 }
 
 /// The masks at the size of the picture, 0 or 1.

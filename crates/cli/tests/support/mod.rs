@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_imaging::{Image, Size, encode_image};
 use cutout_tensor::Tensor;
-use cutout_testing::StageFile;
+use cutout_testing::{SmallSam3, StageFile};
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 use serde_json::Value;
 
@@ -105,6 +105,11 @@ impl Folder {
         self.cutout(&[&always[..], more].concat())
     }
 
+    /// Runs `segment picture.png` on the small SAM 3 with what is given.
+    pub(crate) fn find(&self, more: &[&str]) -> Ended {
+        self.cutout(&[&["segment", "picture.png", "--model", SAM3], more].concat())
+    }
+
     /// What lies in the folder and starts as temporary files do.
     pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
@@ -180,6 +185,17 @@ pub(crate) fn model_tensors() -> Vec<(String, Tensor)> {
     let weights = StageFile::load("sam1/wide.safetensors").unwrap().weights();
     let named = |path: &str| (path.to_owned(), weights.get(path).unwrap().clone());
     weights.paths().map(named).collect()
+}
+
+/// The small SAM 3, in the folder of tests that ask for it.
+pub(crate) const SAM3: &str = "sam3.safetensors";
+
+/// A folder with the small SAM 3, a small SAM 1 and a picture of 50 by 31 pixels, `picture.png`.
+pub(crate) fn folder_with_sam3() -> Folder {
+    let folder = folder_with_model();
+    let weights = SmallSam3::load().unwrap().weights().unwrap();
+    folder.checkpoint(SAM3, weights.into_iter().collect());
+    folder
 }
 
 /// A committed checkpoint.

@@ -55,6 +55,11 @@ impl Found {
         &self.answers
     }
 
+    /// The same, to keep.
+    pub fn into_answers(self) -> Vec<Answer> {
+        self.answers
+    }
+
     /// The objects of all phrases: in the order of the phrases, and of each phrase the best first.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.answers.iter().flat_map(|answer| &answer.instances)

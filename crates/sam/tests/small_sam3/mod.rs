@@ -1,13 +1,13 @@
 //! The small SAM 3 of `fixtures/make_sam3_predictor.py`, and what Meta's code answers with it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use cutout_sam::imaging::{Image, Size};
 use cutout_sam::{Label, Masks, Point, Prompt, Rect, Sam};
-use cutout_tensor::{Tensor, TensorType, Tolerance, compare};
-use cutout_testing::fixtures::read_tensors;
+use cutout_tensor::{Tensor, Tolerance, compare};
+use cutout_testing::SmallSam3;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
 pub(crate) const PICTURES: [&str; 2] = ["landscape", "portrait"];
@@ -16,13 +16,9 @@ pub(crate) const PICTURES: [&str; 2] = ["landscape", "portrait"];
 /// now and then.
 const DIFFERENT: f64 = 0.001;
 
-/// Tokens there are.
-const VOCABULARY: usize = 49408;
-
 /// The fixture, and a folder that is removed when the test ends.
 pub(crate) struct Small {
-    tensors: HashMap<String, Tensor>,
-    metadata: HashMap<String, String>,
+    fixture: SmallSam3,
     pub(crate) folder: PathBuf,
 }
 
@@ -34,62 +30,31 @@ impl Drop for Small {
 
 impl Small {
     pub(crate) fn new(test: &str) -> Self {
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sam3/predictor.safetensors");
-        let (tensors, metadata) = read_tensors(&path).unwrap();
+        let fixture = SmallSam3::load().unwrap();
         let name = format!("cutout-small-sam3-{test}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        Small { tensors, metadata, folder }
+        Small { fixture, folder }
     }
 
     pub(crate) fn get(&self, name: &str) -> &Tensor {
-        self.tensors.get(name).unwrap_or_else(|| panic!("the fixture has no {name}"))
+        self.fixture.tensors.get(name).unwrap_or_else(|| panic!("the fixture has no {name}"))
     }
 
     pub(crate) fn numbers(&self, name: &str) -> Option<Vec<f64>> {
-        Some(self.tensors.get(name)?.to_f64_vec().unwrap())
+        Some(self.fixture.tensors.get(name)?.to_f64_vec().unwrap())
     }
 
     /// The phrase of a run, if it has one.
     pub(crate) fn phrase(&self, run: &str) -> Option<String> {
-        let phrases: serde_json::Value = serde_json::from_str(&self.metadata["phrases"]).unwrap();
+        let phrases: serde_json::Value =
+            serde_json::from_str(&self.fixture.metadata["phrases"]).unwrap();
         phrases[run].as_str().map(str::to_owned)
     }
 
-    /// All weights under Meta's names, with tables of rotation, of which only the shapes are read.
+    /// All weights under Meta's names.
     pub(crate) fn weights(&self) -> BTreeMap<String, Tensor> {
-        let named = self.tensors.iter();
-        let weights =
-            named.filter_map(|(name, tensor)| Some((name.strip_prefix("weight/")?, tensor)));
-        let mut weights: BTreeMap<String, Tensor> =
-            weights.map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect();
-        let config: serde_json::Value = serde_json::from_str(&self.metadata["config"]).unwrap();
-        let number = |key: &str| config[key].as_u64().unwrap() as usize;
-        let global = config["global_blocks"].as_array().unwrap();
-        for block in 0..number("depth") {
-            let is_global = global.iter().any(|one| one.as_u64() == Some(block as u64));
-            let side = number(if is_global { "grid" } else { "window" });
-            let ty = TensorType::f32([side * side, number("width") / number("heads") / 2]);
-            let name =
-                format!("detector.backbone.vision_backbone.trunk.blocks.{block}.attn.freqs_cis");
-            weights.insert(name, Tensor::zeros(&ty).unwrap());
-        }
-        let table = "detector.backbone.language_backbone.encoder.token_embedding.weight";
-        weights.insert(table.to_owned(), self.token_table());
-        weights
-    }
-
-    /// The rows of the token table that the phrases use, in a table of full height.
-    fn token_table(&self) -> Tensor {
-        let rows = self.get("rows");
-        let width = rows.shape()[1];
-        let used = self.get("used").to_vec::<i64>().unwrap();
-        let mut table = vec![0f32; VOCABULARY * width];
-        for (row, token) in rows.to_vec::<f32>().unwrap().chunks(width).zip(used) {
-            table[token as usize * width..][..width].copy_from_slice(row);
-        }
-        Tensor::from_vec([VOCABULARY, width], table).unwrap()
+        self.fixture.weights().unwrap()
     }
 
     /// A file with these weights.
@@ -127,7 +92,7 @@ impl Small {
         if let Some(corners) = numbers("box") {
             prompt = prompt.with_rect(rect(&corners));
         }
-        match self.tensors.get(&format!("{run}/logits")) {
+        match self.fixture.tensors.get(&format!("{run}/logits")) {
             Some(logits) => prompt.with_logits(logits.clone()),
             None => prompt,
         }

@@ -1,0 +1,137 @@
+//! Words on pictures.
+
+use font8x8::{BASIC_FONTS, GREEK_FONTS, HIRAGANA_FONTS, LATIN_FONTS, UnicodeFonts};
+
+use crate::{Image, ImageError, Size};
+
+/// Side of a letter, before it is enlarged.
+const LETTER: usize = 8;
+
+/// A few words that belong to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag<'a> {
+    /// What it says. Letters that the font does not have are drawn as `?`.
+    pub text: &'a str,
+    /// Left end of the words.
+    pub x: usize,
+    /// They stand above this, or below where there is no room.
+    pub y: usize,
+    /// Colour of the plate behind the words, which are black or white.
+    pub colour: [u8; 3],
+}
+
+/// The picture with tags on it, the later over the earlier. Their size goes with the picture's; what does not fit into
+/// its width is cut off.
+pub fn tagged(image: &Image, tags: &[Tag<'_>]) -> Result<Image, ImageError> {
+    let size = image.size();
+    let mut pixels = image.as_rgb().to_vec();
+    let scale = 1 + size.width.max(size.height) / 1000;
+    for tag in tags {
+        Plate::new(tag, size, scale).draw(&mut pixels);
+    }
+    Image::from_rgb(size, pixels)
+}
+
+/// Where the words of a tag lie.
+struct Plate {
+    letters: Vec<[u8; LETTER]>,
+    colour: [u8; 3],
+    left: usize,
+    top: usize,
+    scale: usize,
+    size: Size,
+}
+
+impl Plate {
+    fn new(tag: &Tag<'_>, size: Size, scale: usize) -> Self {
+        let letters: Vec<[u8; LETTER]> = tag.text.chars().map(letter).collect();
+        let (width, height) = ((LETTER * letters.len() + 2) * scale, (LETTER + 2) * scale);
+        let left = tag.x.min(size.width.saturating_sub(width));
+        let top = tag.y.checked_sub(height).unwrap_or(tag.y);
+        let top = top.min(size.height.saturating_sub(height));
+        Plate { letters, colour: tag.colour, left, top, scale, size }
+    }
+
+    fn draw(&self, pixels: &mut [u8]) {
+        let [red, green, blue] = self.colour.map(u32::from);
+        // The weights of brightness, in thousandths.
+        let is_bright = 299 * red + 587 * green + 114 * blue > 128_000;
+        let ink = if is_bright { [0; 3] } else { [255; 3] };
+        let columns = (LETTER * self.letters.len() + 2) * self.scale;
+        for down in 0..(LETTER + 2) * self.scale {
+            for across in 0..columns {
+                let (x, y) = (self.left + across, self.top + down);
+                if x >= self.size.width || y >= self.size.height {
+                    continue;
+                }
+                let colour = if self.is_ink(across, down) { ink } else { self.colour };
+                pixels[3 * (y * self.size.width + x)..][..3].copy_from_slice(&colour);
+            }
+        }
+    }
+
+    /// Whether a letter covers a pixel of the plate. There is a margin of one enlarged pixel.
+    fn is_ink(&self, across: usize, down: usize) -> bool {
+        let inside = |place: usize| (place / self.scale).checked_sub(1);
+        let (Some(column), Some(row)) = (inside(across), inside(down)) else { return false };
+        let Some(letter) = self.letters.get(column / LETTER) else { return false };
+        letter.get(row).is_some_and(|bits| bits >> (column % LETTER) & 1 == 1)
+    }
+}
+
+/// The rows of a letter, the leftmost pixel in the lowest bit.
+fn letter(letter: char) -> [u8; LETTER] {
+    BASIC_FONTS
+        .get(letter)
+        .or_else(|| LATIN_FONTS.get(letter))
+        .or_else(|| GREEK_FONTS.get(letter))
+        .or_else(|| HIRAGANA_FONTS.get(letter))
+        .or_else(|| BASIC_FONTS.get('?'))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The picture as text: `#` ink, `.` plate, a blank elsewhere.
+    fn drawn(size: Size, tag: Tag<'_>) -> Vec<String> {
+        let image = Image::filled(size, [9; 3]).unwrap();
+        let image = tagged(&image, &[tag]).unwrap();
+        let sign = |x, y| match image.pixel(x, y).unwrap() {
+            [9, 9, 9] => ' ',
+            [0, 0, 0] | [255, 255, 255] => '#',
+            _ => '.',
+        };
+        (0..size.height).map(|y| (0..size.width).map(|x| sign(x, y)).collect()).collect()
+    }
+
+    #[test]
+    fn words_stand_above_their_place() {
+        let tag = Tag { text: "l-", x: 2, y: 12, colour: [200, 220, 90] };
+        let lines = drawn(Size::new(21, 13), tag);
+        let expected = [
+            "                     ",
+            "                     ",
+            "  ..................",
+            "  ..###.............",
+            "  ...##.............",
+            "  ...##.............",
+            "  ...##....######...",
+        ];
+        for (line, expected) in lines.iter().zip(expected) {
+            assert_eq!(line.trim_end(), expected.trim_end(), "{lines:#?}");
+        }
+        assert_eq!(lines[12].trim(), "");
+    }
+
+    #[test]
+    fn words_stay_on_the_picture() {
+        let long = Tag { text: "a long phrase 日本 🐈", x: 30, y: 3, colour: [30, 20, 90] };
+        let lines = drawn(Size::new(40, 12), long);
+        assert!(lines.iter().all(|line| line.chars().count() == 40));
+        assert!(lines[3].starts_with('.'), "{lines:#?}");
+        let nothing = drawn(Size::new(5, 4), Tag { text: "", x: 99, y: 99, colour: [1, 2, 3] });
+        assert_eq!(nothing.len(), 4);
+    }
+}
