@@ -169,6 +169,21 @@ fn ctrl_c_ends_with_complete_files() {
 }
 
 #[test]
+fn a_frame_of_another_size_leaves_the_masks_before_it() {
+    let folder = clip();
+    let small = Image::filled(Size::new(50, 40), [0; 3]).unwrap();
+    folder.write("clip/00002.png", encode_image(&small).unwrap());
+    let ended = track(&folder, &["-p", "35,30", "-o", "masks", "-o", "out.jsonl"]);
+    ended.could_not(&["00002.png", "50", "40", "96", "64"]);
+    assert_eq!(frames_of(&lines(&folder, "out.jsonl")), [0, 1]);
+    for number in 0..2 {
+        let mask = open(folder.path(&format!("masks/{number:05}.png")), &DecodeLimits::default());
+        assert_eq!(mask.unwrap().size(), SIZE);
+    }
+    assert!(!folder.has("masks/00002.png") && folder.temporary_files().is_empty());
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let folder = clip();
     track(&folder, &[]).wrong_usage(&["nothing to follow"]);
