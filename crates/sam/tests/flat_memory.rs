@@ -37,6 +37,8 @@ fn resident() -> Option<f64> {
 fn memory_at_the_end_is_that_of_the_beginning() {
     let sam = small_sam();
     let mut tracker = sam.track(TrackOptions::default()).unwrap();
+    // Memories reach back seven frames, pointers sixteen.
+    assert_eq!(tracker.reach(), 16);
     tracker.push(&frame(0)).unwrap();
     tracker.prompt(0, 1, &Prompt::point(20, 20)).unwrap();
     tracker.prompt(0, 2, &Prompt::rect(5.0, 5.0, 40.0, 40.0)).unwrap();
