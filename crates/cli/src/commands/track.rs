@@ -63,8 +63,8 @@ pub(crate) struct Track {
     /// Fill holes of at most so many pixels of the low-resolution masks. Meta's code has 8 on a GPU
     #[arg(long, value_name = "PIXELS", default_value_t = 0)]
     fill_hole_area: usize,
-    /// Encode the next frame while this one is tracked: faster on many cores. Live frames are better tracked at once
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Auto)]
+    /// Encode the next frame while this one is tracked: for many cores, and some hundred MiB more
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Never)]
     look_ahead: LookAhead,
     /// Keep what is known of every frame in this folder instead of forgetting it
     #[arg(long, value_name = "FOLDER")]
