@@ -68,57 +68,79 @@ pub(crate) struct Loaded {
 }
 
 /// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
-pub(crate) struct Examined {
-    pub(crate) config: Sam1Config,
-    needed: HashMap<String, Shape>,
+pub(crate) struct Examined<C> {
+    pub(crate) config: C,
     pub(crate) report: Report,
+    needed: HashMap<String, Shape>,
+}
+
+impl<C> Examined<C> {
+    /// Compares the tensors of a file with the parameters of the model's graphs, without loading any.
+    pub(crate) fn new(model: &Model<'_>, config: C, graphs: &[Graph]) -> Self {
+        let needed = parameters(graphs);
+        let sorted: BTreeMap<&str, Shape> =
+            needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
+        Examined { config, report: model.report(sorted), needed }
+    }
+
+    /// The configuration with its weights, if all are there and fit.
+    pub(crate) fn load(
+        self,
+        checkpoint: &Checkpoint,
+        model: &Model<'_>,
+    ) -> Result<(C, Weights), OpenError> {
+        if !self.report.is_usable() {
+            let (file, report) = (checkpoint.file().to_owned(), Box::new(self.report));
+            return Err(OpenError::Misfit { file, identity: model.identity(), report });
+        }
+        let names = self.needed.into_keys();
+        let tensors = names
+            .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
+            .collect::<Result<HashMap<_, _>, _>>()?;
+        Ok((self.config, Weights::new(tensors)))
+    }
+}
+
+/// Every weight that some graphs ask for.
+pub(crate) fn parameters(graphs: &[Graph]) -> HashMap<String, Shape> {
+    let of = |graph: &Graph| -> Vec<(String, Shape)> {
+        let parameters = graph.parameters();
+        parameters.map(|(path, id)| (path.to_owned(), graph.ty(id).shape.clone())).collect()
+    };
+    graphs.iter().flat_map(of).collect()
+}
+
+/// The shapes of all tensors of a file, by their names in Meta's layout.
+pub(crate) fn shapes_of(model: &Model<'_>) -> HashMap<String, Shape> {
+    model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect()
 }
 
 /// Reads the configuration of a SAM 1 and compares its tensors with what it needs, without loading any.
-pub(crate) fn examine_sam1(model: &Model<'_>) -> Result<Examined, OpenError> {
-    let shapes: HashMap<String, Shape> =
-        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-    let config = read_config(&shapes)?;
-    let needed = needed(&config)?;
-    let sorted: BTreeMap<&str, Shape> =
-        needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
-    let report = model.report(sorted);
-    Ok(Examined { config, needed, report })
+pub(crate) fn examine_sam1(model: &Model<'_>) -> Result<Examined<Sam1Config>, OpenError> {
+    let config = read_config(&shapes_of(model))?;
+    let graphs = graphs(&config)?;
+    Ok(Examined::new(model, config, &graphs))
 }
 
 /// Opens SAM 1 from a checkpoint in any format and layout.
 pub(crate) fn load_sam1(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
     let identity = model.identity();
-    let file = || checkpoint.file().to_owned();
     if identity.family != Family::Sam1 {
-        return Err(OpenError::Unsupported { file: file(), identity });
+        return Err(OpenError::Unsupported { file: checkpoint.file().to_owned(), identity });
     }
-    let Examined { config, needed, report } = examine_sam1(&model)?;
-    if !report.is_usable() {
-        let report = Box::new(report);
-        return Err(OpenError::Misfit { file: file(), identity, report });
-    }
-    let tensors = needed
-        .into_keys()
-        .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
-        .collect::<Result<HashMap<_, _>, _>>()?;
-    Ok(Loaded { config, weights: Weights::new(tensors) })
+    let (config, weights) = examine_sam1(&model)?.load(checkpoint, &model)?;
+    Ok(Loaded { config, weights })
 }
 
-/// Every weight the model's graphs ask for.
-fn needed(config: &Sam1Config) -> Result<HashMap<String, Shape>, BuildError> {
+/// The graphs that together ask for every weight.
+fn graphs(config: &Sam1Config) -> Result<[Graph; 3], BuildError> {
     let all = PromptShape { prompts: 1, points: 1, masks: true };
-    let graphs = [
+    Ok([
         sam1::encoder_graph(config)?,
         sam1::image_side_graph(config)?,
         sam1::decoder_graph(config, all)?,
-    ];
-    let parameters = |graph: &Graph| -> Vec<(String, Shape)> {
-        let parameters = graph.parameters();
-        parameters.map(|(path, id)| (path.to_owned(), graph.ty(id).shape.clone())).collect()
-    };
-    Ok(graphs.iter().flat_map(parameters).collect())
+    ])
 }
 
 /// Heads of the mask decoder: the one number that no tensor's shape tells, the same in all of Meta's models.
@@ -224,14 +246,14 @@ mod tests {
     #[test]
     fn configurations_are_read_back_from_their_own_shapes() {
         for config in [Sam1Config::vit_b(), Sam1Config::vit_l(), Sam1Config::vit_h()] {
-            let shapes = needed(&config).expect("the presets can be built");
+            let shapes = parameters(&graphs(&config).expect("the presets can be built"));
             assert_eq!(read_config(&shapes).expect("the shapes are whole"), config);
         }
     }
 
     #[test]
     fn shapes_that_cannot_be_are_errors() {
-        let shapes = needed(&Sam1Config::vit_b()).expect("the presets can be built");
+        let shapes = parameters(&graphs(&Sam1Config::vit_b()).expect("the presets can be built"));
         for (tensor, axes) in [
             ("image_encoder.pos_embed", vec![1, 64]),
             ("image_encoder.blocks.0.attn.rel_pos_h", vec![27, 0]),

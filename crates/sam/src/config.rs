@@ -145,6 +145,24 @@ pub struct DecoderConfig {
     pub mask_channels: usize,
 }
 
+impl DecoderConfig {
+    /// The decoder that all published models of the family have.
+    pub(crate) fn published(form: DecoderForm) -> Self {
+        DecoderConfig {
+            form,
+            width: 256,
+            depth: 2,
+            heads: 8,
+            mlp_width: 2048,
+            downsample: 2,
+            mask_tokens: 4,
+            iou_width: 256,
+            iou_depth: 3,
+            mask_channels: 4,
+        }
+    }
+}
+
 /// Which version of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum MemoryForm {

@@ -9,22 +9,6 @@ use crate::image_encoder::vit;
 
 pub use crate::decoder::PromptShape;
 
-/// The decoder that all sizes share.
-fn decoder() -> DecoderConfig {
-    DecoderConfig {
-        form: DecoderForm::Sam1,
-        width: 256,
-        depth: 2,
-        heads: 8,
-        mlp_width: 2048,
-        downsample: 2,
-        mask_tokens: 4,
-        iou_width: 256,
-        iou_depth: 3,
-        mask_channels: 4,
-    }
-}
-
 /// An encoder of SAM 1's family.
 fn encoder(width: usize, depth: usize, heads: usize, global_blocks: &[usize]) -> VitConfig {
     VitConfig {
@@ -44,17 +28,26 @@ fn encoder(width: usize, depth: usize, heads: usize, global_blocks: &[usize]) ->
 impl Sam1Config {
     /// ViT-B: 94 million parameters.
     pub fn vit_b() -> Self {
-        Sam1Config { encoder: encoder(768, 12, 12, &[2, 5, 8, 11]), decoder: decoder() }
+        Sam1Config {
+            encoder: encoder(768, 12, 12, &[2, 5, 8, 11]),
+            decoder: DecoderConfig::published(DecoderForm::Sam1),
+        }
     }
 
     /// ViT-L: 312 million parameters.
     pub fn vit_l() -> Self {
-        Sam1Config { encoder: encoder(1024, 24, 16, &[5, 11, 17, 23]), decoder: decoder() }
+        Sam1Config {
+            encoder: encoder(1024, 24, 16, &[5, 11, 17, 23]),
+            decoder: DecoderConfig::published(DecoderForm::Sam1),
+        }
     }
 
     /// ViT-H: 641 million parameters.
     pub fn vit_h() -> Self {
-        Sam1Config { encoder: encoder(1280, 32, 16, &[7, 15, 23, 31]), decoder: decoder() }
+        Sam1Config {
+            encoder: encoder(1280, 32, 16, &[7, 15, 23, 31]),
+            decoder: DecoderConfig::published(DecoderForm::Sam1),
+        }
     }
 }
 

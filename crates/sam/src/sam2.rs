@@ -19,22 +19,6 @@ pub use memory::{
     memory_encoder_graph, memory_encoder_stages, memory_projection_graph, pointer_graph,
 };
 
-/// The decoder that all sizes share.
-fn decoder() -> DecoderConfig {
-    DecoderConfig {
-        form: DecoderForm::Sam2,
-        width: 256,
-        depth: 2,
-        heads: 8,
-        mlp_width: 2048,
-        downsample: 2,
-        mask_tokens: 4,
-        iou_width: 256,
-        iou_depth: 3,
-        mask_channels: 4,
-    }
-}
-
 /// The memory that all sizes share.
 fn memory_of(form: MemoryForm) -> MemoryConfig {
     MemoryConfig {
@@ -67,7 +51,11 @@ fn tiny() -> HieraConfig {
 impl Sam2Config {
     /// Hiera-T: 39 million parameters.
     pub fn tiny(form: MemoryForm) -> Self {
-        Sam2Config { encoder: tiny(), decoder: decoder(), memory: Some(memory_of(form)) }
+        Sam2Config {
+            encoder: tiny(),
+            decoder: DecoderConfig::published(DecoderForm::Sam2),
+            memory: Some(memory_of(form)),
+        }
     }
 
     /// Hiera-S: 46 million parameters.

@@ -164,18 +164,7 @@ impl Sam3Config {
                     exemplars: Exemplars::BoxesAndPoints,
                 },
             }),
-            clicks: Some(DecoderConfig {
-                form: DecoderForm::Sam3,
-                width: 256,
-                depth: 2,
-                heads: 8,
-                mlp_width: 2048,
-                downsample: 2,
-                mask_tokens: 4,
-                iou_width: 256,
-                iou_depth: 3,
-                mask_channels: 4,
-            }),
+            clicks: Some(DecoderConfig::published(DecoderForm::Sam3)),
         }
     }
 }

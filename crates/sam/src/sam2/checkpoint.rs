@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 use cutout_graph::{BuildError, Graph, Weights};
 use cutout_tensor::Shape;
-use cutout_weights::layout::{Family, Identity, Model, Report, Size};
+use cutout_weights::layout::{Family, Identity, Model, Size};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue};
 
 use super::{MemoryShape, decoder_graph, encoder_graph, image_side_graph};
 use super::{mask_prompt_graph, memory_attention_graph, memory_encoder_graph, pointer_graph};
-use crate::checkpoint::{DECODER_HEADS, OpenError, Shapes, read_decoder};
+use crate::checkpoint::{DECODER_HEADS, Examined, OpenError, Shapes, read_decoder, shapes_of};
 use crate::config::{DecoderForm, HieraConfig, MemoryConfig, MemoryForm, Sam2Config};
 use crate::decoder::{DecoderImage, PromptShape};
 use crate::memory::MaskSource;
@@ -48,44 +48,29 @@ pub struct Loaded {
     pub identity: Identity,
 }
 
-/// A configuration, and how the checkpoint's tensors fit it.
-pub(crate) struct Examined {
-    pub(crate) config: Sam2Config,
-    pub(crate) report: Report,
-    needed: HashMap<String, Shape>,
-}
-
 /// Reads the configuration and compares the tensors with what it needs.
-pub(crate) fn examine(checkpoint: &Checkpoint, model: &Model<'_>) -> Result<Examined, OpenError> {
+pub(crate) fn examine(
+    checkpoint: &Checkpoint,
+    model: &Model<'_>,
+) -> Result<Examined<Sam2Config>, OpenError> {
     let identity = model.identity();
-    let shapes: HashMap<String, Shape> =
-        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-    let Some(config) = read_config(&shapes, identity, checkpoint.metadata())? else {
+    let Some(config) = read_config(&shapes_of(model), identity, checkpoint.metadata())? else {
         return Err(OpenError::Unsupported { file: checkpoint.file().to_owned(), identity });
     };
-    let needed = needed(&config)?;
-    let report = model.report(needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())));
-    Ok(Examined { config, report, needed })
+    let graphs = graphs(&config)?;
+    Ok(Examined::new(model, config, &graphs))
 }
 
 /// Opens SAM 2 or 2.1 from a checkpoint in any format and layout.
 pub fn load(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
     let identity = model.identity();
-    let Examined { config, report, needed } = examine(checkpoint, &model)?;
-    if !report.is_usable() {
-        let file = checkpoint.file().to_owned();
-        return Err(OpenError::Misfit { file, identity, report: Box::new(report) });
-    }
-    let tensors = needed
-        .into_keys()
-        .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
-        .collect::<Result<HashMap<_, _>, _>>()?;
-    Ok(Loaded { config, weights: Weights::new(tensors), identity })
+    let (config, weights) = examine(checkpoint, &model)?.load(checkpoint, &model)?;
+    Ok(Loaded { config, weights, identity })
 }
 
-/// Every weight the model's graphs ask for.
-fn needed(config: &Sam2Config) -> Result<HashMap<String, Shape>, BuildError> {
+/// The graphs that together ask for every weight.
+fn graphs(config: &Sam2Config) -> Result<Vec<Graph>, BuildError> {
     let all = PromptShape { prompts: 1, points: 1, masks: true };
     let mut graphs = vec![
         encoder_graph(config)?,
@@ -100,11 +85,7 @@ fn needed(config: &Sam2Config) -> Result<HashMap<String, Shape>, BuildError> {
             mask_prompt_graph(config, 1)?,
         ]);
     }
-    let parameters = |graph: &Graph| -> Vec<(String, Shape)> {
-        let parameters = graph.parameters();
-        parameters.map(|(path, id)| (path.to_owned(), graph.ty(id).shape.clone())).collect()
-    };
-    Ok(graphs.iter().flat_map(parameters).collect())
+    Ok(graphs)
 }
 
 /// The published configuration of a size; nothing for other families and sizes.
@@ -291,6 +272,7 @@ mod tests {
     use cutout_weights::layout::identify;
 
     use super::*;
+    use crate::checkpoint::parameters;
 
     fn identity_of(shapes: &HashMap<String, Shape>) -> Identity {
         identify(shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..]))).unwrap()
@@ -309,7 +291,7 @@ mod tests {
     #[test]
     fn configurations_are_read_back_from_their_own_shapes() {
         for config in sizes() {
-            let shapes = needed(&config).unwrap();
+            let shapes = parameters(&graphs(&config).unwrap());
             let identity = identity_of(&shapes);
             let found = read_config(&shapes, identity, &Metadata::new()).unwrap().unwrap();
             assert_eq!(found, config, "{identity}");
@@ -323,7 +305,7 @@ mod tests {
         config.encoder.windows = [8, 4, 6, 3];
         config.encoder.global_blocks = Vec::new();
         config.encoder.image_size = 256;
-        let shapes = needed(&config).unwrap();
+        let shapes = parameters(&graphs(&config).unwrap());
         let identity = identity_of(&shapes);
         let read = |metadata: &Metadata| read_config(&shapes, identity, metadata);
         assert_eq!(read(&config.metadata()).unwrap().unwrap(), config);
@@ -364,7 +346,7 @@ mod tests {
 
     #[test]
     fn shapes_that_cannot_be_are_errors() {
-        let shapes = needed(&Sam2Config::tiny(MemoryForm::Sam2_1)).unwrap();
+        let shapes = parameters(&graphs(&Sam2Config::tiny(MemoryForm::Sam2_1)).unwrap());
         let identity = identity_of(&shapes);
         for (tensor, axes) in [
             ("image_encoder.trunk.pos_embed", vec![1, 96]),

@@ -1,17 +1,17 @@
 //! SAM 3 from a checkpoint: everything is read from the tensors.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use cutout_graph::{BuildError, Graph, Weights};
 use cutout_tensor::Shape;
 use cutout_weights::Checkpoint;
-use cutout_weights::layout::{Family, Model, Report};
+use cutout_weights::layout::{Family, Model};
 
 use super::{
     DetectorShape, GeometryShape, TextShape, click_decoder_graph, click_image_side_graph,
     clicks_graph, detector_graph, geometry_graph, image_side_graph, text_graph, trunk_graph,
 };
-use crate::checkpoint::{DECODER_HEADS, OpenError, Shapes, read_decoder};
+use crate::checkpoint::{DECODER_HEADS, Examined, OpenError, Shapes, read_decoder, shapes_of};
 use crate::config::{
     DecoderForm, DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig,
     Sam3Config, TextConfig,
@@ -41,45 +41,26 @@ pub struct Loaded {
     pub weights: Weights,
 }
 
-/// A configuration, and how the checkpoint's tensors fit it.
-pub(crate) struct Examined {
-    pub(crate) config: Sam3Config,
-    pub(crate) report: Report,
-    needed: HashMap<String, Shape>,
-}
-
 /// Reads the configuration and compares the tensors with what it needs.
-pub(crate) fn examine(model: &Model<'_>) -> Result<Examined, OpenError> {
-    let shapes: HashMap<String, Shape> =
-        model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-    let config = read_config(&shapes)?;
-    let needed = needed(&config)?;
-    let sorted: BTreeMap<&str, Shape> =
-        needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
-    Ok(Examined { config, report: model.report(sorted), needed })
+pub(crate) fn examine(model: &Model<'_>) -> Result<Examined<Sam3Config>, OpenError> {
+    let config = read_config(&shapes_of(model))?;
+    let graphs = graphs(&config)?;
+    Ok(Examined::new(model, config, &graphs))
 }
 
 /// Opens SAM 3 from a checkpoint in any format and layout: detector, interactive head, or both.
 pub fn load(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
     let identity = model.identity();
-    let file = || checkpoint.file().to_owned();
     if identity.family != Family::Sam3 {
-        return Err(OpenError::Unsupported { file: file(), identity });
+        return Err(OpenError::Unsupported { file: checkpoint.file().to_owned(), identity });
     }
-    let Examined { config, report, needed } = examine(&model)?;
-    if !report.is_usable() {
-        return Err(OpenError::Misfit { file: file(), identity, report: Box::new(report) });
-    }
-    let tensors = needed
-        .into_keys()
-        .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
-        .collect::<Result<HashMap<_, _>, _>>()?;
-    Ok(Loaded { config, weights: Weights::new(tensors) })
+    let (config, weights) = examine(&model)?.load(checkpoint, &model)?;
+    Ok(Loaded { config, weights })
 }
 
-/// Every weight the model's graphs ask for.
-fn needed(config: &Sam3Config) -> Result<HashMap<String, Shape>, BuildError> {
+/// The graphs that together ask for every weight.
+fn graphs(config: &Sam3Config) -> Result<Vec<Graph>, BuildError> {
     let mut graphs = vec![trunk_graph(config)?];
     if let Some(finder) = &config.finder {
         let points = match finder.detector.exemplars {
@@ -101,11 +82,7 @@ fn needed(config: &Sam3Config) -> Result<HashMap<String, Shape>, BuildError> {
             click_decoder_graph(config, all)?,
         ]);
     }
-    let parameters = |graph: &Graph| -> Vec<(String, Shape)> {
-        let parameters = graph.parameters();
-        parameters.map(|(path, id)| (path.to_owned(), graph.ty(id).shape.clone())).collect()
-    };
-    Ok(graphs.iter().flat_map(parameters).collect())
+    Ok(graphs)
 }
 
 /// Reads the configuration of a SAM 3 from its tensors: of the parts that are there. A file without any is one whose
@@ -240,6 +217,11 @@ fn read_detector(shapes: &Shapes<'_>) -> Result<DetectorConfig, OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::parameters;
+
+    fn needed(config: &Sam3Config) -> HashMap<String, Shape> {
+        parameters(&graphs(config).expect("the sizes fit each other"))
+    }
 
     /// The tables of rotation that Meta's files hold.
     fn rotation(config: &RotaryVitConfig) -> Vec<(String, Shape)> {
@@ -274,7 +256,7 @@ mod tests {
         for (config, stored) in
             [(&published, false), (&published, true), (&small, true), (&tracker, false)]
         {
-            let mut shapes = needed(config).expect("the sizes fit each other");
+            let mut shapes = needed(config);
             if stored {
                 shapes.extend(rotation(&config.trunk));
             }
@@ -301,7 +283,7 @@ mod tests {
 
     #[test]
     fn shapes_that_cannot_be_are_errors() {
-        let shapes = needed(&Sam3Config::published()).expect("the preset can be built");
+        let shapes = needed(&Sam3Config::published());
         for (tensor, axes) in [
             (format!("{TRUNK}.pos_embed"), vec![1, 579, 1024]),
             (format!("{TRUNK}.patch_embed.proj.weight"), vec![1024]),
