@@ -1,5 +1,5 @@
-//! Times SAM 1 ViT-B with random weights, by kind of op; with the argument `steps`, step by step, and with `decoder`
-//! without the encoder.
+//! Times the graphs of a model with random weights by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`,
+//! `sam2.1_tiny`, `sam2.1_large` or `sam3`; with `steps`, each step with its speed; with a part's name, that part alone.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use cutout_cpu::{Cpu, StepTime};
 use cutout_graph::cases::Random;
 use cutout_graph::{Graph, Profile, Weights, passes};
-use cutout_sam::config::Sam1Config;
-use cutout_sam::sam1::{PromptShape, decoder_graph, encoder_graph, image_side_graph};
+use cutout_sam::config::{MemoryForm, Sam1Config, Sam2Config, Sam3Config};
+use cutout_sam::decoder::{DecoderImage, PromptShape};
+use cutout_sam::memory::MaskSource;
+use cutout_sam::{sam1, sam2, sam3};
 use cutout_tensor::{DType, Tensor};
 
 fn random(shape: &cutout_tensor::Shape, scale: f64, random: &mut Random) -> Tensor {
@@ -104,28 +106,79 @@ fn print_steps(graph: &Graph, times: &[StepTime]) {
     }
 }
 
-fn main() {
-    let config = Sam1Config::vit_b();
-    let encoder = encoder_graph(&config).unwrap();
-    let one = decoder_graph(&config, PromptShape { prompts: 1, points: 2, masks: false }).unwrap();
-    let many =
-        decoder_graph(&config, PromptShape { prompts: 16, points: 2, masks: false }).unwrap();
-    let side = image_side_graph(&config).unwrap();
+/// A graph with its name, and how often it is run.
+type Part = (&'static str, Graph, usize);
+
+/// Prompts of one click each.
+fn clicks(prompts: usize) -> PromptShape {
+    PromptShape { prompts, points: 2, masks: false }
+}
+
+fn sam1_parts(config: &Sam1Config) -> Vec<Part> {
+    vec![
+        ("encoder", sam1::encoder_graph(config).unwrap(), 3),
+        ("image_side", sam1::image_side_graph(config).unwrap(), 5),
+        ("decoder", sam1::decoder_graph(config, clicks(1)).unwrap(), 20),
+        ("decoder_16", sam1::decoder_graph(config, clicks(16)).unwrap(), 5),
+    ]
+}
+
+fn sam2_parts(config: &Sam2Config) -> Vec<Part> {
+    let decoder = |prompts, image| sam2::decoder_graph(config, clicks(prompts), image).unwrap();
+    let bank = sam2::MemoryShape { objects: 1, frames: 7, pointers: 16 };
+    let memory = sam2::memory_encoder_graph(config, 1, MaskSource::Predicted);
+    vec![
+        ("encoder", sam2::encoder_graph(config).unwrap(), 3),
+        ("image_side", sam2::image_side_graph(config).unwrap(), 5),
+        ("decoder", decoder(1, DecoderImage::Shared), 20),
+        ("decoder_16", decoder(16, DecoderImage::Shared), 5),
+        ("decoder_object", decoder(1, DecoderImage::PerPrompt), 20),
+        ("memory_encoder", memory.unwrap(), 5),
+        ("memory_projection", sam2::memory_projection_graph(config, 1).unwrap(), 5),
+        ("memory_attention", sam2::memory_attention_graph(config, bank).unwrap(), 2),
+        ("pointer", sam2::pointer_graph(config, 1).unwrap(), 20),
+    ]
+}
+
+fn sam3_parts(config: &Sam3Config) -> Vec<Part> {
+    let phrase = sam3::TextShape { tokens: 4, kept: 4 };
+    let nothing = sam3::GeometryShape { boxes: 0, points: 0 };
+    let prompt = sam3::DetectorShape { text: phrase.kept, geometry: nothing.tokens() };
+    vec![
+        ("trunk", sam3::trunk_graph(config).unwrap(), 2),
+        ("image_side", sam3::image_side_graph(config).unwrap(), 3),
+        ("clicks", sam3::clicks_graph(config).unwrap(), 3),
+        ("text", sam3::text_graph(config, phrase).unwrap(), 5),
+        ("geometry", sam3::geometry_graph(config, nothing).unwrap(), 5),
+        ("detector", sam3::detector_graph(config, prompt).unwrap(), 3),
+    ]
+}
+
+/// Random weights for one part.
+fn weights(graph: &Graph) -> Weights {
     let mut numbers = Random::new(1);
     let mut tensors = HashMap::new();
-    for graph in [&encoder, &side, &one] {
-        for (path, id) in graph.parameters() {
-            tensors
-                .entry(path.to_owned())
-                .or_insert_with(|| random(&graph.ty(id).shape, 0.1, &mut numbers));
+    for (path, id) in graph.parameters() {
+        tensors.insert(path.to_owned(), random(&graph.ty(id).shape, 0.1, &mut numbers));
+    }
+    Weights::new(tensors)
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let parts = match arguments.first().map(String::as_str) {
+        Some("vit_b") => sam1_parts(&Sam1Config::vit_b()),
+        Some("sam2.1_tiny") => sam2_parts(&Sam2Config::tiny(MemoryForm::Sam2_1)),
+        Some("sam2.1_large") => sam2_parts(&Sam2Config::large(MemoryForm::Sam2_1)),
+        Some("sam3") => sam3_parts(&Sam3Config::published()),
+        Some(_) | None => panic!("the model: vit_b, sam2.1_tiny, sam2.1_large or sam3"),
+    };
+    let wanted: Vec<&String> =
+        arguments.iter().skip(1).filter(|argument| *argument != "steps").collect();
+    let cpu = Cpu::new(std::thread::available_parallelism().map_or(1, usize::from));
+    for (name, graph, rounds) in &parts {
+        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
+            time(name, &cpu, graph, &weights(graph), *rounds);
         }
     }
-    let weights = Weights::new(tensors);
-    let cpu = Cpu::new(2);
-    if !std::env::args().any(|argument| argument == "decoder") {
-        time("encoder", &cpu, &encoder, &weights, 3);
-    }
-    time("image side", &cpu, &side, &weights, 5);
-    time("decoder, 1 prompt", &cpu, &one, &weights, 20);
-    time("decoder, 16 prompts", &cpu, &many, &weights, 5);
 }
