@@ -7,6 +7,8 @@
 //! 2. A task packs its rows, one block of depths at a time, into its thread's scratch memory (`left`).
 //! 3. It multiplies each right panel with each left panel in registers (`kernel`) and finishes the sums there (`finish`).
 //!
+//! Large products are cut in another way, with seven multiplications for eight (`strassen`).
+//!
 //! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
 
 mod batched;
@@ -18,6 +20,7 @@ mod left;
 mod pack;
 mod right;
 mod split;
+mod strassen;
 mod tile;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};

@@ -230,6 +230,7 @@ impl Part<'_> {
                 source.pack(&block, &mut left[..block.len()]);
                 let product = FloatProduct {
                     left: left.as_ptr(),
+                    left_stride: depth.len() * tile.rows,
                     right: right.as_ptr(),
                     right_stride: depth.len() * tile.columns(),
                     depth: depth.len(),

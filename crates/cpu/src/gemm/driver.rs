@@ -7,6 +7,7 @@ use crate::gemm::kernel::{Block, FloatProduct};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, Split, Tasks};
+use crate::gemm::strassen::Strassen;
 use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Output, Residual};
 use crate::pool::Pool;
 use crate::simd::dispatch;
@@ -33,9 +34,15 @@ pub fn gemm(
     }
     let tile = weights.tile();
     let finish = Finish::new(shape, epilogue, output);
+    // Where the output cannot hold both the residual and partial sums.
+    let whole_depth = finish.residual == finish.output && finish.activation != Activation::Identity;
+    if let Some(strassen) = Strassen::new(shape, tile)
+        && !(whole_depth && strassen.is_partial())
+    {
+        return strassen.run(pool, left, weights, &finish);
+    }
     let mut split = Split::new(shape, tile);
-    if finish.residual == finish.output && finish.activation != Activation::Identity {
-        // The output cannot hold both the residual and partial sums.
+    if whole_depth {
         split = Split::with_depth_block(shape, tile, shape.depth.max(1));
     }
     let tasks = Tasks::new(shape, tile, split);
@@ -53,6 +60,7 @@ pub fn gemm(
             left.pack(&block, packed);
             let product = FloatProduct {
                 left: packed.as_ptr(),
+                left_stride: depth.len() * tile.rows,
                 right: weights.panels()[depth.start * tile.columns()..].as_ptr(),
                 right_stride: shape.depth * tile.columns(),
                 depth: depth.len(),

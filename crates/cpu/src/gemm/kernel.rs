@@ -27,6 +27,8 @@ pub(super) trait Product: Copy + Send + Sync {
 pub(super) struct FloatProduct {
     /// Left panels, `[panel][depth][PANEL]`.
     pub(super) left: *const f32,
+    /// Elements from one left panel to the next.
+    pub(super) left_stride: usize,
     /// Right panels, `[panel][depth][VECTORS * LANES]`.
     pub(super) right: *const f32,
     /// Elements from one right panel to the next; more than `depth` rows where the panels are deeper.
@@ -54,7 +56,7 @@ impl Product for FloatProduct {
         simd: S,
         panels: (usize, usize),
     ) -> [[S::F; VECTORS]; ROWS] {
-        let mut left = self.left.wrapping_add(panels.0 * self.depth * PANEL);
+        let mut left = self.left.wrapping_add(panels.0 * self.left_stride);
         let mut right = self.right.wrapping_add(panels.1 * self.right_stride);
         let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
         for _ in 0..self.depth / UNROLL {
@@ -103,6 +105,31 @@ unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
+/// Calls a method with the rows and vectors of a tile as constants: `for_each_tile!(tile, S, self.method(simd))`. The
+/// instruction set and the product are known at compile time, so only their own tiles are compiled.
+macro_rules! for_each_tile {
+    ($tile:expr, $simd:ident, $self:ident.$method:ident($argument:expr)) => {
+        for_each_tile!($tile, $simd, false, $self.$method($argument))
+    };
+    ($tile:expr, $simd:ident, $blocked:expr, $self:ident.$method:ident($argument:expr)) => {
+        match ($simd::LANES, $tile.rows, $tile.vectors) {
+            (16, 7, 2) if $blocked => $self.$method::<$simd, 7, 2>($argument),
+            (8, 6, 1) if $blocked || $simd::ISA == Isa::Portable => {
+                $self.$method::<$simd, 6, 1>($argument)
+            }
+            (16, 9, 3) if !$blocked => $self.$method::<$simd, 9, 3>($argument),
+            (16, 6, 4) if !$blocked => $self.$method::<$simd, 6, 4>($argument),
+            (16, 14, 2) if !$blocked => $self.$method::<$simd, 14, 2>($argument),
+            (16, 14, 1) if !$blocked => $self.$method::<$simd, 14, 1>($argument),
+            (8, 6, 2) if !$blocked => $self.$method::<$simd, 6, 2>($argument),
+            (8, 4, 3) if !$blocked => $self.$method::<$simd, 4, 3>($argument),
+            (8, 8, 1) if !$blocked => $self.$method::<$simd, 8, 1>($argument),
+            (lanes, rows, vectors) => unreachable!("no tile of {rows} by {vectors} x {lanes}"),
+        }
+    };
+}
+pub(super) use for_each_tile;
+
 /// A block of the output: all tiles of some packed rows by some right panels.
 pub(super) struct Block<'a, P> {
     pub(super) tile: Tile,
@@ -124,19 +151,7 @@ impl<P: Product> Kernel for Block<'_, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        // The instruction set and the product are known at compile time, so only their own tiles are compiled.
-        match (S::LANES, self.tile.rows, self.tile.vectors) {
-            (16, 7, 2) if P::BLOCKED => self.tiles::<S, 7, 2>(simd),
-            (8, 6, 1) if P::BLOCKED || S::ISA == Isa::Portable => self.tiles::<S, 6, 1>(simd),
-            (16, 9, 3) if !P::BLOCKED => self.tiles::<S, 9, 3>(simd),
-            (16, 6, 4) if !P::BLOCKED => self.tiles::<S, 6, 4>(simd),
-            (16, 14, 2) if !P::BLOCKED => self.tiles::<S, 14, 2>(simd),
-            (16, 14, 1) if !P::BLOCKED => self.tiles::<S, 14, 1>(simd),
-            (8, 6, 2) if !P::BLOCKED => self.tiles::<S, 6, 2>(simd),
-            (8, 4, 3) if !P::BLOCKED => self.tiles::<S, 4, 3>(simd),
-            (8, 8, 1) if !P::BLOCKED => self.tiles::<S, 8, 1>(simd),
-            (lanes, rows, vectors) => unreachable!("no tile of {rows} by {vectors} x {lanes}"),
-        }
+        for_each_tile!(self.tile, S, P::BLOCKED, self.tiles(simd));
         if self.finish.streaming {
             simd.fence();
         }

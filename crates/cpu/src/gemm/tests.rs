@@ -4,6 +4,7 @@ mod batched;
 mod epilogues;
 mod packing;
 mod shapes;
+mod strassen;
 
 use super::*;
 use crate::pool::Pool;

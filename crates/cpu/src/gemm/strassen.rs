@@ -1,0 +1,483 @@
+//! Large products with seven multiplications where eight are usual (Strassen 1969).
+//!
+//! Both sides and the output are cut into halves both ways, `C = A · B` with
+//!
+//! ```text
+//! | C0 C1 |   | A0 A1 |   | B0 B1 |
+//! | C2 C3 | = | A2 A3 | · | B2 B3 |
+//! ```
+//!
+//! and each of [`PRODUCTS`] multiplies a sum of blocks of `A` with a sum of blocks of `B` and adds the result to blocks of
+//! `C`. Sums in memory would cost more than the eighth multiplication, so the halves are chosen such that everything but the
+//! right sums stays in a core's caches: the rows of `A` are those of one task, the columns of `B` two neighbouring panels, and
+//! the depths those of one block.
+//!
+//! 1. For some columns and depths the sums of right panels are made, once for all rows, as many as the shared cache holds.
+//! 2. A task packs its rows, makes their sums, and multiplies them pair by pair of panels; the outputs of a pair are summed in
+//!    tiles that stay in the first-level cache, and finished from there.
+//!
+//! Rounding errors are about a third larger than those of the usual sums (root mean square, depths of 576 to 4736). What is
+//! not finite in a row of the left side spreads to one other row, in a column of the right side to one other column. Like
+//! everywhere, bits depend on the shape alone.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crate::gemm::driver::blocks;
+use crate::gemm::finish::{Finish, Place};
+use crate::gemm::kernel::{Block, FloatProduct, Product, for_each_tile};
+use crate::gemm::left::{LeftSource, PanelBlock};
+use crate::gemm::pack::PackedWeights;
+use crate::gemm::split::{Shape, even_blocks};
+use crate::gemm::tile::Tile;
+use crate::pool::{Pool, with_scratch};
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// A block of the left or right side, or the sum or difference of two.
+#[derive(Clone, Copy)]
+enum Operand {
+    /// The block itself.
+    Block(usize),
+    /// `first + second`.
+    Sum(usize, usize),
+    /// `first - second`.
+    Difference(usize, usize),
+}
+
+use Operand::{Block as Plain, Difference, Sum};
+
+/// What a product is to a block of the output.
+#[derive(Clone, Copy)]
+enum Use {
+    /// The first of its terms.
+    Begins(usize),
+    /// Another term.
+    Added(usize),
+    /// A term to subtract.
+    Subtracted(usize),
+}
+
+use Use::{Added, Begins, Subtracted};
+
+/// The seven products: left operand, right operand, and the blocks of the output they go to.
+const PRODUCTS: [(Operand, Operand, &[Use]); 7] = [
+    (Sum(0, 3), Sum(0, 3), &[Begins(0), Begins(3)]),
+    (Sum(2, 3), Plain(0), &[Begins(2), Subtracted(3)]),
+    (Plain(0), Difference(1, 3), &[Begins(1), Added(3)]),
+    (Plain(3), Difference(2, 0), &[Added(0), Added(2)]),
+    (Sum(0, 1), Plain(3), &[Subtracted(0), Added(1)]),
+    (Difference(2, 0), Sum(0, 1), &[Added(3)]),
+    (Difference(1, 3), Sum(2, 3), &[Added(0)]),
+];
+
+/// Of seven operands five are sums; two are blocks that are used where they are.
+const SUMS: usize = 5;
+
+/// Bytes of right panels and their sums that are multiplied with all rows before the next: a part of a shared cache.
+const RIGHT_BYTES: usize = 12 << 20;
+/// Bytes of left panels and their sums of a task: half of a second-level cache of 1 MiB.
+const LEFT_BYTES: usize = 520 << 10;
+/// Most depths per block.
+const MAX_DEPTH: usize = 1024;
+/// Below these sizes making sums costs more than they save, and there are too few tasks.
+const LEAST: Shape = Shape { rows: 3072, columns: 256, depth: 256 };
+/// What depths are a multiple of: both halves then fill whole turns of the inner loop.
+const DEPTH_UNIT: usize = 16;
+
+/// How a product is cut.
+#[derive(Clone, Copy)]
+pub(super) struct Strassen {
+    pub(super) shape: Shape,
+    pub(super) tile: Tile,
+    /// Rows of a task: whole pairs of left panels, except at the end.
+    pub(super) row_block: usize,
+    /// Depths whose sums stay in registers, half of them at a time.
+    pub(super) depth_block: usize,
+    /// Pairs of right panels whose sums are made at a time.
+    pub(super) pair_block: usize,
+}
+
+impl Strassen {
+    /// The cut of a product, if it is large enough to gain by it and its depths can be halved.
+    pub(super) fn new(shape: Shape, tile: Tile) -> Option<Strassen> {
+        let large = shape.rows >= LEAST.rows
+            && shape.columns >= LEAST.columns
+            && shape.depth >= LEAST.depth;
+        if !large || !shape.depth.is_multiple_of(DEPTH_UNIT) {
+            return None;
+        }
+        let depth_block = even_blocks(shape.depth, MAX_DEPTH, DEPTH_UNIT);
+        let with_sums = |elements: usize| elements * size_of::<f32>() * 7 / 4;
+        let row_block = even_blocks(shape.rows, LEFT_BYTES / with_sums(depth_block), 2 * tile.rows);
+        let pairs = shape.columns.div_ceil(tile.columns()) / 2;
+        let fitting = RIGHT_BYTES / with_sums(2 * tile.columns() * depth_block);
+        let pair_block = even_blocks(pairs, fitting, 1);
+        Some(Strassen { shape, tile, row_block, depth_block, pair_block })
+    }
+
+    /// Whether the output holds partial sums on the way.
+    pub(super) fn is_partial(&self) -> bool {
+        self.depth_block < self.shape.depth
+    }
+
+    /// Multiplies.
+    pub(super) fn run(
+        &self,
+        pool: &Pool,
+        left: &dyn LeftSource,
+        weights: &PackedWeights,
+        finish: &Finish,
+    ) {
+        let panels = self.shape.columns.div_ceil(self.tile.columns());
+        for pairs in blocks(panels / 2, self.pair_block) {
+            // A last panel without another is multiplied as usual, beside the last pairs.
+            let single = (pairs.end == panels / 2 && !panels.is_multiple_of(2)).then(|| panels - 1);
+            for depth in blocks(self.shape.depth, self.depth_block) {
+                let finish = finish.for_depths(&depth, self.shape.depth);
+                let part =
+                    Part { whole: self, weights, finish, pairs: pairs.clone(), depth, single };
+                part.run(pool, left);
+            }
+        }
+    }
+}
+
+/// The products of all rows with some pairs of panels over some depths.
+struct Part<'a> {
+    whole: &'a Strassen,
+    weights: &'a PackedWeights,
+    finish: Finish,
+    pairs: Range<usize>,
+    depth: Range<usize>,
+    single: Option<usize>,
+}
+
+impl Part<'_> {
+    fn run(&self, pool: &Pool, left: &dyn LeftSource) {
+        with_scratch(self.pairs.len() * SUMS * self.right_size(), |sums| {
+            self.sum_pairs(pool, sums);
+            self.multiply(pool, left, sums);
+        });
+    }
+
+    /// The sums of all pairs, `[pair][sum][depth][column]`.
+    fn sum_pairs(&self, pool: &Pool, sums: &mut [f32]) {
+        let parts = sums.chunks_exact_mut(SUMS * self.right_size()).map(Mutex::new);
+        let parts: Vec<Mutex<&mut [f32]>> = parts.collect();
+        pool.run(parts.len(), &|pair| {
+            let mut part = parts[pair].lock().unwrap_or_else(PoisonError::into_inner);
+            self.sum_right(self.pairs.start + pair, &mut part);
+        });
+    }
+
+    fn multiply(&self, pool: &Pool, left: &dyn LeftSource, right_sums: &[f32]) {
+        let Strassen { tile, shape, row_block, .. } = *self.whole;
+        let depth = self.depth.len();
+        let packed = row_block * depth;
+        let sums = SUMS * packed / 4;
+        let tiles = row_block * 2 * tile.columns();
+        let tasks = shape.rows.div_ceil(row_block);
+        pool.run_with_scratch(tasks, packed + sums + tiles, &|task, scratch| {
+            let (packed, scratch) = scratch.split_at_mut(packed);
+            let (left_sums, tiles) = scratch.split_at_mut(sums);
+            let rows = task * row_block..shape.rows.min((task + 1) * row_block);
+            let panels = self.pack_left(left, &rows, packed, left_sums);
+            let work = Work { part: self, rows, panels, packed, left_sums, right_sums };
+            dispatch(tile.isa, PairProducts { work: &work, tiles });
+            self.multiply_single(&work);
+        });
+    }
+
+    /// Elements of half a right panel.
+    fn right_size(&self) -> usize {
+        self.depth.len() / 2 * self.whole.tile.columns()
+    }
+
+    /// Block `block` (depth half, column half) of a pair of right panels.
+    fn right_block(&self, pair: usize, block: usize) -> &[f32] {
+        let width = self.whole.tile.columns();
+        let depth = self.depth.start + block / 2 * self.depth.len() / 2;
+        let start = ((2 * pair + block % 2) * self.whole.shape.depth + depth) * width;
+        &self.weights.panels()[start..][..self.right_size()]
+    }
+
+    /// The sums of a pair of right panels, in the order of the products.
+    fn sum_right(&self, pair: usize, out: &mut [f32]) {
+        let operands = PRODUCTS.iter().map(|(_, right, _)| *right);
+        sum_blocks(self.whole.tile.isa, operands, out, |block| self.right_block(pair, block));
+    }
+
+    /// Packs rows into panels and makes their sums; returns half the number of panels.
+    fn pack_left(
+        &self,
+        left: &dyn LeftSource,
+        rows: &Range<usize>,
+        packed: &mut [f32],
+        sums: &mut [f32],
+    ) -> usize {
+        let Tile { isa, rows: height, .. } = self.whole.tile;
+        let block =
+            PanelBlock { isa, rows: rows.clone(), depth: self.depth.clone(), panel_rows: height };
+        let panels = rows.len().div_ceil(2 * height);
+        let (inside, missing) =
+            packed[..2 * panels * height * self.depth.len()].split_at_mut(block.len());
+        left.pack(&block, inside);
+        missing.fill(0.0);
+        let half = height * self.depth.len() / 2;
+        for panel in 0..panels {
+            let source = |block: usize| {
+                let start = 2 * (block / 2 * panels + panel) * half + block % 2 * half;
+                &packed[start..][..half]
+            };
+            let operands = PRODUCTS.iter().map(|(left, ..)| *left);
+            sum_blocks(isa, operands, &mut sums[panel * SUMS * half..][..SUMS * half], source);
+        }
+        panels
+    }
+
+    /// The usual product with the panel that has no neighbour.
+    fn multiply_single(&self, work: &Work<'_>) {
+        let Some(panel) = self.single else { return };
+        let (tile, shape) = (self.whole.tile, self.whole.shape);
+        let product = FloatProduct {
+            left: work.packed.as_ptr(),
+            left_stride: self.depth.len() * tile.rows,
+            right: self.weights.panels()[self.depth.start * tile.columns()..].as_ptr(),
+            right_stride: shape.depth * tile.columns(),
+            depth: self.depth.len(),
+        };
+        let block = Block {
+            tile,
+            product,
+            finish: &self.finish,
+            first_row: work.rows.start,
+            rows: work.rows.len(),
+            first_column: 0,
+            panels: panel..panel + 1,
+            columns: shape.columns,
+        };
+        dispatch(tile.isa, block);
+    }
+}
+
+/// Fills `out` with the operands that are sums, one after the other.
+fn sum_blocks<'a>(
+    isa: Isa,
+    operands: impl Iterator<Item = Operand>,
+    out: &mut [f32],
+    block: impl Fn(usize) -> &'a [f32],
+) {
+    let size = out.len() / SUMS;
+    let sums = operands.filter_map(|operand| match operand {
+        Operand::Block(_) => None,
+        Sum(first, second) => Some((first, second, false)),
+        Difference(first, second) => Some((first, second, true)),
+    });
+    for ((first, second, minus), out) in sums.zip(out.chunks_exact_mut(size)) {
+        dispatch(isa, Add { first: block(first), second: block(second), minus, out });
+    }
+}
+
+/// `out = first ± second`.
+struct Add<'a> {
+    first: &'a [f32],
+    second: &'a [f32],
+    minus: bool,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Add<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let pairs = self.first.iter().zip(self.second);
+        if self.minus {
+            for (out, (first, second)) in self.out.iter_mut().zip(pairs) {
+                *out = first - second;
+            }
+        } else {
+            for (out, (first, second)) in self.out.iter_mut().zip(pairs) {
+                *out = first + second;
+            }
+        }
+    }
+}
+
+/// The rows of a task, ready to multiply.
+struct Work<'a> {
+    part: &'a Part<'a>,
+    rows: Range<usize>,
+    /// Left panels in a half of the rows.
+    panels: usize,
+    packed: &'a [f32],
+    left_sums: &'a [f32],
+    right_sums: &'a [f32],
+}
+
+/// The products of a task's rows with all pairs.
+struct PairProducts<'a> {
+    work: &'a Work<'a>,
+    /// Output tiles of one pair, `[panel][column half][tile]`.
+    tiles: &'a mut [f32],
+}
+
+impl Kernel for PairProducts<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Part { whole, finish, .. } = self.work.part;
+        for_each_tile!(whole.tile, S, self.pairs(simd));
+        if finish.streaming {
+            simd.fence();
+        }
+    }
+}
+
+impl PairProducts<'_> {
+    #[inline(always)]
+    fn pairs<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
+        for pair in 0..self.work.part.pairs.len() {
+            let products = self.work.products(pair, ROWS, VECTORS * S::LANES);
+            for (product, (.., uses)) in products.into_iter().zip(&PRODUCTS) {
+                for panel in 0..self.work.panels {
+                    let tiles = &mut *self.tiles;
+                    let panels = self.work.panels;
+                    let call = Multiply::<ROWS, VECTORS> { product, uses, panel, panels, tiles };
+                    simd.vectorize(call);
+                }
+            }
+            self.finish::<S, ROWS, VECTORS>(simd, self.work.part.pairs.start + pair);
+        }
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, simd: S, pair: usize) {
+        let width = VECTORS * S::LANES;
+        let columns = self.work.part.whole.shape.columns;
+        for (index, tile) in self.tiles.chunks_exact(ROWS * width).enumerate() {
+            let (panel, half) = (index / 2, index % 2);
+            let row = panel * ROWS;
+            if row >= self.work.rows.len() {
+                break;
+            }
+            let column = (2 * pair + half) * width;
+            let place = Place {
+                row: self.work.rows.start + row,
+                column,
+                rows: ROWS.min(self.work.rows.len() - row),
+                columns: width.min(columns - column),
+            };
+            let finish = &self.work.part.finish;
+            simd.vectorize(Store::<ROWS, VECTORS> { tile, finish, place: &place });
+        }
+    }
+}
+
+impl Work<'_> {
+    /// The seven products of a pair (counted from the part's first), with its right panel 0.
+    fn products(&self, pair: usize, height: usize, width: usize) -> [FloatProduct; 7] {
+        let part = self.part;
+        let depth = part.depth.len() / 2;
+        let (mut left_sum, mut right_sum) = (0, 0);
+        PRODUCTS.map(|(left, right, _)| {
+            let (left, left_stride) = match left {
+                Operand::Block(block) => {
+                    let panel = block / 2 * self.panels;
+                    let start = (2 * panel + block % 2) * depth * height;
+                    (&self.packed[start..], 2 * depth * height)
+                }
+                Sum(..) | Difference(..) => {
+                    left_sum += 1;
+                    (&self.left_sums[(left_sum - 1) * depth * height..], SUMS * depth * height)
+                }
+            };
+            let right = match right {
+                Operand::Block(block) => part.right_block(part.pairs.start + pair, block),
+                Sum(..) | Difference(..) => {
+                    right_sum += 1;
+                    &self.right_sums[(pair * SUMS + right_sum - 1) * depth * width..]
+                }
+            };
+            let (left, right) = (left.as_ptr(), right.as_ptr());
+            FloatProduct { left, left_stride, right, right_stride: 0, depth }
+        })
+    }
+}
+
+/// One product of a left panel, added to the tiles that use it.
+struct Multiply<'a, const ROWS: usize, const VECTORS: usize> {
+    product: FloatProduct,
+    uses: &'a [Use],
+    panel: usize,
+    panels: usize,
+    tiles: &'a mut [f32],
+}
+
+impl<const ROWS: usize, const VECTORS: usize> Kernel for Multiply<'_, ROWS, VECTORS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        // SAFETY: the part made the panels and their sums for this tile.
+        let sums = unsafe { self.product.sums::<S, ROWS, ROWS, VECTORS>(simd, (self.panel, 0)) };
+        let size = ROWS * VECTORS * S::LANES;
+        for &wanted in self.uses {
+            let (block, sign) = match wanted {
+                Begins(block) => (block, None),
+                Added(block) => (block, Some(1.0)),
+                Subtracted(block) => (block, Some(-1.0)),
+            };
+            let index = 2 * (block / 2 * self.panels + self.panel) + block % 2;
+            let tile = &mut self.tiles[index * size..][..size];
+            match sign {
+                None => write_tile(simd, &sums, tile),
+                Some(sign) => add_to_tile(simd, &sums, sign, tile),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn write_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &[[S::F; VECTORS]; ROWS],
+    tile: &mut [f32],
+) {
+    for (&sum, target) in sums.as_flattened().iter().zip(tile.chunks_exact_mut(S::LANES)) {
+        simd.store(sum, target);
+    }
+}
+
+#[inline(always)]
+fn add_to_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &[[S::F; VECTORS]; ROWS],
+    sign: f32,
+    tile: &mut [f32],
+) {
+    let sign = simd.splat(sign);
+    for (&sum, target) in sums.as_flattened().iter().zip(tile.chunks_exact_mut(S::LANES)) {
+        simd.store(simd.fma(sign, sum, simd.load(target)), target);
+    }
+}
+
+/// Finishes a tile.
+struct Store<'a, const ROWS: usize, const VECTORS: usize> {
+    tile: &'a [f32],
+    finish: &'a Finish,
+    place: &'a Place,
+}
+
+impl<const ROWS: usize, const VECTORS: usize> Kernel for Store<'_, ROWS, VECTORS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+        for (sum, values) in
+            sums.as_flattened_mut().iter_mut().zip(self.tile.chunks_exact(S::LANES))
+        {
+            *sum = simd.load(values);
+        }
+        // SAFETY: each task has its own rows of the output.
+        unsafe { self.finish.store(simd, sums, self.place) };
+    }
+}

@@ -1,0 +1,102 @@
+use super::*;
+use crate::gemm::finish::Finish;
+use crate::gemm::split::Shape;
+use crate::gemm::strassen::Strassen;
+
+/// A cut of a small product, as large ones have it: several blocks each way.
+fn cut(problem: &Problem, isa: Isa) -> Strassen {
+    let Problem { rows, columns, depth, .. } = *problem;
+    let tile = Tile::choose(isa, columns);
+    let shape = Shape { rows, columns, depth };
+    Strassen { shape, tile, row_block: 4 * tile.rows, depth_block: 32, pair_block: 2 }
+}
+
+fn run(problem: &Problem, cut: &Strassen, threads: usize, epilogue: &Epilogue<'_>) -> Vec<f32> {
+    let mut output = problem.blank();
+    let target = Output::new(&mut output, problem.columns + problem.gap);
+    let finish = Finish::new(cut.shape, epilogue, target);
+    cut.run(&Pool::new(threads), &problem.source(), &problem.packed(cut.tile.isa), &finish);
+    output
+}
+
+#[test]
+fn every_tail_of_rows_and_panels() {
+    for isa in Isa::available() {
+        for columns in [40, 96, 100, 200, 290, 480] {
+            let tile = Tile::choose(isa, columns);
+            for rows in [1, tile.rows, tile.rows + 1, 3 * tile.rows - 1, 8 * tile.rows, 70] {
+                let problem = Problem::new(rows, 32, columns, 3);
+                let found = run(&problem, &cut(&problem, isa), 1, &Epilogue::NONE);
+                problem.check(&found, &Epilogue::NONE, &format!("{isa:?} {tile:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn epilogues_over_one_and_several_blocks_of_depths() {
+    for isa in Isa::available() {
+        for depth in [16, 32, 48, 112] {
+            let problem = Problem::new(61, depth, 230, 0);
+            for epilogue in epilogues(&problem) {
+                let found = run(&problem, &cut(&problem, isa), 1, &epilogue);
+                problem.check(&found, &epilogue, &format!("{isa:?} {:?}", epilogue.activation));
+            }
+        }
+    }
+}
+
+/// Bias, activation and residual, all that partial sums allow.
+fn epilogues(problem: &Problem) -> [Epilogue<'_>; 4] {
+    let linear = problem.epilogue(-0.37, Activation::Identity);
+    let gelu = problem.epilogue(-0.37, Activation::Gelu);
+    let output = Epilogue { residual: Residual::Output, ..linear };
+    [linear, gelu, output, Epilogue { bias: None, ..gelu }]
+}
+
+#[test]
+fn the_same_bits_for_any_number_of_threads() {
+    for isa in Isa::available() {
+        let problem = Problem::new(300, 96, 500, 0);
+        let (cut, epilogue) = (cut(&problem, isa), problem.epilogue(0.7, Activation::Gelu));
+        let one = run(&problem, &cut, 1, &epilogue);
+        for threads in [2, 7] {
+            let more = run(&problem, &cut, threads, &epilogue);
+            let equal = one.iter().zip(&more).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(equal, "{isa:?} on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn large_products_are_cut_so_and_small_ones_are_not() {
+    for isa in Isa::available() {
+        let cut = |rows, depth, columns| {
+            Strassen::new(Shape { rows, columns, depth }, Tile::choose(isa, columns))
+        };
+        for (rows, depth, columns) in [(4096, 768, 3072), (5184, 4736, 1024), (3072, 256, 256)] {
+            let cut = cut(rows, depth, columns).unwrap();
+            assert_eq!(cut.row_block % (2 * cut.tile.rows), 0);
+            assert_eq!(cut.depth_block % 16, 0);
+            assert!(cut.row_block >= 2 * cut.tile.rows && cut.pair_block >= 1);
+            assert_eq!(cut.is_partial(), depth > 1024);
+        }
+        for (rows, depth, columns) in [(1024, 768, 3072), (4096, 250, 768), (4096, 768, 64)] {
+            assert!(cut(rows, depth, columns).is_none(), "{isa:?} {rows}x{depth}x{columns}");
+        }
+    }
+}
+
+/// The output cannot hold partial sums where it holds the residual of an activation: the usual way is taken.
+#[test]
+fn a_large_product_over_its_residual_is_right() {
+    let problem = Problem::new(3072, 1040, 256, 0);
+    let rows = problem.epilogue(0.01, Activation::Gelu);
+    let output = Epilogue { residual: Residual::Output, ..rows };
+    let isa = Isa::detect();
+    assert!(Strassen::new(cut(&problem, isa).shape, Tile::choose(isa, 256)).unwrap().is_partial());
+    let (apart, within) = (problem.run(isa, 2, &rows), problem.run(isa, 2, &output));
+    for (a, b) in apart.iter().zip(&within) {
+        assert!((a - b).abs() <= 2e-5, "{a} {b}");
+    }
+}
