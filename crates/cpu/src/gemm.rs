@@ -7,11 +7,13 @@
 //! 2. A task packs its rows, one block of depths at a time, into its thread's scratch memory (`left`).
 //! 3. It multiplies each right panel with each left panel in registers (`kernel`) and finishes the sums there (`finish`).
 //!
-//! Large products are cut in another way, with seven multiplications for eight (`strassen`).
+//! Large products are cut in another way, with seven multiplications for eight (`strassen`). Several products can be summed
+//! into several outputs on the way (`combined`), as convolutions do that multiply less than once per element of their kernel.
 //!
 //! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
 
 mod batched;
+mod combined;
 mod driver;
 mod finish;
 pub mod int8;
@@ -21,13 +23,16 @@ mod pack;
 mod right;
 mod split;
 mod strassen;
+mod terms;
 mod tile;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
+pub use combined::{LeftSides, Quarters, Term, combined_gemm};
 pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub use pack::{PackedWeights, WeightData, WeightView};
+pub use terms::Use;
 pub use tile::Tile;
 
 /// What is added to the activated sums.

@@ -64,14 +64,14 @@ impl Product for FloatProduct {
                 let left = left.wrapping_add(step * PANEL);
                 let right = right.wrapping_add(step * VECTORS * S::LANES);
                 // SAFETY: the turn covers `UNROLL` depths of the panels.
-                unsafe { multiply_add(simd, &mut sums, left, right) };
+                unsafe { multiply_add(simd, &mut sums, (left, 1), right) };
             }
             left = left.wrapping_add(UNROLL * PANEL);
             right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
         }
         for _ in 0..self.depth % UNROLL {
             // SAFETY: one of the remaining depths of the panels.
-            unsafe { multiply_add(simd, &mut sums, left, right) };
+            unsafe { multiply_add(simd, &mut sums, (left, 1), right) };
             left = left.wrapping_add(PANEL);
             right = right.wrapping_add(VECTORS * S::LANES);
         }
@@ -79,7 +79,45 @@ impl Product for FloatProduct {
     }
 }
 
-/// Adds the outer product of `ROWS` elements of `left` and `VECTORS` vectors of `right`.
+/// Plain rows by right panels.
+#[derive(Clone, Copy)]
+pub(super) struct RowProduct {
+    /// Rows of the left side, each as long as the sums; row `panel * PANEL` begins a panel.
+    pub(super) left: *const f32,
+    /// Right panels, `[panel][depth][VECTORS * LANES]`.
+    pub(super) right: *const f32,
+    /// Length of the sums.
+    pub(super) depth: usize,
+}
+
+// SAFETY: rows and panels are only read.
+unsafe impl Send for RowProduct {}
+// SAFETY: rows and panels are only read.
+unsafe impl Sync for RowProduct {}
+
+impl Product for RowProduct {
+    const BLOCKED: bool = false;
+
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
+        self,
+        simd: S,
+        panels: (usize, usize),
+    ) -> [[S::F; VECTORS]; ROWS] {
+        let mut left = self.left.wrapping_add(panels.0 * PANEL * self.depth);
+        let mut right = self.right.wrapping_add(panels.1 * self.depth * VECTORS * S::LANES);
+        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+        for _ in 0..self.depth {
+            // SAFETY: one depth of the rows and of the panel.
+            unsafe { multiply_add(simd, &mut sums, (left, self.depth), right) };
+            left = left.wrapping_add(1);
+            right = right.wrapping_add(VECTORS * S::LANES);
+        }
+        sums
+    }
+}
+
+/// Adds the outer product of `ROWS` elements of `left`, some way apart, and `VECTORS` vectors of `right`.
 ///
 /// # Safety
 /// That many elements are readable.
@@ -87,7 +125,7 @@ impl Product for FloatProduct {
 unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
     sums: &mut [[S::F; VECTORS]; ROWS],
-    left: *const f32,
+    (left, apart): (*const f32, usize),
     right: *const f32,
 ) {
     let mut columns = [simd.splat(0.0); VECTORS];
@@ -98,7 +136,7 @@ unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
     for (index, row) in sums.iter_mut().enumerate() {
         // SAFETY: the caller vouches for `ROWS` elements.
-        let element = simd.splat(unsafe { left.wrapping_add(index).read() });
+        let element = simd.splat(unsafe { left.wrapping_add(index * apart).read() });
         for (sum, &column) in row.iter_mut().zip(&columns) {
             *sum = simd.fma(element, column, *sum);
         }

@@ -25,10 +25,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::gemm::driver::blocks;
 use crate::gemm::finish::{Finish, Place};
-use crate::gemm::kernel::{Block, FloatProduct, Product, for_each_tile};
+use crate::gemm::kernel::{Block, FloatProduct, for_each_tile};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, even_blocks};
+use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
 use crate::gemm::tile::Tile;
 use crate::pool::{Pool, with_scratch};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -45,18 +46,6 @@ enum Operand {
 }
 
 use Operand::{Block as Plain, Difference, Sum};
-
-/// What a product is to a block of the output.
-#[derive(Clone, Copy)]
-enum Use {
-    /// The first of its terms.
-    Begins(usize),
-    /// Another term.
-    Added(usize),
-    /// A term to subtract.
-    Subtracted(usize),
-}
-
 use Use::{Added, Begins, Subtracted};
 
 /// The seven products: left operand, right operand, and the blocks of the output they go to.
@@ -317,7 +306,7 @@ struct Work<'a> {
 /// The products of a task's rows with all pairs.
 struct PairProducts<'a> {
     work: &'a Work<'a>,
-    /// Output tiles of one pair, `[panel][column half][tile]`.
+    /// Output tiles of one pair, `[block][panel]`.
     tiles: &'a mut [f32],
 }
 
@@ -335,45 +324,58 @@ impl Kernel for PairProducts<'_> {
 
 impl PairProducts<'_> {
     #[inline(always)]
-    fn pairs<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
-        for pair in 0..self.work.part.pairs.len() {
-            let products = self.work.products(pair, ROWS, VECTORS * S::LANES);
+    fn pairs<S: Simd, const ROWS: usize, const VECTORS: usize>(self, simd: S) {
+        let PairProducts { work, tiles } = self;
+        let panels = work.panels;
+        for pair in 0..work.part.pairs.len() {
+            let products = work.products(pair, ROWS, VECTORS * S::LANES);
             for (product, (.., uses)) in products.into_iter().zip(&PRODUCTS) {
-                for panel in 0..self.work.panels {
-                    let tiles = &mut *self.tiles;
-                    let panels = self.work.panels;
-                    let call = Multiply::<ROWS, VECTORS> { product, uses, panel, panels, tiles };
-                    simd.vectorize(call);
+                for panel in 0..panels {
+                    let tiles = &mut *tiles;
+                    simd.vectorize(MultiplyInto::<FloatProduct, ROWS, VECTORS> {
+                        product,
+                        right: 0,
+                        uses,
+                        panel,
+                        panels,
+                        tiles,
+                    });
                 }
             }
-            self.finish::<S, ROWS, VECTORS>(simd, self.work.part.pairs.start + pair);
-        }
-    }
-
-    #[inline(always)]
-    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, simd: S, pair: usize) {
-        let width = VECTORS * S::LANES;
-        let columns = self.work.part.whole.shape.columns;
-        for (index, tile) in self.tiles.chunks_exact(ROWS * width).enumerate() {
-            let (panel, half) = (index / 2, index % 2);
-            let row = panel * ROWS;
-            if row >= self.work.rows.len() {
-                break;
-            }
-            let column = (2 * pair + half) * width;
-            let place = Place {
-                row: self.work.rows.start + row,
-                column,
-                rows: ROWS.min(self.work.rows.len() - row),
-                columns: width.min(columns - column),
-            };
-            let finish = &self.work.part.finish;
-            simd.vectorize(Store::<ROWS, VECTORS> { tile, finish, place: &place });
+            work.finish::<S, ROWS, VECTORS>(simd, work.part.pairs.start + pair, tiles);
         }
     }
 }
 
 impl Work<'_> {
+    /// Finishes the tiles of a pair.
+    #[inline(always)]
+    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        pair: usize,
+        tiles: &[f32],
+    ) {
+        let width = VECTORS * S::LANES;
+        let columns = self.part.whole.shape.columns;
+        for (index, tile) in tiles.chunks_exact(ROWS * width).take(4 * self.panels).enumerate() {
+            let (block, panel) = (index / self.panels, index % self.panels);
+            let row = (block / 2 * self.panels + panel) * ROWS;
+            if row >= self.rows.len() {
+                continue;
+            }
+            let column = (2 * pair + block % 2) * width;
+            let place = Place {
+                row: self.rows.start + row,
+                column,
+                rows: ROWS.min(self.rows.len() - row),
+                columns: width.min(columns - column),
+            };
+            let finish = &self.part.finish;
+            simd.vectorize(FinishTile::<ROWS, VECTORS> { tile, finish, place: &place });
+        }
+    }
+
     /// The seven products of a pair (counted from the part's first), with its right panel 0.
     fn products(&self, pair: usize, height: usize, width: usize) -> [FloatProduct; 7] {
         let part = self.part;
@@ -401,83 +403,5 @@ impl Work<'_> {
             let (left, right) = (left.as_ptr(), right.as_ptr());
             FloatProduct { left, left_stride, right, right_stride: 0, depth }
         })
-    }
-}
-
-/// One product of a left panel, added to the tiles that use it.
-struct Multiply<'a, const ROWS: usize, const VECTORS: usize> {
-    product: FloatProduct,
-    uses: &'a [Use],
-    panel: usize,
-    panels: usize,
-    tiles: &'a mut [f32],
-}
-
-impl<const ROWS: usize, const VECTORS: usize> Kernel for Multiply<'_, ROWS, VECTORS> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        // SAFETY: the part made the panels and their sums for this tile.
-        let sums = unsafe { self.product.sums::<S, ROWS, ROWS, VECTORS>(simd, (self.panel, 0)) };
-        let size = ROWS * VECTORS * S::LANES;
-        for &wanted in self.uses {
-            let (block, sign) = match wanted {
-                Begins(block) => (block, None),
-                Added(block) => (block, Some(1.0)),
-                Subtracted(block) => (block, Some(-1.0)),
-            };
-            let index = 2 * (block / 2 * self.panels + self.panel) + block % 2;
-            let tile = &mut self.tiles[index * size..][..size];
-            match sign {
-                None => write_tile(simd, &sums, tile),
-                Some(sign) => add_to_tile(simd, &sums, sign, tile),
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn write_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    simd: S,
-    sums: &[[S::F; VECTORS]; ROWS],
-    tile: &mut [f32],
-) {
-    for (&sum, target) in sums.as_flattened().iter().zip(tile.chunks_exact_mut(S::LANES)) {
-        simd.store(sum, target);
-    }
-}
-
-#[inline(always)]
-fn add_to_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    simd: S,
-    sums: &[[S::F; VECTORS]; ROWS],
-    sign: f32,
-    tile: &mut [f32],
-) {
-    let sign = simd.splat(sign);
-    for (&sum, target) in sums.as_flattened().iter().zip(tile.chunks_exact_mut(S::LANES)) {
-        simd.store(simd.fma(sign, sum, simd.load(target)), target);
-    }
-}
-
-/// Finishes a tile.
-struct Store<'a, const ROWS: usize, const VECTORS: usize> {
-    tile: &'a [f32],
-    finish: &'a Finish,
-    place: &'a Place,
-}
-
-impl<const ROWS: usize, const VECTORS: usize> Kernel for Store<'_, ROWS, VECTORS> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-        for (sum, values) in
-            sums.as_flattened_mut().iter_mut().zip(self.tile.chunks_exact(S::LANES))
-        {
-            *sum = simd.load(values);
-        }
-        // SAFETY: each task has its own rows of the output.
-        unsafe { self.finish.store(simd, sums, self.place) };
     }
 }

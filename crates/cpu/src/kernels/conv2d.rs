@@ -3,6 +3,7 @@
 mod depthwise;
 mod patches;
 mod weights;
+mod winograd;
 
 use cutout_graph::{CompileError, RunError, ops};
 use cutout_tensor::{Tensor, TensorError};
@@ -10,6 +11,7 @@ use cutout_tensor::{Tensor, TensorError};
 use self::depthwise::Depthwise;
 pub(crate) use self::patches::{Patches, Places};
 pub(crate) use self::weights::{Form, Weight, pack_matrix};
+use self::winograd::Winograd;
 use crate::execute::{Execute, Io};
 use crate::gemm::{LeftSource, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::epilogue::Fused;
@@ -22,6 +24,9 @@ pub(crate) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, Compil
     let (input, output) = (site.inputs[0].ty.shape.last_axis(), site.output.shape.last_axis());
     if op.groups == input && op.groups == output && op.groups > 1 {
         return Depthwise::lower(op, site);
+    }
+    if Winograd::pays(op, site) {
+        return Winograd::lower(op, site);
     }
     let weight = Weight::new(Dense { isa: site.isa, groups: op.groups }, site)?;
     let absorbed = weight.absorbed();

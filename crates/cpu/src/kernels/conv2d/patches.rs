@@ -101,7 +101,7 @@ struct Pixel {
 const MOST_ROWS: usize = 16;
 
 /// What lies outside the image; longer runs of channels are read in pieces.
-static ZEROS: [f32; 1024] = [0.0; 1024];
+pub(super) static ZEROS: [f32; 1024] = [0.0; 1024];
 
 impl LeftSource for Patches<'_> {
     fn rows(&self) -> usize {

@@ -1,0 +1,206 @@
+//! Sums of several products that share their terms, as a convolution has them that computes 2 by 2 pixels at a time.
+
+use std::ops::Range;
+
+use crate::gemm::finish::{Finish, Place};
+use crate::gemm::kernel::{RowProduct, for_each_tile};
+use crate::gemm::pack::PackedWeights;
+use crate::gemm::split::{Shape, even_blocks};
+use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
+use crate::gemm::tile::Tile;
+use crate::gemm::{Epilogue, Groups, Output, Residual};
+use crate::pool::Pool;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// The left sides of all products.
+pub trait LeftSides: Sync {
+    /// Rows of each.
+    fn rows(&self) -> usize;
+    /// Columns of each: the depth of the products.
+    fn depth(&self) -> usize;
+    /// Fills `out` with some rows of all, `[term][row][depth]`; terms are `term_stride` elements apart.
+    fn fill(&self, isa: Isa, rows: Range<usize>, term_stride: usize, out: &mut [f32]);
+}
+
+/// A product and the outputs it is a term of.
+pub struct Term<'a> {
+    /// The right side.
+    pub weights: &'a PackedWeights,
+    /// The outputs; each begins with the first of its terms.
+    pub uses: &'a [Use],
+}
+
+/// An image `[.., width, channels]` that is written in blocks of 2 by 2 pixels: output `2 * i + j` has the pixels `(i, j)` of all
+/// blocks, row by row.
+pub struct Quarters<'a> {
+    /// The pixels of an even number of rows.
+    pub data: &'a mut [f32],
+    /// Pixels of a row, an even number.
+    pub width: usize,
+}
+
+/// Outputs of [`Quarters`].
+const OUTPUTS: usize = 4;
+
+/// Bytes of left panels of a task, all terms together: half of a second-level cache of 1 MiB.
+const LEFT_BYTES: usize = 480 << 10;
+/// Elements between the rows of two terms. The same row of all terms is written at a time, and where their distance is a power
+/// of two they would drive each other out of the first-level cache.
+const APART: usize = 16;
+
+/// `output = activation(scale * (± left · weights^T ± …) + bias) + residual` for each of the four outputs, over the terms that
+/// say so. A residual has the shape of the whole image.
+///
+/// The result has the same bits for any number of threads.
+///
+/// Panics unless the terms have one shape, with a row for each block of the image and a column for each channel, or if the
+/// residual or the bias is too short.
+pub fn combined_gemm(
+    pool: &Pool,
+    left: &dyn LeftSides,
+    terms: &[Term<'_>],
+    epilogue: &Epilogue<'_>,
+    image: Quarters<'_>,
+) {
+    let Some(first) = terms.first() else { panic!("a sum has terms") };
+    let shape = Shape { rows: left.rows(), columns: first.weights.outputs(), depth: left.depth() };
+    let tile = first.weights.tile();
+    for term in terms {
+        let weights = (term.weights.outputs(), term.weights.depth(), term.weights.tile());
+        assert_eq!(weights, (shape.columns, shape.depth, tile), "right side");
+    }
+    if shape.rows == 0 || shape.columns == 0 {
+        return;
+    }
+    let finishes = finishes(shape, epilogue, image);
+    let bytes = terms.len() * shape.depth.max(1) * size_of::<f32>();
+    let row_block = even_blocks(shape.rows, (LEFT_BYTES / bytes).max(tile.rows), tile.rows);
+    let term_stride = row_block * shape.depth + APART;
+    let filled = terms.len() * term_stride;
+    let tiles = OUTPUTS * row_block * tile.columns();
+    pool.run_with_scratch(shape.rows.div_ceil(row_block), filled + tiles, &|task, scratch| {
+        let (filled, tiles) = scratch.split_at_mut(filled);
+        let rows = task * row_block..shape.rows.min((task + 1) * row_block);
+        left.fill(tile.isa, rows.clone(), term_stride, filled);
+        let finishes = &finishes;
+        dispatch(tile.isa, Task { tile, shape, terms, finishes, rows, filled, tiles });
+    });
+}
+
+/// How the sums of each output are finished.
+fn finishes(shape: Shape, epilogue: &Epilogue<'_>, image: Quarters<'_>) -> [Finish; OUTPUTS] {
+    let Quarters { data, width } = image;
+    let columns = shape.columns;
+    assert!(width.is_multiple_of(2) && width > 0, "rows of {width} pixels");
+    assert!(shape.rows.is_multiple_of(width / 2), "{} blocks in rows of {width}", shape.rows);
+    let elements = OUTPUTS * shape.rows * columns;
+    assert_eq!(data.len(), elements, "elements of the image");
+    let offset = |output: usize| (output / 2 * width + output % 2) * columns;
+    // The outputs differ only in where they begin, so what suffices for the first without the largest offset suffices for all.
+    let inside = elements - offset(OUTPUTS - 1);
+    let mut epilogue = *epilogue;
+    if let Residual::Rows { data, row_stride } = epilogue.residual {
+        assert_eq!((data.len(), row_stride), (elements, columns), "residual");
+        epilogue.residual = Residual::Rows { data: &data[..inside], row_stride: 2 * columns };
+    }
+    let rows = Groups { length: width / 2, gap: width * columns };
+    let output = Output::grouped(&mut data[..inside], 2 * columns, rows, Groups::NONE);
+    let finish = Finish::new(shape, &epilogue, output);
+    [0, 1, 2, 3].map(|output| finish.shifted(offset(output)))
+}
+
+impl Finish {
+    /// The same for an output and a residual that begin `elements` later.
+    fn shifted(&self, elements: usize) -> Finish {
+        let mut shifted = *self;
+        shifted.output = self.output.wrapping_add(elements);
+        if !self.residual.is_null() {
+            shifted.residual = self.residual.wrapping_add(elements);
+        }
+        shifted.streaming = self.streaming && elements.is_multiple_of(16);
+        shifted
+    }
+}
+
+/// Some rows of all outputs.
+struct Task<'a> {
+    tile: Tile,
+    shape: Shape,
+    terms: &'a [Term<'a>],
+    finishes: &'a [Finish; OUTPUTS],
+    rows: Range<usize>,
+    /// Rows of the left sides, `[term][row][depth]`, as many rows for each as a task has at most, and [`APART`].
+    filled: &'a [f32],
+    /// Tiles of sums, `[output][panel]`.
+    tiles: &'a mut [f32],
+}
+
+impl Kernel for Task<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let tile = self.tile;
+        for_each_tile!(tile, S, self.products(simd));
+        simd.fence();
+    }
+}
+
+impl Task<'_> {
+    #[inline(always)]
+    fn products<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
+        let width = VECTORS * S::LANES;
+        for right in 0..self.shape.columns.div_ceil(width) {
+            for term in 0..self.terms.len() {
+                self.multiply::<S, ROWS, VECTORS>(simd, term, right);
+            }
+            self.finish::<S, ROWS, VECTORS>(simd, right * width);
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &mut self,
+        simd: S,
+        term: usize,
+        right: usize,
+    ) {
+        let panels = self.rows.len().div_ceil(ROWS);
+        let depth = self.shape.depth;
+        let Term { weights, uses, .. } = self.terms[term];
+        let filled = &self.filled[self.filled.len() / self.terms.len() * term..];
+        // A last panel may reach beyond the rows; its sums there are not stored.
+        assert!(filled.len() >= panels * ROWS * depth);
+        let product = RowProduct { left: filled.as_ptr(), right: weights.panels().as_ptr(), depth };
+        for panel in 0..panels {
+            let tiles = &mut *self.tiles;
+            let call = MultiplyInto::<RowProduct, ROWS, VECTORS> {
+                product,
+                right,
+                uses,
+                panel,
+                panels,
+                tiles,
+            };
+            simd.vectorize(call);
+        }
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, simd: S, column: usize) {
+        let width = VECTORS * S::LANES;
+        let panels = self.rows.len().div_ceil(ROWS);
+        for (index, tile) in
+            self.tiles.chunks_exact(ROWS * width).take(OUTPUTS * panels).enumerate()
+        {
+            let row = index % panels * ROWS;
+            let place = Place {
+                row: self.rows.start + row,
+                column,
+                rows: ROWS.min(self.rows.len() - row),
+                columns: width.min(self.shape.columns - column),
+            };
+            let finish = &self.finishes[index / panels];
+            simd.vectorize(FinishTile::<ROWS, VECTORS> { tile, finish, place: &place });
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Products that are terms of several outputs: their sums are gathered in tiles in memory before they are finished.
+
+use crate::gemm::finish::{Finish, Place};
+use crate::gemm::kernel::Product;
+use crate::simd::{Kernel, Simd};
+
+/// What a product is to one of the outputs, which is named by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// The first of its terms.
+    Begins(usize),
+    /// Another term.
+    Added(usize),
+    /// A term to subtract.
+    Subtracted(usize),
+}
+
+/// One product of a left panel and a right panel, added to the tiles of the outputs that use it.
+pub(super) struct MultiplyInto<'a, P, const ROWS: usize, const VECTORS: usize> {
+    pub(super) product: P,
+    /// The right panel.
+    pub(super) right: usize,
+    pub(super) uses: &'a [Use],
+    /// The left panel.
+    pub(super) panel: usize,
+    /// How many left panels an output has.
+    pub(super) panels: usize,
+    /// Tiles of sums, `[output][panel]`.
+    pub(super) tiles: &'a mut [f32],
+}
+
+impl<P: Product, const ROWS: usize, const VECTORS: usize> Kernel
+    for MultiplyInto<'_, P, ROWS, VECTORS>
+{
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let panels = (self.panel, self.right);
+        // SAFETY: the driver made the panels for this tile.
+        let sums = unsafe { self.product.sums::<S, ROWS, ROWS, VECTORS>(simd, panels) };
+        let size = ROWS * VECTORS * S::LANES;
+        for &wanted in self.uses {
+            let (output, sign) = match wanted {
+                Use::Begins(output) => (output, None),
+                Use::Added(output) => (output, Some(1.0)),
+                Use::Subtracted(output) => (output, Some(-1.0)),
+            };
+            let index = output * self.panels + self.panel;
+            let tile = &mut self.tiles[index * size..][..size];
+            match sign {
+                None => write_tile(simd, &sums, tile),
+                Some(sign) => add_to_tile(simd, &sums, sign, tile),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn write_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &[[S::F; VECTORS]; ROWS],
+    tile: &mut [f32],
+) {
+    for (&sum, target) in sums.as_flattened().iter().zip(tile.chunks_exact_mut(S::LANES)) {
+        simd.store(sum, target);
+    }
+}
+
+#[inline(always)]
+fn add_to_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    simd: S,
+    sums: &[[S::F; VECTORS]; ROWS],
+    sign: f32,
+    tile: &mut [f32],
+) {
+    let sign = simd.splat(sign);
+    for (&sum, target) in sums.as_flattened().iter().zip(tile.chunks_exact_mut(S::LANES)) {
+        simd.store(simd.fma(sign, sum, simd.load(target)), target);
+    }
+}
+
+/// Finishes a tile of sums.
+pub(super) struct FinishTile<'a, const ROWS: usize, const VECTORS: usize> {
+    pub(super) tile: &'a [f32],
+    pub(super) finish: &'a Finish,
+    pub(super) place: &'a Place,
+}
+
+impl<const ROWS: usize, const VECTORS: usize> Kernel for FinishTile<'_, ROWS, VECTORS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+        let values = self.tile.chunks_exact(S::LANES);
+        for (sum, values) in sums.as_flattened_mut().iter_mut().zip(values) {
+            *sum = simd.load(values);
+        }
+        // SAFETY: the driver gives each task its own rows of the output.
+        unsafe { self.finish.store(simd, sums, self.place) };
+    }
+}
