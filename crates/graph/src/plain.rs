@@ -146,10 +146,15 @@ pub fn ravel(index: &[usize], shape: &[usize]) -> usize {
 
 /// Position in `source` of the element that position `i` of `target` reads when `source` is broadcast to `target`.
 pub fn broadcast_position(i: usize, source: &[usize], target: &[usize]) -> usize {
-    let index = unravel(i, target);
     let missing = target.len() - source.len();
-    let own: Vec<usize> = (0..source.len())
-        .map(|axis| if source[axis] == 1 { 0 } else { index[axis + missing] })
-        .collect();
-    ravel(&own, source)
+    let (mut rest, mut position, mut stride) = (i, 0, 1);
+    for (axis, &length) in target.iter().enumerate().skip(missing).rev() {
+        let own = source[axis - missing];
+        if own != 1 {
+            position += rest % length * stride;
+        }
+        rest /= length;
+        stride *= own;
+    }
+    position
 }

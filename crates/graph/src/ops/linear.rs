@@ -132,9 +132,10 @@ impl OpDef for Linear {
         let rows = if outputs == 0 { 0 } else { shape.rows() };
         for row in 0..rows {
             for output in 0..outputs {
+                let (x, weight) = (&x[row * width..][..width], &weight[output * width..][..width]);
                 let mut sum = T::ZERO;
-                for i in 0..width {
-                    sum += x[row * width + i] * weight[output * width + i];
+                for (&x, &weight) in x.iter().zip(weight) {
+                    sum += x * weight;
                 }
                 values.push(sum);
             }
