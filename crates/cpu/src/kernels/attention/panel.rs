@@ -4,7 +4,7 @@ use super::keys::KeyBlock;
 use super::pack::{LANE_NUMBERS, MOST_LANES};
 use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
 use super::softmax::{PerQuery, Weights};
-use super::tile::{Keys, Values, sums};
+use super::tile::{Keys, Left, LongValues, Values, sums};
 use crate::simd::{Isa, Kernel, Simd};
 
 /// `VECTORS` vectors of queries and a block of keys. Slices are parts of a task's scratch memory.
@@ -49,6 +49,9 @@ impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
         }
     }
 }
+
+/// Values no wider than this are read well enough as they come.
+const NARROW: usize = 64;
 
 impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
     #[inline(always)]
@@ -107,9 +110,14 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         let offset = self.head * self.plan.value_width;
         for channel in (0..self.plan.value_width).step_by(ROWS) {
             let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
-            let left = Values { starts: self.block.values().as_ptr(), channel: offset + channel };
-            let step = &*self;
-            simd.vectorize(ValueTile::<ROWS, VECTORS> { left, step, target, factors });
+            let starts = self.block.values().as_ptr();
+            let (left, step) = (Values { starts, channel: offset + channel }, &*self);
+            if self.plan.value_width > NARROW {
+                let left = LongValues(left);
+                simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
+            } else {
+                simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
+            }
         }
     }
 }
@@ -208,8 +216,8 @@ impl<const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, ROWS, VECTORS> {
 }
 
 /// The weighted sums of a few channels.
-struct ValueTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
-    left: Values,
+struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
+    left: L,
     step: &'a PanelStep<'b, VECTORS>,
     /// The panel's outputs, from the tile's first channel on.
     target: *mut f32,
@@ -217,7 +225,9 @@ struct ValueTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
     factors: &'a PerQuery,
 }
 
-impl<const ROWS: usize, const VECTORS: usize> Kernel for ValueTile<'_, '_, ROWS, VECTORS> {
+impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
+    for ValueTile<'_, '_, L, ROWS, VECTORS>
+{
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {

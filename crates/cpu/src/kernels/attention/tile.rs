@@ -15,6 +15,13 @@ pub(super) trait Left: Copy {
     /// # Safety
     /// The step is one of those that the left side has.
     unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32;
+
+    /// Asks for what a later step reads.
+    ///
+    /// # Safety
+    /// As for [`Left::element`].
+    #[inline(always)]
+    unsafe fn fetch<S: Simd>(&self, _simd: S, _step: usize) {}
 }
 
 /// Keys: each row of the tile starts somewhere, and steps are neighbours.
@@ -46,6 +53,27 @@ impl Left for Values {
     }
 }
 
+/// The same, asked for some steps before they are read: where each value is long, the processor does not see them coming.
+#[derive(Clone, Copy)]
+pub(super) struct LongValues(pub(super) Values);
+
+impl Left for LongValues {
+    #[inline(always)]
+    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+        // SAFETY: the caller vouches for the step.
+        unsafe { self.0.element::<S>(row, step) }
+    }
+
+    #[inline(always)]
+    unsafe fn fetch<S: Simd>(&self, simd: S, step: usize) {
+        // SAFETY: the caller vouches for the step.
+        simd.prefetch(unsafe { self.element::<S>(0, step) });
+    }
+}
+
+/// How many steps before it is read something is asked for.
+const EARLY: usize = 12;
+
 /// `Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`.
 ///
 /// # Safety
@@ -59,6 +87,8 @@ pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: us
 ) -> [[S::F; VECTORS]; ROWS] {
     let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
     for step in 0..steps {
+        // SAFETY: one of the steps.
+        unsafe { left.fetch(simd, (step + EARLY).min(steps - 1)) };
         let mut columns = [simd.splat(0.0); VECTORS];
         for (index, column) in columns.iter_mut().enumerate() {
             let source = right.wrapping_add((step * VECTORS + index) * S::LANES);
