@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cutout_graph::plan::{self, Action, Operand, Source};
 use cutout_graph::{
-    Backend, CompileError, Device, Graph, Kind, NodeId, Op, Profile, Program, RunError, Weights,
-    passes, verify,
+    Backend, CompileError, Device, Graph, NodeId, Op, Profile, Program, RunError, Weights, passes,
+    verify,
 };
-use cutout_tensor::{DType, Tensor};
+use cutout_tensor::Tensor;
 
 use crate::lower::{Site, copy_kernel, lower};
 use crate::memory::AlignedBuffer;
@@ -115,7 +115,7 @@ impl Cpu {
                         .node(id)
                         .inputs
                         .iter()
-                        .map(|&input| statics.value(input))
+                        .map(|&input| statics.weights.known(&graph.node(input).kind))
                         .collect(),
                     weights: statics.weights,
                     isa: self.machine.isa,
@@ -187,15 +187,6 @@ struct Statics<'a> {
 }
 
 impl Statics<'_> {
-    /// The tensor of a weight or constant as it is stored; `None` for computed values and inputs.
-    fn value(&self, id: NodeId) -> Option<Tensor> {
-        match &self.graph.node(id).kind {
-            Kind::Parameter(path) => self.weights.get(path).cloned(),
-            Kind::Constant(constant) => Some(constant.tensor.clone()),
-            Kind::Input(_) | Kind::Op(_) => None,
-        }
-    }
-
     fn source(
         &mut self,
         plan: &plan::Plan,
@@ -213,19 +204,9 @@ impl Statics<'_> {
         if let Some(tensor) = self.tensors.get(&id) {
             return Ok(tensor.clone());
         }
-        let stored = self.value(id).expect("static operands are weights or constants");
-        let dtype = self.graph.ty(id).dtype;
-        let stored_as = stored.dtype();
-        let convert = || {
-            stored
-                .cast(dtype)
-                .map_err(|error| CompileError::Weight { path: format!("{id}"), error })
-        };
-        let tensor = if stored_as == dtype || dtype != DType::F32 {
-            convert()?
-        } else {
-            (*self.weights.prepared(&stored, "f32", convert)?).clone()
-        };
+        let known = self.weights.known(&self.graph.node(id).kind);
+        let known = known.expect("static operands are weights or constants");
+        let tensor = self.weights.plain(&known, self.graph.ty(id).dtype)?;
         self.tensors.insert(id, tensor.clone());
         Ok(tensor)
     }

@@ -2,8 +2,8 @@
 
 use cutout_graph::ops::{BinaryKind, UnaryKind};
 use cutout_graph::plan::Operand;
-use cutout_graph::{CompileError, Layout, Op, Weights};
-use cutout_tensor::{Tensor, TensorType};
+use cutout_graph::{CompileError, Known, Layout, Op, Weights};
+use cutout_tensor::TensorType;
 
 use crate::execute::Execute;
 use crate::kernels::arg_max::ArgMax;
@@ -34,8 +34,8 @@ pub(crate) struct Site<'a> {
     pub(crate) inputs: &'a [Operand],
     /// Type of the output.
     pub(crate) output: &'a TensorType,
-    /// Values of the inputs that are weights or constants, as stored (perhaps in half precision).
-    pub(crate) statics: Vec<Option<Tensor>>,
+    /// The inputs that are weights or constants, as stored (perhaps in half precision) and not read yet.
+    pub(crate) statics: Vec<Option<Known>>,
     /// Where packed forms of weights are kept and shared.
     pub(crate) weights: &'a Weights,
     /// The instruction set.

@@ -6,6 +6,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use bytemuck::{AnyBitPattern, NoUninit};
+use cutout_graph::Packed;
+
+use crate::gemm::PackedWeights;
+use crate::gemm::int8::PackedInt8;
 
 /// Alignment of every buffer: a cache line, and the widest vector.
 pub const CACHE_LINE: usize = 64;
@@ -14,8 +18,8 @@ pub const HUGE_PAGE: usize = 2 << 20;
 
 /// A fixed number of elements, aligned to a cache line.
 ///
-/// From 2 MiB on it is aligned to huge pages and asks the operating system for them: fewer page faults while it is
-/// filled and fewer misses of the translation cache afterwards.
+/// From 2 MiB on it is aligned to huge pages and asks the operating system for them, as many as it fills: fewer page faults
+/// while it is filled and fewer misses of the translation cache afterwards.
 pub struct AlignedBuffer<T: AnyBitPattern + NoUninit> {
     pointer: NonNull<T>,
     len: usize,
@@ -47,8 +51,8 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
     pub fn try_zeroed(len: usize) -> Option<Self> {
         let bytes = len.checked_mul(size_of::<T>())?;
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
-        // Whole cache lines: no two buffers share one.
-        let bytes = bytes.max(1).checked_next_multiple_of(align)?;
+        // Whole cache lines: no two buffers share one. Not whole huge pages: the last would be half empty on average.
+        let bytes = bytes.max(1).checked_next_multiple_of(CACHE_LINE)?;
         let layout = Layout::from_size_align(bytes, align).ok()?;
         assert!(align_of::<T>() <= CACHE_LINE);
         // SAFETY: the layout's size is not zero.
@@ -68,12 +72,13 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
     }
 }
 
-/// Asks for huge pages where the layout is made of them. A refusal only costs speed.
+/// Asks for the huge pages that lie wholly inside an allocation aligned to them. A refusal only costs speed.
 fn advise_huge_pages(pointer: *mut u8, layout: &Layout) {
     #[cfg(target_os = "linux")]
     if layout.align() == HUGE_PAGE {
-        // SAFETY: the range is one allocation that was just made, whole pages of it; the advice does not change contents.
-        unsafe { libc::madvise(pointer.cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        let whole = layout.size() / HUGE_PAGE * HUGE_PAGE;
+        // SAFETY: the range is whole pages of one allocation that was just made; the advice does not change contents.
+        unsafe { libc::madvise(pointer.cast(), whole, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (pointer, layout);
@@ -98,6 +103,24 @@ impl<T: AnyBitPattern + NoUninit> Drop for AlignedBuffer<T> {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this layout, and not freed before.
         unsafe { dealloc(self.pointer.as_ptr().cast(), self.layout) };
+    }
+}
+
+impl Packed for AlignedBuffer<f32> {
+    fn bytes(&self) -> usize {
+        size_of_val(&**self)
+    }
+}
+
+impl Packed for PackedWeights {
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+}
+
+impl Packed for PackedInt8 {
+    fn bytes(&self) -> usize {
+        self.bytes()
     }
 }
 

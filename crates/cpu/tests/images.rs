@@ -12,8 +12,8 @@ use cutout_graph::ops::{
     Activation, Conv2d, ConvTranspose2d, Epilogue, GridSample, MaxPool2d, Resize, ResizeMode,
     RoiAlign,
 };
-use cutout_graph::{Builder, Graph, Op, Profile, Program, Weights, interpret_in};
-use cutout_tensor::{DType, Tensor, Tolerance, compare};
+use cutout_graph::{Builder, Graph, Kind, Op, Profile, Program, Weights, interpret_in};
+use cutout_tensor::{DType, Tensor, TensorError, Tolerance, compare};
 
 /// An op with its inputs; the second one of a convolution is a parameter.
 struct Problem {
@@ -234,6 +234,10 @@ fn shared_weights(dtype: DType) -> HashMap<String, Tensor> {
         .collect()
 }
 
+fn not_packed<T>() -> Result<T, TensorError> {
+    Err(TensorError::Shape("it was not packed".to_owned()))
+}
+
 #[test]
 fn programs_share_packed_weights() {
     let cpu = Cpu::new(2);
@@ -242,18 +246,17 @@ fn programs_share_packed_weights() {
         |size| cpu.compile_program(&shared_graph(size), &weights, &Profile::default()).unwrap();
     let isa = cpu.isa();
     let product_address = |path: &str, form: String| {
-        let packed =
-            weights.prepared::<Vec<PackedWeights>, _>(weights.get(path).unwrap(), &form, || {
-                Err(format!("{path} was not packed as {form}"))
-            });
-        Arc::as_ptr(&packed.unwrap()).addr()
+        let known = weights.known(&Kind::Parameter(path.to_owned())).unwrap();
+        let packed: Arc<Vec<PackedWeights>> =
+            weights.prepared(&known, &form, |_| not_packed()).unwrap();
+        Arc::as_ptr(&packed).addr()
     };
     let depthwise_address = || {
-        let (tensor, form) =
-            (weights.get("depthwise").unwrap(), format!("depthwise {}", isa.lanes()));
-        let packed =
-            weights.prepared::<AlignedBuffer<f32>, _>(tensor, &form, || Err("it was not packed"));
-        Arc::as_ptr(&packed.unwrap()).addr()
+        let known = weights.known(&Kind::Parameter("depthwise".to_owned())).unwrap();
+        let form = format!("depthwise {}", isa.lanes());
+        let packed: Arc<AlignedBuffer<f32>> =
+            weights.prepared(&known, &form, |_| not_packed()).unwrap();
+        Arc::as_ptr(&packed).addr()
     };
     let every = || {
         [

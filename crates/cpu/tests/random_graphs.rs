@@ -52,7 +52,8 @@ fn weights_in_half_precision_are_read_as_they_are() {
     let cpu = Cpu::new(2);
     for (seed, dtype) in (0..200).zip([DType::F16, DType::BF16].into_iter().cycle()) {
         let mut sample = RandomGraph::new(seed).unwrap();
-        let half = |path: &str| sample.weights.get(path).unwrap().cast(dtype).unwrap();
+        let half =
+            |path: &str| sample.weights.get(path).unwrap().tensor().unwrap().cast(dtype).unwrap();
         let tensors = sample.weights.paths().map(|path| (path.to_owned(), half(path))).collect();
         sample.weights = Weights::new(tensors);
         let inputs = sample.named_inputs();

@@ -26,10 +26,10 @@ fn programs_over_the_same_weights_share_what_was_packed() {
     let weights = Weights::new(tensors);
     let cpu = Cpu::new(1);
     let first = cpu.compile_program(&graph(3), &weights, &Profile::default()).unwrap();
-    let prepared = weights.prepared_count();
+    let prepared = weights.form_count();
     assert_eq!(prepared, 2, "the weight, and the table that a pass has transposed");
     let second = cpu.compile_program(&graph(5), &weights, &Profile::default()).unwrap();
-    assert_eq!(weights.prepared_count(), prepared, "the second program packs nothing");
+    assert_eq!(weights.form_count(), prepared, "the second program packs nothing");
     let row = Tensor::from_vec([1, 64], (0..64).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
     let run = |program: &dyn Program, rows: usize| {
         let x = row.broadcast_to([rows, 64]).unwrap().to_contiguous().unwrap();

@@ -64,7 +64,7 @@ impl Builder {
     #[track_caller]
     pub fn constant(&self, tensor: Tensor) -> Value<'_> {
         let ty = tensor.ty().clone();
-        self.push(Kind::Constant(Constant { tensor, name: None }), Vec::new(), ty)
+        self.push(Kind::Constant(Constant { value: tensor.into(), name: None }), Vec::new(), ty)
     }
 
     /// A value that model code computes on the host; its error becomes the builder's.

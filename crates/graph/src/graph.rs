@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::{LazyTensor, TensorType};
 
 use crate::{Cost, Op};
 
@@ -21,8 +21,8 @@ impl fmt::Display for NodeId {
 /// A value known when the graph is compiled.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// The value.
-    pub tensor: Tensor,
+    /// The value: ready, or made of weights when somebody asks for it, in which case it has a name.
+    pub value: LazyTensor,
     /// What it was computed from, when a pass folded it: equal names mean equal values, in every graph over the
     /// same weights.
     pub name: Option<Arc<str>>,

@@ -31,10 +31,10 @@ pub fn interpret_in<T: Real>(
             Kind::Input(_) => {
                 Plain::from_tensor(given.next().expect("every input was found above"))?
             }
-            Kind::Parameter(path) => {
-                Plain::from_tensor(weights.get(path).expect("the weights were checked above"))?
-            }
-            Kind::Constant(constant) => Plain::from_tensor(&constant.tensor)?,
+            Kind::Parameter(path) => Plain::from_tensor(
+                &weights.get(path).expect("the weights were checked above").tensor()?,
+            )?,
+            Kind::Constant(constant) => Plain::from_tensor(&constant.value.tensor()?)?,
             Kind::Op(op) => {
                 let get = |input: &NodeId| {
                     values[input.0].as_ref().expect("a value lives until its last use")

@@ -40,4 +40,4 @@ pub use real::Real;
 pub use scope::Scope;
 pub use value::{Reduced, Value};
 pub use verify::{VerifyError, verify};
-pub use weights::{BindError, Weights};
+pub use weights::{BindError, Known, Packed, WeightMemory, Weights};

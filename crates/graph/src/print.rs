@@ -27,10 +27,11 @@ impl fmt::Display for NodeLine<'_> {
         match &self.node.kind {
             Kind::Input(name) => write!(f, "input {name:?}")?,
             Kind::Parameter(path) => write!(f, "weight {path}")?,
-            Kind::Constant(constant) => match (&constant.name, constant.tensor.elements()) {
+            Kind::Constant(constant) => match (&constant.name, self.node.ty.shape.elements()) {
                 (Some(name), _) => write!(f, "constant <{name}>")?,
                 (None, 1) => {
-                    let value = constant.tensor.to_f64_vec().map_err(|_| fmt::Error)?;
+                    let value = constant.value.tensor().and_then(|tensor| tensor.to_f64_vec());
+                    let value = value.map_err(|_| fmt::Error)?;
                     write!(f, "constant {}", value[0])?;
                 }
                 (None, _) => f.write_str("constant")?,

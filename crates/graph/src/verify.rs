@@ -65,7 +65,7 @@ pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
         }
         match &node.kind {
             Kind::Op(op) => verify_op(graph, id, op)?,
-            Kind::Constant(constant) => expect_type(id, graph, constant.tensor.ty())?,
+            Kind::Constant(constant) => expect_type(id, graph, constant.value.ty())?,
             Kind::Input(_) | Kind::Parameter(_) => {}
         }
         if !matches!(node.kind, Kind::Op(_)) && !node.inputs.is_empty() {

@@ -1,27 +1,82 @@
-//! The weights that a graph's parameters are bound to, and everything derived from them.
+//! The weights that a graph's parameters are bound to, and everything made of them.
+//!
+//! The life of a weight:
+//!
+//! ```text
+//! source   a view of the mapped file; where the file has another form, what is joined or decoded when asked for
+//!   │ folding: a weight that is only reshaped, permuted or sliced stays a source; what is computed is kept as folded
+//!   ▼
+//! known    a weight or folded constant of a graph, by name; nothing is read yet
+//!   │ prepared: packed by a backend, once for all programs          │ plain: read as it is by kernels
+//!   ▼                                                               ▼
+//! form     the only copy: pages of the file are let go of,        the mapped file itself; one copy of what must be
+//!          joined, decoded and folded tensors are dropped          joined, decoded or cast
+//! ```
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cutout_tensor::{StorageId, Tensor, TensorType};
+use cutout_tensor::{DType, LazyTensor, StorageId, Tensor, TensorError, TensorType};
 
-use crate::graph::Graph;
+use crate::CompileError;
+use crate::graph::{Constant, Graph, Kind};
 
 /// Named weights, the constants that passes have folded from them, and what backends have made of both. Shared by
 /// every program of a model, so each tensor is derived and packed once.
 #[derive(Default)]
 pub struct Weights {
-    tensors: HashMap<String, Tensor>,
-    derived: Mutex<HashMap<Arc<str>, Tensor>>,
-    prepared: Mutex<HashMap<(StorageId, String), Prepared>>,
+    sources: HashMap<String, LazyTensor>,
+    folded: Mutex<HashMap<Arc<str>, Tensor>>,
+    forms: Mutex<HashMap<(Key, String), Form>>,
 }
 
-/// A backend's form of a tensor, with the tensor itself, which keeps its [`StorageId`] from being used again.
-struct Prepared {
-    _source: Tensor,
+/// What a backend packs a weight into.
+pub trait Packed: Any + Send + Sync {
+    /// Bytes of memory it takes.
+    fn bytes(&self) -> usize;
+}
+
+impl<T: Packed> Packed for Vec<T> {
+    fn bytes(&self) -> usize {
+        self.iter().map(T::bytes).sum()
+    }
+}
+
+/// A weight or constant of a graph, not read yet.
+#[derive(Clone, Debug)]
+pub struct Known {
+    key: Key,
+    value: LazyTensor,
+}
+
+/// What tells one known tensor from all others over the same weights.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// The path of a weight, or the expression that a constant was folded from.
+    Named(Arc<str>),
+    /// A constant of one graph.
+    Unnamed(StorageId),
+}
+
+/// What was made of a tensor.
+struct Form {
     form: Arc<dyn Any + Send + Sync>,
+    memory: WeightMemory,
+    /// A constant without a name, whose memory must not become that of another while it is known by its place.
+    _unnamed: Option<Tensor>,
+}
+
+/// Bytes of memory that weights hold, beside the pages of mapped files that kernels read where they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightMemory {
+    /// In what backends have packed.
+    pub packed: usize,
+    /// In copies that kernels read as they are: of what had to be joined, decoded or cast.
+    pub plain: usize,
+    /// In constants that passes have folded and nothing has packed.
+    pub folded: usize,
 }
 
 /// Everything that is wrong between a graph and its weights, at once.
@@ -46,17 +101,22 @@ impl fmt::Display for BindError {
 impl Weights {
     /// Weights by path.
     pub fn new(tensors: HashMap<String, Tensor>) -> Self {
-        Weights { tensors, ..Weights::default() }
+        Weights::lazy(tensors.into_iter().map(|(path, tensor)| (path, tensor.into())).collect())
+    }
+
+    /// Weights by path, each read when something is made of it.
+    pub fn lazy(sources: HashMap<String, LazyTensor>) -> Self {
+        Weights { sources, ..Weights::default() }
     }
 
     /// One weight.
-    pub fn get(&self, path: &str) -> Option<&Tensor> {
-        self.tensors.get(path)
+    pub fn get(&self, path: &str) -> Option<&LazyTensor> {
+        self.sources.get(path)
     }
 
     /// Paths of all weights, unordered.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
+        self.sources.keys().map(String::as_str)
     }
 
     /// Checks that every parameter of `graph` is there with its shape, in some float type.
@@ -64,7 +124,7 @@ impl Weights {
         let mut error = BindError::default();
         for (path, id) in graph.parameters() {
             let expected = graph.ty(id);
-            match self.get(path).map(Tensor::ty) {
+            match self.get(path).map(LazyTensor::ty) {
                 None => error.missing.push(path.to_owned()),
                 Some(found) if found.shape != expected.shape || !found.dtype.is_float() => {
                     error.mismatched.push((path.to_owned(), expected.clone(), found.clone()));
@@ -75,43 +135,132 @@ impl Weights {
         if error == BindError::default() { Ok(()) } else { Err(error) }
     }
 
-    /// The tensor that `name` describes, computed by `make` the first time.
-    pub(crate) fn derived<E>(
+    /// The tensor that `name` describes, computed by `make` unless it is kept.
+    pub(crate) fn folded<E>(
         &self,
         name: &Arc<str>,
         make: impl FnOnce() -> Result<Tensor, E>,
     ) -> Result<Tensor, E> {
-        if let Some(tensor) = locked(&self.derived).get(name) {
+        if let Some(tensor) = locked(&self.folded).get(name) {
             return Ok(tensor.clone());
         }
         let tensor = make()?;
-        Ok(locked(&self.derived).entry(name.clone()).or_insert(tensor).clone())
+        Ok(locked(&self.folded).entry(name.clone()).or_insert(tensor).clone())
+    }
+
+    /// The weight or constant that a node is; `None` for inputs, ops, and weights that are not there.
+    pub fn known(&self, node: &Kind) -> Option<Known> {
+        match node {
+            Kind::Parameter(path) => {
+                let value = self.get(path)?.clone();
+                Some(Known { key: Key::Named(path.as_str().into()), value })
+            }
+            Kind::Constant(Constant { value, name: Some(name) }) => {
+                Some(Known { key: Key::Named(name.clone()), value: value.clone() })
+            }
+            Kind::Constant(Constant { value, name: None }) => {
+                let tensor = value.ready().expect("only what has a name is made later");
+                Some(Known { key: Key::Unnamed(tensor.storage_id()), value: value.clone() })
+            }
+            Kind::Input(_) | Kind::Op(_) => None,
+        }
+    }
+
+    /// What a backend packs a tensor into, in the form that `form` names, made by `pack` the first time. The same name must
+    /// always stand for the same type. The form replaces the tensor, which is not kept beside it: pages of a file are let
+    /// go of, and what was folded is computed again if another program asks for it as it was.
+    pub fn prepared<T: Packed>(
+        &self,
+        known: &Known,
+        form: &str,
+        pack: impl FnOnce(&Tensor) -> Result<T, TensorError>,
+    ) -> Result<Arc<T>, CompileError> {
+        let packed = self.form(known, form, |tensor| {
+            let packed = pack(tensor)?;
+            tensor.release();
+            let memory = WeightMemory { packed: packed.bytes(), ..WeightMemory::default() };
+            Ok((packed, memory))
+        })?;
+        if let Key::Named(name) = &known.key {
+            locked(&self.folded).remove(name);
+        }
+        Ok(packed)
+    }
+
+    /// A tensor as kernels read it where they do not pack it: contiguous, of type `dtype`. What lies ready is read where it
+    /// is; of anything else there is one copy for all programs.
+    pub fn plain(&self, known: &Known, dtype: DType) -> Result<Tensor, CompileError> {
+        if let Some(tensor) = known.value.ready().filter(|tensor| tensor.dtype() == dtype) {
+            return tensor.to_contiguous().map_err(|error| known.unreadable(error));
+        }
+        let plain = self.form(known, &format!("plain {dtype}"), |tensor| {
+            // Not a view, which would keep all that it is a part of.
+            let plain =
+                if tensor.dtype() == dtype { tensor.detached() } else { tensor.cast(dtype) }?;
+            tensor.release();
+            let memory = WeightMemory { plain: plain.ty().bytes(), ..WeightMemory::default() };
+            Ok((plain, memory))
+        })?;
+        Ok((*plain).clone())
+    }
+
+    /// What `make` has made of a tensor the first time, with the memory it takes.
+    fn form<T: Any + Send + Sync>(
+        &self,
+        known: &Known,
+        form: &str,
+        make: impl FnOnce(&Tensor) -> Result<(T, WeightMemory), TensorError>,
+    ) -> Result<Arc<T>, CompileError> {
+        let key = (known.key.clone(), form.to_owned());
+        let found = locked(&self.forms).get(&key).map(|found| Arc::clone(&found.form));
+        if let Some(found) = found.and_then(|found| found.downcast().ok()) {
+            return Ok(found);
+        }
+        let broken = |error| known.unreadable(error);
+        let tensor = known.value.tensor().map_err(broken)?;
+        let (made, memory) = make(&tensor).map_err(broken)?;
+        let made = Arc::new(made);
+        let _unnamed = match known.key {
+            Key::Named(_) => None,
+            Key::Unnamed(_) => Some(tensor),
+        };
+        locked(&self.forms).insert(key, Form { form: made.clone(), memory, _unnamed });
+        Ok(made)
     }
 
     /// How many forms of tensors backends have made so far.
-    pub fn prepared_count(&self) -> usize {
-        locked(&self.prepared).len()
+    pub fn form_count(&self) -> usize {
+        locked(&self.forms).len()
     }
 
-    /// What a backend has made of `tensor` in the form that `form` names, made by `make` the first time. The same
-    /// name must always stand for the same type. The form replaces the tensor: where it comes from a file, the file's pages
-    /// need not stay in memory beside it.
-    pub fn prepared<T: Any + Send + Sync, E>(
-        &self,
-        tensor: &Tensor,
-        form: &str,
-        make: impl FnOnce() -> Result<T, E>,
-    ) -> Result<Arc<T>, E> {
-        let key = (tensor.storage_id(), form.to_owned());
-        let known = locked(&self.prepared).get(&key).map(|prepared| Arc::clone(&prepared.form));
-        if let Some(known) = known.and_then(|known| known.downcast().ok()) {
-            return Ok(known);
+    /// What the weights hold in memory now.
+    pub fn memory(&self) -> WeightMemory {
+        let forms = locked(&self.forms);
+        WeightMemory {
+            packed: forms.values().map(|form| form.memory.packed).sum(),
+            plain: forms.values().map(|form| form.memory.plain).sum(),
+            folded: locked(&self.folded).values().map(|tensor| tensor.ty().bytes()).sum(),
         }
-        let made = Arc::new(make()?);
-        tensor.release();
-        let prepared = Prepared { _source: tensor.clone(), form: made.clone() };
-        locked(&self.prepared).insert(key, prepared);
-        Ok(made)
+    }
+}
+
+impl Known {
+    /// The tensor's name, or its place in memory where it has none: two known tensors over the same weights are the same
+    /// if this is.
+    pub fn name(&self) -> String {
+        match &self.key {
+            Key::Named(name) => name.to_string(),
+            Key::Unnamed(place) => format!("{place:?}"),
+        }
+    }
+
+    /// The tensor itself.
+    pub fn tensor(&self) -> Result<Tensor, TensorError> {
+        self.value.tensor()
+    }
+
+    fn unreadable(&self, error: TensorError) -> CompileError {
+        CompileError::Weight { path: self.name(), error }
     }
 }
 

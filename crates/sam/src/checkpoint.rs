@@ -95,9 +95,9 @@ impl<C> Examined<C> {
         }
         let names = self.needed.into_keys();
         let tensors = names
-            .map(|name| model.tensor(&name).map(|tensor| (name, tensor)))
+            .map(|name| model.lazy(&name).map(|tensor| (name, tensor)))
             .collect::<Result<HashMap<_, _>, _>>()?;
-        Ok((self.config, Weights::new(tensors)))
+        Ok((self.config, Weights::lazy(tensors)))
     }
 }
 

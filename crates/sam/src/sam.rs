@@ -224,9 +224,11 @@ fn fingerprint(weights: &Weights) -> u64 {
     };
     for path in paths {
         add(path.as_bytes());
-        let Some(tensor) = weights.get(path) else { continue };
-        add(tensor.ty().to_string().as_bytes());
-        if let Ok(bytes) = tensor.as_bytes() {
+        let Some(weight) = weights.get(path) else { continue };
+        add(weight.ty().to_string().as_bytes());
+        if let Ok(tensor) = weight.tensor()
+            && let Ok(bytes) = tensor.as_bytes()
+        {
             add(&bytes[..bytes.len().min(SAMPLE)]);
         }
     }

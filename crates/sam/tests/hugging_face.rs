@@ -31,7 +31,10 @@ impl Drop for File {
 fn stored(file: &StageFile) -> BTreeMap<String, Tensor> {
     let weights = file.weights();
     let names: Vec<String> = weights.paths().map(str::to_owned).collect();
-    names.into_iter().map(|name| (name.clone(), weights.get(&name).unwrap().clone())).collect()
+    names
+        .into_iter()
+        .map(|name| (name.clone(), weights.get(&name).unwrap().tensor().unwrap()))
+        .collect()
 }
 
 /// Tensors as a checkpoint file.

@@ -35,8 +35,9 @@ impl Model {
         let config = config(&image);
         let mut tensors: HashMap<String, Tensor> = HashMap::new();
         for weights in [image.weights(), detector.weights()] {
-            let all =
-                weights.paths().map(|path| (path.to_owned(), weights.get(path).unwrap().clone()));
+            let all = weights
+                .paths()
+                .map(|path| (path.to_owned(), weights.get(path).unwrap().tensor().unwrap()));
             tensors.extend(all);
         }
         let table = token_table(&detector, &config.finder.as_ref().unwrap().text);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights};
+use cutout_graph::{Backend, BuildError, Graph, Named, Profile, WeightMemory, Weights};
 use cutout_sam::config::{Exemplars, PositionRows, Sam3Config};
 use cutout_sam::sam3::{
     DetectorShape, GeometryShape, Loaded, TextShape, detector_graph, geometry_graph,
@@ -38,7 +38,7 @@ fn through_a_file(
     let tensors: Vec<OutgoingTensor<'_>> = weights
         .paths()
         .map(|path| {
-            let tensor = weights.get(path).unwrap().cast(dtype).unwrap();
+            let tensor = weights.get(path).unwrap().tensor().unwrap().cast(dtype).unwrap();
             OutgoingTensor::new(rename(path), tensor)
         })
         .collect();
@@ -106,6 +106,38 @@ fn hugging_faces_layout_gives_the_same_objects() {
     }
 }
 
+/// Hugging Face's queries, keys and values lie apart; Meta's, of which the same numbers are made here, do not. Packed they
+/// take the same memory, and nothing else is kept.
+#[test]
+fn weights_live_once_in_both_layouts() {
+    let file = StageFile::load("sam3/hugging_face.safetensors").unwrap();
+    let apart = through_a_file("apart", &file.weights(), str::to_owned, DType::F32);
+    let paths = apart.weights.paths().map(str::to_owned).collect::<Vec<_>>();
+    let [joined, whole]: [Vec<&String>; 2] = [true, false].map(|made| {
+        let of = |path: &&String| apart.weights.get(path).unwrap().ready().is_none() == made;
+        paths.iter().filter(of).collect()
+    });
+    assert!(!joined.is_empty() && !whole.is_empty(), "{joined:?}");
+    let together = through_a_file("together", &apart.weights, str::to_owned, DType::F32);
+    assert!(paths.iter().all(|path| together.weights.get(path).unwrap().ready().is_some()));
+    let memory = [&apart, &together].map(|loaded| {
+        let mut values = file.inputs("image");
+        values.extend(file.inputs("text"));
+        let found = find(loaded, values.clone());
+        let memory = loaded.weights.memory();
+        assert_eq!(found.len(), find(loaded, values).len());
+        assert_eq!(loaded.weights.memory(), memory, "the second run makes nothing");
+        memory
+    });
+    let biases = joined.iter().filter(|path| path.ends_with("bias"));
+    let biases: usize = biases.map(|path| apart.weights.get(path).unwrap().ty().bytes()).sum();
+    let [apart, together] = memory;
+    assert!(apart.packed > 0);
+    // Joined biases are copies; those of the other file are read where they lie.
+    assert!((together.plain..=together.plain + biases).contains(&apart.plain), "{memory:?}");
+    assert_eq!(apart, WeightMemory { plain: apart.plain, ..together });
+}
+
 /// Meta's files say by their rotation how far the tokens of each block see, and how many heads they have.
 #[test]
 fn metas_layout_gives_the_same_features() {
@@ -119,8 +151,9 @@ fn metas_layout_gives_the_same_features() {
             global.iter().map(|block| block.as_u64().unwrap() as usize).collect();
         let mut tensors = HashMap::new();
         for weights in [image.weights(), detector.weights()] {
-            let all =
-                weights.paths().map(|path| (path.to_owned(), weights.get(path).unwrap().clone()));
+            let all = weights
+                .paths()
+                .map(|path| (path.to_owned(), weights.get(path).unwrap().tensor().unwrap()));
             tensors.extend(all);
         }
         let zeros = |shape: [usize; 2]| Tensor::zeros(&TensorType::f32(shape)).unwrap();

@@ -41,7 +41,9 @@ fn checkpoint(folder: &Folder, name: &str, scale: f32) -> PathBuf {
     };
     let tensors: Vec<OutgoingTensor<'_>> = weights
         .paths()
-        .map(|path| OutgoingTensor::new(path, scaled(path, weights.get(path).unwrap())))
+        .map(|path| {
+            OutgoingTensor::new(path, scaled(path, &weights.get(path).unwrap().tensor().unwrap()))
+        })
         .collect();
     let path = folder.0.join(name);
     write_safetensors(&path, &tensors, &Metadata::new()).unwrap();

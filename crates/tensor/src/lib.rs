@@ -7,6 +7,7 @@ mod blocks;
 mod compare;
 mod element;
 mod error;
+mod lazy;
 mod shape;
 mod tensor;
 
@@ -14,5 +15,6 @@ pub use blocks::{BLOCK_LENGTH, QuantizedMatrix, Scales};
 pub use compare::{Difference, Tolerance, compare};
 pub use element::{DType, Element};
 pub use error::TensorError;
+pub use lazy::LazyTensor;
 pub use shape::{Shape, TensorType, contiguous_strides};
 pub use tensor::{Bytes, SharedBytes, StorageId, Tensor};

@@ -152,6 +152,11 @@ impl Tensor {
         }
     }
 
+    /// Whether both are views of the same bytes, be it of different parts.
+    pub fn shares_memory(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.storage, &other.storage)
+    }
+
     /// Says that the elements will hardly be read again; see [`Bytes::release`].
     pub fn release(&self) {
         let axes = self.ty.shape.iter().zip(&self.strides);
@@ -255,6 +260,16 @@ impl Tensor {
             DType::I64 => copy::<i64>(self),
             DType::Bool => copy::<bool>(self),
         }
+    }
+
+    /// The same values, contiguous, in memory that no other tensor looks at.
+    pub fn detached(&self) -> Result<Tensor, TensorError> {
+        let contiguous = self.to_contiguous()?;
+        let content = contiguous.as_bytes()?;
+        // Eight-byte words keep every element type aligned.
+        let mut words = vec![0u64; content.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut words)[..content.len()].copy_from_slice(content);
+        Tensor::from_words(self.ty.clone(), words)
     }
 
     /// The same elements under another shape; copies only when the view is strided.
@@ -377,6 +392,9 @@ mod tests {
         let copy = view.to_contiguous().unwrap();
         assert_eq!(copy.as_slice::<f32>().unwrap(), view.to_vec::<f32>().unwrap());
         assert_eq!(view.reshape([12]).unwrap().to_vec::<f32>(), view.to_vec::<f32>());
+        let row = tensor.slice(0, 1..2).unwrap();
+        assert_eq!(row.detached().unwrap().to_vec::<f32>(), row.to_vec::<f32>());
+        assert!(row.shares_memory(&tensor) && !row.detached().unwrap().shares_memory(&tensor));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Backend for Interpreted {
             .parameters()
             .filter_map(|(path, _)| Some((path.to_owned(), weights.get(path)?.clone())))
             .collect();
-        Ok(Box::new(InterpretedProgram { graph: graph.clone(), weights: Weights::new(own) }))
+        Ok(Box::new(InterpretedProgram { graph: graph.clone(), weights: Weights::lazy(own) }))
     }
 }
 

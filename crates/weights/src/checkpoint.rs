@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use cutout_tensor::{DType, Shape, SharedBytes, Tensor, TensorType};
+use cutout_tensor::{DType, LazyTensor, Shape, SharedBytes, Tensor, TensorType};
 
 use crate::error::{Format, Problem, WeightsError};
 use crate::metadata::Metadata;
@@ -142,6 +142,11 @@ impl Checkpoint {
 
     /// One tensor. Plain element types are views of the mapped file; `f64` and quantised blocks become `f32`.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
+        self.lazy(name)?.tensor().map_err(|error| self.refused(name, error.into()))
+    }
+
+    /// One tensor, to be read later: what must be decoded is decoded each time it is asked for.
+    pub fn lazy(&self, name: &str) -> Result<LazyTensor, WeightsError> {
         let Some(&index) = self.by_name.get(name) else {
             let names = self.infos.iter().map(|info| info.name.as_str());
             return Err(WeightsError::NoSuchTensor {
@@ -150,14 +155,14 @@ impl Checkpoint {
                 nearest: nearest::nearest(name, names).map(str::to_owned),
             });
         };
-        self.load(index).map_err(|problem| WeightsError::Tensor {
-            file: self.file.clone(),
-            tensor: name.to_owned(),
-            problem,
-        })
+        self.load(index).map_err(|problem| self.refused(name, problem))
     }
 
-    fn load(&self, index: usize) -> Result<Tensor, Problem> {
+    fn refused(&self, name: &str, problem: Problem) -> WeightsError {
+        WeightsError::Tensor { file: self.file.clone(), tensor: name.to_owned(), problem }
+    }
+
+    fn load(&self, index: usize) -> Result<LazyTensor, Problem> {
         let info = &self.infos[index];
         if info.stored.loads_as().is_none() {
             return Err(Problem::ElementType(info.stored.to_string()));
@@ -174,29 +179,41 @@ impl Checkpoint {
 }
 
 /// The tensor that starts `offset` bytes into `bytes` and lies there contiguously.
-fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<Tensor, Problem> {
-    let content = || {
-        let whole: &[u8] = (*bytes).as_ref();
-        let length = info.bytes;
-        let found = whole.len().saturating_sub(offset) as u64;
-        if found < length {
-            return Err(Problem::Truncated { what: info.name.clone(), wanted: length, found });
-        }
-        Ok(&whole[offset..][..length as usize])
-    };
-    let values = match &info.stored {
+fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<LazyTensor, Problem> {
+    match &info.stored {
         StoredType::Plain(dtype) => {
             let ty = TensorType::new(*dtype, info.shape.clone());
-            return Ok(Tensor::from_bytes(ty, bytes.clone(), offset)?);
+            Ok(Tensor::from_bytes(ty, bytes, offset)?.into())
         }
-        StoredType::F64 => {
-            let (numbers, _) = content()?.as_chunks::<8>();
+        StoredType::F64 => decoded_later(info, bytes, offset, |content| {
+            let (numbers, _) = content.as_chunks::<8>();
             numbers.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32).collect()
+        }),
+        &StoredType::Block(block) => {
+            decoded_later(info, bytes, offset, move |content| block.dequantize(content))
         }
-        StoredType::Block(block) => block.dequantize(content()?),
-        StoredType::Other { name, .. } => return Err(Problem::ElementType(name.clone())),
-    };
-    Ok(Tensor::from_vec(info.shape.clone(), values)?)
+        StoredType::Other { name, .. } => Err(Problem::ElementType(name.clone())),
+    }
+}
+
+/// A tensor of `f32` that `decode` makes of its bytes, whose pages are let go of each time.
+fn decoded_later(
+    info: &TensorInfo,
+    bytes: SharedBytes,
+    offset: usize,
+    decode: impl Fn(&[u8]) -> Vec<f32> + Send + Sync + 'static,
+) -> Result<LazyTensor, Problem> {
+    let found = (*bytes).as_ref().len().saturating_sub(offset) as u64;
+    if found < info.bytes {
+        let what = info.name.clone();
+        return Err(Problem::Truncated { what, wanted: info.bytes, found });
+    }
+    let (shape, range) = (info.shape.clone(), offset..offset + info.bytes as usize);
+    Ok(LazyTensor::new(TensorType::f32(&shape[..]), move || {
+        let values = decode(&(*bytes).as_ref()[range.clone()]);
+        bytes.release(range.clone());
+        Tensor::from_vec(shape.clone(), values)
+    }))
 }
 
 /// Positions by name, or the name that appears twice.

@@ -11,7 +11,7 @@ mod rules;
 
 use std::collections::BTreeMap;
 
-use cutout_tensor::{Shape, Tensor, TensorError, TensorType};
+use cutout_tensor::{LazyTensor, Shape, Tensor, TensorError, TensorType};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
@@ -119,6 +119,11 @@ impl<'a> Model<'a> {
 
     /// One tensor by its canonical name.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
+        self.lazy(name)?.tensor().map_err(|error| self.refused(name, error))
+    }
+
+    /// One tensor by its canonical name, to be read later: what the file has in parts is joined each time it is asked for.
+    pub fn lazy(&self, name: &str) -> Result<LazyTensor, WeightsError> {
         let Some(origin) = self.tensors.get(name) else {
             let names = self.tensors.keys().map(String::as_str);
             return Err(WeightsError::NoSuchTensor {
@@ -127,19 +132,25 @@ impl<'a> Model<'a> {
                 nearest: crate::nearest::nearest(name, names).map(str::to_owned),
             });
         };
-        let made = match origin {
-            Origin::Whole(name) => return self.checkpoint.tensor(name),
-            Origin::Row(name, row) => self.checkpoint.tensor(name)?.slice(0, *row..*row + 1),
-            Origin::Parts(parts) => {
-                let parts = parts.iter().flatten().map(|part| self.checkpoint.tensor(part));
-                stack(&parts.collect::<Result<Vec<_>, _>>()?)
+        match origin {
+            Origin::Whole(name) => self.checkpoint.lazy(name),
+            Origin::Row(stored, row) => {
+                let rows = self.checkpoint.tensor(stored)?.slice(0, *row..*row + 1);
+                rows.map(LazyTensor::from).map_err(|error| self.refused(name, error))
             }
-        };
-        made.map_err(|error| WeightsError::Tensor {
+            Origin::Parts(parts) => {
+                let parts = parts.iter().flatten().map(|part| self.checkpoint.lazy(part));
+                Ok(stacked(parts.collect::<Result<Vec<_>, _>>()?))
+            }
+        }
+    }
+
+    fn refused(&self, name: &str, error: TensorError) -> WeightsError {
+        WeightsError::Tensor {
             file: self.checkpoint.file().to_owned(),
             tensor: name.to_owned(),
             problem: error.into(),
-        })
+        }
     }
 
     /// Why a tensor of the file is not read although it belongs to the model; `None` for all others.
@@ -231,21 +242,28 @@ fn check_parts(checkpoint: &Checkpoint, name: &str, origin: &Origin) -> Result<(
 }
 
 /// Tensors of one type and shape, one after another along the first axis.
-fn stack(parts: &[Tensor]) -> Result<Tensor, TensorError> {
+fn stacked(parts: Vec<LazyTensor>) -> LazyTensor {
     let first = parts.first().expect("a tensor of parts has three");
-    let mut shape = first.shape().clone();
+    let mut shape = first.ty().shape.clone();
     shape[0] *= parts.len();
     let ty = TensorType::new(first.dtype(), shape);
+    LazyTensor::new(ty.clone(), move || stack(&parts, &ty))
+}
+
+/// Copies the parts into one tensor. Each is let go of as soon as it is copied.
+fn stack(parts: &[LazyTensor], ty: &TensorType) -> Result<Tensor, TensorError> {
     let length = ty.shape.checked_len()? * ty.dtype.size();
     // Eight-byte words keep every element type aligned.
     let mut words = vec![0u64; length.div_ceil(8)];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     let mut start = 0;
     for part in parts {
-        let part = part.to_contiguous()?;
-        let content = part.as_bytes()?;
+        let part = part.tensor()?;
+        let contiguous = part.to_contiguous()?;
+        let content = contiguous.as_bytes()?;
         bytes[start..start + content.len()].copy_from_slice(content);
         start += content.len();
+        part.release();
     }
-    Tensor::from_words(ty, words)
+    Tensor::from_words(ty.clone(), words)
 }

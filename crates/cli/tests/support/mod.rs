@@ -183,7 +183,7 @@ impl Ended {
 /// The weights of the small model, under Meta's names.
 pub(crate) fn model_tensors() -> Vec<(String, Tensor)> {
     let weights = StageFile::load("sam1/wide.safetensors").unwrap().weights();
-    let named = |path: &str| (path.to_owned(), weights.get(path).unwrap().clone());
+    let named = |path: &str| (path.to_owned(), weights.get(path).unwrap().tensor().unwrap());
     weights.paths().map(named).collect()
 }
 

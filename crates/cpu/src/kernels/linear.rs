@@ -13,6 +13,7 @@ use crate::gemm::{
 };
 use crate::kernels::epilogue::Fused;
 use crate::lower::{Lowered, Site};
+use crate::simd::Isa;
 
 /// Position of the weight among the inputs.
 const WEIGHT: usize = 1;
@@ -42,12 +43,11 @@ pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, Compil
     let &[outputs, depth] = &site.inputs[WEIGHT].ty.shape[..] else {
         panic!("inference checked the weight's rank")
     };
-    let Some(tensor) = &site.statics[WEIGHT] else {
+    let Some(known) = &site.statics[WEIGHT] else {
         return Ok(LinearAtRunTime { outputs, depth, epilogue, rows, row_stride }.into());
     };
-    let weights = site
-        .weights
-        .prepared(tensor, &form("linear", site), || pack(tensor, outputs, depth, site))?;
+    let pack = |tensor: &Tensor| pack(tensor, outputs, depth, site.isa);
+    let weights = site.weights.prepared(known, &form("linear", site), pack)?;
     let kernel = Box::new(Linear { weights, epilogue, rows, row_stride });
     Ok(Lowered { kernel, absorbed: vec![WEIGHT] })
 }
@@ -62,13 +62,11 @@ fn pack(
     tensor: &Tensor,
     outputs: usize,
     depth: usize,
-    site: &Site<'_>,
-) -> Result<PackedWeights, CompileError> {
-    let broken =
-        |error| CompileError::Weight { path: "weight of a linear layer".to_owned(), error };
-    let tensor = tensor.to_contiguous().map_err(broken)?;
-    let data = weight_data(&tensor).map_err(broken)?;
-    Ok(PackedWeights::pack(site.isa, &WeightView::output_major(data, outputs, depth)))
+    isa: Isa,
+) -> Result<PackedWeights, TensorError> {
+    let tensor = tensor.to_contiguous()?;
+    let data = weight_data(&tensor)?;
+    Ok(PackedWeights::pack(isa, &WeightView::output_major(data, outputs, depth)))
 }
 
 /// The elements of a contiguous float tensor.

@@ -11,6 +11,7 @@ use crate::gemm::{self, RowMajor};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::linear::form;
 use crate::lower::{Lowered, Site};
+use crate::simd::Isa;
 
 /// Positions of the weight and its scales among the inputs.
 const VALUES: usize = 1;
@@ -54,29 +55,17 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
     let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
         return Ok(kernel.into());
     };
-    let pack = || kernel.pack(values, scales, site);
-    let form =
-        format!("{} {:?} {:?}", form("quantised linear", site), op.scales, scales.storage_id());
+    let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site.isa);
+    let form = format!("{} {:?} {}", form("quantised linear", site), op.scales, scales.name());
     let packed = site.weights.prepared(values, &form, pack)?;
     kernel.weight = Weight::Packed(packed);
     Ok(Lowered { kernel: Box::new(kernel), absorbed: vec![VALUES, SCALES] })
 }
 
 impl QuantizedLinear {
-    fn pack(
-        &self,
-        values: &Tensor,
-        scales: &Tensor,
-        site: &Site<'_>,
-    ) -> Result<PackedInt8, CompileError> {
-        let read = || -> Result<(Vec<i8>, Vec<f32>), TensorError> {
-            Ok((values.to_vec::<i8>()?, scales.to_vec::<f32>()?))
-        };
-        let (values, scales) = read().map_err(|error| CompileError::Weight {
-            path: "weight of a quantised linear layer".to_owned(),
-            error,
-        })?;
-        Ok(PackedInt8::pack(site.isa, &self.view(&values, &scales)))
+    fn pack(&self, values: &Tensor, scales: &Tensor, isa: Isa) -> Result<PackedInt8, TensorError> {
+        let (values, scales) = (values.to_vec::<i8>()?, scales.to_vec::<f32>()?);
+        Ok(PackedInt8::pack(isa, &self.view(&values, &scales)))
     }
 
     fn view<'a>(&self, data: &'a [i8], scales: &'a [f32]) -> Int8View<'a> {

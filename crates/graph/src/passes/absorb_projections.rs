@@ -306,7 +306,7 @@ impl ByHead<'_> {
         let values: Vec<f32> = (0..heads * width).map(element).collect();
         let tensor = Tensor::from_vec([heads, 1, width], values).ok()?;
         let name = format!("channels of {heads} heads in {width} by {factor:?}").into();
-        let own = draft.add_constant(Constant { tensor, name: Some(name) }, origin);
+        let own = draft.add_constant(Constant { value: tensor.into(), name: Some(name) }, origin);
         draft.add(Binary { kind: BinaryKind::Multiply }, &[tokens, own], origin)
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Context, rewrite};
 use crate::CompileError;
-use crate::graph::{Graph, Kind};
+use crate::graph::{Constant, Graph, Kind};
 
 /// Nodes with equal ops and equal inputs become one; so do equal constants.
 ///
@@ -19,12 +19,12 @@ pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError>
         let node = draft.old().node(id);
         let key = match &node.kind {
             Kind::Op(op) => (op.printed(), draft.new_inputs(id)),
-            Kind::Constant(constant) => (format!("{:?}", constant.tensor.storage_id()), Vec::new()),
+            Kind::Constant(constant) => (identity(constant), Vec::new()),
             Kind::Input(_) | Kind::Parameter(_) => return None,
         };
         let key = match (&node.kind, draft.old().node(id).ty.shape.rank()) {
             // Scalars are equal by value: the same number is written in many places of a model.
-            (Kind::Constant(constant), 0) => (format!("{:?}", constant.tensor), Vec::new()),
+            (Kind::Constant(constant), 0) => (format!("{:?}", constant.value), Vec::new()),
             _ => key,
         };
         if let Some(&earlier) = seen.get(&key) {
@@ -34,4 +34,12 @@ pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError>
         seen.insert(key, new);
         Some(new)
     }))
+}
+
+/// Equal for constants that are known to be equal: by name, or by the memory they lie in.
+fn identity(constant: &Constant) -> String {
+    match (&constant.name, constant.value.ready()) {
+        (None, Some(tensor)) => format!("{:?}", tensor.storage_id()),
+        (name, _) => format!("{name:?}"),
+    }
 }

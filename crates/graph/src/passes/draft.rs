@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use cutout_tensor::Tensor;
-
 use crate::Op;
 use crate::graph::{Constant, Graph, Kind, Node, NodeId, Origin};
 
@@ -60,18 +58,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The value of a new node that is a constant.
-    pub(crate) fn constant(&self, id: NodeId) -> Option<&Tensor> {
-        match &self.nodes[id.0].kind {
-            Kind::Constant(constant) => Some(&constant.tensor),
-            Kind::Input(_) | Kind::Parameter(_) | Kind::Op(_) => None,
-        }
-    }
-
     /// The value of a new node that is a constant with a single `f32` element.
     pub(crate) fn number(&self, id: NodeId) -> Option<f32> {
-        let tensor = self.constant(id).filter(|tensor| tensor.elements() == 1)?;
-        tensor.to_vec::<f32>().ok()?.first().copied()
+        let node = &self.nodes[id.0];
+        match &node.kind {
+            Kind::Constant(constant) if node.ty.shape.elements() == 1 => {
+                constant.value.tensor().ok()?.to_vec::<f32>().ok()?.first().copied()
+            }
+            Kind::Constant(_) | Kind::Input(_) | Kind::Parameter(_) | Kind::Op(_) => None,
+        }
     }
 
     /// Whether the old node behind a new one is read exactly once, so that a fusion leaves nothing behind.
@@ -99,7 +94,7 @@ impl<'a> Draft<'a> {
 
     /// Adds a constant.
     pub(crate) fn add_constant(&mut self, constant: Constant, origin: &Origin) -> NodeId {
-        let ty = constant.tensor.ty().clone();
+        let ty = constant.value.ty().clone();
         let origin = origin.clone();
         self.push(Node { kind: Kind::Constant(constant), inputs: Vec::new(), ty, origin })
     }

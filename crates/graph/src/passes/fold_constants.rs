@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cutout_tensor::{Tensor, TensorError};
+use cutout_tensor::{LazyTensor, Tensor, TensorError};
 
 use super::{Context, Draft, remove_dead_code};
 use crate::graph::{Constant, Graph, Kind, NodeId};
@@ -13,8 +13,8 @@ use crate::{CompileError, Op, Plain};
 const LONGEST_NAME: usize = 200;
 
 /// Expressions of weights and constants become constants: resized position tables, permuted weights. Each is named
-/// by its expression, and computed once for all graphs over the same weights. A broadcast stays an op: it would only
-/// make the constant larger.
+/// by its expression, and computed once for all graphs over the same weights. A weight whose elements are only moved is
+/// moved when it is packed, and not kept. A broadcast stays an op: it would only make the constant larger.
 ///
 /// ```text
 /// %0 = input "x" : f32[4, 2]
@@ -37,8 +37,9 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
             draft.keep(id);
             continue;
         }
-        let tensor = folder.tensor(id)?;
-        let constant = Constant { tensor, name: Some(folder.name(id)?) };
+        let name = folder.name(id)?;
+        let value = folder.value(id, &name)?;
+        let constant = Constant { value, name: Some(name) };
         let new = draft.add_constant(constant, &node.origin);
         draft.replace(id, new);
     }
@@ -90,31 +91,51 @@ impl Folder<'_> {
         needed
     }
 
-    /// The value of a known node.
+    /// The value of a needed node: a moved weight is made when somebody asks for it; anything else is computed now, unless
+    /// another graph has computed it.
+    fn value(&mut self, id: NodeId, name: &Arc<str>) -> Result<LazyTensor, CompileError> {
+        if let Some(moved) = self.moved_weight(id) {
+            return Ok(moved);
+        }
+        let computed = match self.context.weights {
+            Some(weights) => weights.folded(name, || self.tensor(id)),
+            None => self.tensor(id),
+        };
+        computed.map(LazyTensor::from)
+    }
+
+    /// A weight, or one that ops only move; `None` where anything is computed.
+    fn moved_weight(&self, id: NodeId) -> Option<LazyTensor> {
+        let node = self.graph.node(id);
+        match &node.kind {
+            Kind::Parameter(path) => self.context.weights?.get(path).cloned(),
+            Kind::Op(op) if moves(op) => {
+                let (op, ty) = (op.clone(), node.ty.clone());
+                let source = self.moved_weight(node.inputs[0])?;
+                // Weights in half precision become what the graph calls them.
+                Some(source.map(ty.clone(), move |x| moved(&op, x)?.cast(ty.dtype)))
+            }
+            Kind::Op(_) | Kind::Constant(_) | Kind::Input(_) => None,
+        }
+    }
+
+    /// The value of a known node. What is computed on the way is kept for this pass only.
     fn tensor(&mut self, id: NodeId) -> Result<Tensor, CompileError> {
         if let Some(tensor) = self.tensors.get(&id) {
             return Ok(tensor.clone());
         }
         let tensor = match &self.graph.node(id).kind {
-            Kind::Constant(constant) => constant.tensor.clone(),
+            Kind::Constant(constant) => constant.value.tensor().map_err(unreadable("constant"))?,
             Kind::Parameter(path) => {
-                let weights = self.context.weights.and_then(|weights| weights.get(path));
-                weights.expect("only weights that exist are known").clone()
+                let weight = self.context.weights.and_then(|weights| weights.get(path));
+                let weight = weight.expect("only weights that exist are known");
+                weight.tensor().map_err(unreadable(path))?
             }
             Kind::Input(_) => panic!("inputs are never known"),
-            Kind::Op(op) => self.computed(id, op)?,
+            Kind::Op(op) => self.evaluate(id, op)?,
         };
         self.tensors.insert(id, tensor.clone());
         Ok(tensor)
-    }
-
-    /// The value of a known op, from the store of derived weights if another graph has computed it.
-    fn computed(&mut self, id: NodeId, op: &Op) -> Result<Tensor, CompileError> {
-        let name = self.name(id)?;
-        match self.context.weights {
-            Some(weights) => weights.derived(&name, || self.evaluate(id, op)),
-            None => self.evaluate(id, op),
-        }
     }
 
     fn evaluate(&mut self, id: NodeId, op: &Op) -> Result<Tensor, CompileError> {
@@ -122,16 +143,20 @@ impl Folder<'_> {
         let tensors: Vec<Tensor> =
             inputs.iter().map(|&input| self.tensor(input)).collect::<Result<_, _>>()?;
         let broken = |error| CompileError::Weight { path: op.printed(), error };
-        if let Some(view) = moved(op, &tensors[0]) {
-            // Weights in half precision become what the graph calls them.
-            return view.and_then(|view| view.cast(self.graph.ty(id).dtype)).map_err(broken);
+        if moves(op) {
+            let dtype = self.graph.ty(id).dtype;
+            // A copy: a view would keep all that it is a part of.
+            let moved = moved(op, &tensors[0]).and_then(|view| view.cast(dtype)?.detached());
+            return moved.map_err(broken);
         }
         let plain: Vec<Plain<f64>> =
             tensors.iter().map(Plain::from_tensor).collect::<Result<_, _>>().map_err(broken)?;
         let plain: Vec<&Plain<f64>> = plain.iter().collect();
         op.check_values(&plain)
             .map_err(|reason| CompileError::Unsupported { op: op.printed(), reason })?;
-        op.reference(&plain).to_tensor(self.graph.ty(id)).map_err(broken)
+        let computed = op.reference(&plain).to_tensor(self.graph.ty(id)).map_err(broken)?;
+        tensors.iter().for_each(Tensor::release);
+        Ok(computed)
     }
 
     /// What a known node is computed from, as text.
@@ -143,8 +168,11 @@ impl Folder<'_> {
         let name: Arc<str> = match &node.kind {
             Kind::Parameter(path) => path.as_str().into(),
             Kind::Constant(Constant { name: Some(name), .. }) => name.clone(),
-            Kind::Constant(constant) => content_name(&constant.tensor)
-                .map_err(|error| CompileError::Weight { path: "constant".to_owned(), error })?
+            Kind::Constant(constant) => constant
+                .value
+                .tensor()
+                .and_then(|tensor| content_name(&tensor))
+                .map_err(unreadable("constant"))?
                 .into(),
             Kind::Input(_) => panic!("inputs are never known"),
             Kind::Op(op) => {
@@ -158,13 +186,31 @@ impl Folder<'_> {
     }
 }
 
-/// The result of an op that only moves elements; `None` for other ops.
+fn unreadable(path: &str) -> impl FnOnce(TensorError) -> CompileError {
+    move |error| CompileError::Weight { path: path.to_owned(), error }
+}
+
+/// Whether an op gives a view of its only input.
 #[expect(clippy::wildcard_enum_match_arm, reason = "everything else goes through its definition")]
-fn moved(op: &Op, x: &Tensor) -> Option<Result<Tensor, TensorError>> {
+fn moves(op: &Op) -> bool {
     match op {
-        Op::Reshape(op) => Some(x.reshape(&op.shape[..])),
-        Op::Permute(op) => Some(x.permute(&op.axes)),
-        _ => None,
+        Op::Reshape(_) | Op::Permute(_) => true,
+        Op::Slice(op) => op.steps.iter().all(|&step| step == 1),
+        _ => false,
+    }
+}
+
+/// The result of an op that [`moves`].
+#[expect(clippy::wildcard_enum_match_arm, reason = "only ops that move are asked for")]
+fn moved(op: &Op, x: &Tensor) -> Result<Tensor, TensorError> {
+    match op {
+        Op::Reshape(op) => x.reshape(&op.shape[..]),
+        Op::Permute(op) => x.permute(&op.axes),
+        Op::Slice(op) => {
+            let ranges = op.starts.iter().zip(&op.ends).map(|(&start, &end)| start..end);
+            ranges.enumerate().try_fold(x.clone(), |x, (axis, range)| x.slice(axis, range))
+        }
+        _ => panic!("{} does not move its input", op.printed()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cutout_tensor::{DType, QuantizedMatrix, Scales, Tensor, TensorError};
+use cutout_tensor::{DType, LazyTensor, QuantizedMatrix, Scales, TensorError, TensorType};
 
 use super::{Context, Draft, rewrite};
 use crate::graph::{Constant, Graph, Kind, NodeId};
@@ -44,26 +44,32 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
 }
 
 /// A constant with the name it is shared under.
-fn named(name: Arc<str>, tensor: Tensor) -> Constant {
-    Constant { tensor, name: Some(name) }
+fn named(name: Arc<str>, value: LazyTensor) -> Constant {
+    Constant { value, name: Some(name) }
 }
 
-/// Values and scales of a weight, quantised once for all graphs.
+/// Values and scales of a weight. Scales are computed once for all graphs; values when a kernel packs them.
 fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError> {
     let names: [Arc<str>; 2] =
         ["values", "scales"].map(|part| format!("int8 {part} of {path}").into());
-    let make = || {
-        let weight =
-            weights.get(path).ok_or_else(|| TensorError::Shape(format!("{path} is missing")))?;
-        QuantizedMatrix::quantize(&weight.cast(DType::F32)?, Scales::PerRow)
-    };
-    let values = weights.derived(&names[0], || make().map(|matrix| matrix.values))?;
-    let scales = weights.derived(&names[1], || make().map(|matrix| matrix.scales))?;
-    if let Some(weight) = weights.get(path) {
-        weight.release();
-    }
+    let weight = weights.get(path);
+    let weight = weight.ok_or_else(|| TensorError::Shape(format!("{path} is missing")))?;
+    let scales = weights.folded(&names[1], || quantize(weight).map(|matrix| matrix.scales))?;
+    let source = weight.clone();
+    let values =
+        LazyTensor::new(TensorType::new(DType::I8, weight.ty().shape.clone()), move || {
+            quantize(&source).map(|matrix| matrix.values)
+        });
     let [values_name, scales_name] = names;
-    Ok([named(values_name, values), named(scales_name, scales)])
+    Ok([named(values_name, values), named(scales_name, scales.into())])
+}
+
+/// Quantises a weight, whose pages are let go of.
+fn quantize(weight: &LazyTensor) -> Result<QuantizedMatrix, TensorError> {
+    let tensor = weight.tensor()?;
+    let matrix = QuantizedMatrix::quantize(&tensor.cast(DType::F32)?, Scales::PerRow)?;
+    tensor.release();
+    Ok(matrix)
 }
 
 /// Puts the quantised layer in the place of a linear one.

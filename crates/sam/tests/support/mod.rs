@@ -19,7 +19,7 @@ pub fn tensors<'a>(files: impl IntoIterator<Item = &'a StageFile>) -> Tensors {
     for file in files {
         let weights = file.weights();
         for path in weights.paths() {
-            tensors.insert(path.to_owned(), weights.get(path).unwrap().clone());
+            tensors.insert(path.to_owned(), weights.get(path).unwrap().tensor().unwrap());
         }
     }
     tensors

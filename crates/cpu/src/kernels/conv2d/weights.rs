@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cutout_graph::{CompileError, RunError};
+use cutout_graph::{CompileError, Known, Packed, RunError};
 use cutout_tensor::{DType, Tensor, TensorError, TensorType};
 use half::{bf16, f16};
 
@@ -17,7 +17,7 @@ const WEIGHT: usize = 1;
 /// How a kernel wants its weight.
 pub(crate) trait Form {
     /// What a weight becomes.
-    type Packed: Send + Sync + 'static;
+    type Packed: Packed;
     /// A name that stands for this form of this type and for no other.
     fn name(&self) -> String;
     /// Brings a weight, in any float type and layout, into this form.
@@ -35,14 +35,8 @@ pub(crate) struct Weight<F: Form> {
 impl<F: Form> Weight<F> {
     /// The weight of the convolution at `site`, its input 1.
     pub(crate) fn new(form: F, site: &Site<'_>) -> Result<Self, CompileError> {
-        let pack = |tensor: &Tensor| {
-            site.weights.prepared(tensor, &form.name(), || {
-                form.pack(tensor).map_err(|error| CompileError::Weight {
-                    path: "weight of a convolution".to_owned(),
-                    error,
-                })
-            })
-        };
+        let pack =
+            |known: &Known| site.weights.prepared(known, &form.name(), |tensor| form.pack(tensor));
         let shared = site.statics[WEIGHT].as_ref().map(pack).transpose()?;
         Ok(Weight { form, shared, ty: site.inputs[WEIGHT].ty.clone() })
     }

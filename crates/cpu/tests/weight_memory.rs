@@ -1,0 +1,141 @@
+//! Each weight lives once: what it was packed from is neither kept nor made again.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cutout_cpu::Cpu;
+use cutout_graph::{Builder, Graph, Precision, Profile, WeightMemory, Weights};
+use cutout_tensor::{Bytes, DType, LazyTensor, Tensor, TensorType};
+
+const SIDE: usize = 64;
+const MATRIX: usize = SIDE * SIDE * 4;
+
+/// What happens to the memory that weights are read from.
+#[derive(Default)]
+struct Watch {
+    /// How often a tensor was made.
+    made: AtomicUsize,
+    /// Bytes that were made and are alive.
+    alive: AtomicUsize,
+    /// Bytes that may leave memory although their tensor is alive.
+    released: AtomicUsize,
+}
+
+struct Watched {
+    words: Vec<u64>,
+    watch: Arc<Watch>,
+}
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words)
+    }
+}
+
+impl Bytes for Watched {
+    fn release(&self, range: Range<usize>) {
+        self.watch.released.fetch_add(range.len(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watch.alive.fetch_sub(8 * self.words.len(), Ordering::Relaxed);
+    }
+}
+
+impl Watch {
+    fn counts(&self) -> (usize, usize, usize) {
+        let of = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        (of(&self.made), of(&self.alive), of(&self.released))
+    }
+}
+
+/// A tensor whose memory is watched.
+fn watched(watch: &Arc<Watch>, ty: TensorType) -> Tensor {
+    let values: Vec<f32> = (0..ty.shape.elements()).map(|i| (i * 7 % 13) as f32 - 6.0).collect();
+    let plain = Tensor::from_vec(&ty.shape[..], values).unwrap().cast(ty.dtype).unwrap();
+    let mut words = vec![0u64; ty.bytes() / 8];
+    bytemuck::cast_slice_mut(&mut words).copy_from_slice(plain.as_bytes().unwrap());
+    watch.made.fetch_add(1, Ordering::Relaxed);
+    watch.alive.fetch_add(ty.bytes(), Ordering::Relaxed);
+    Tensor::from_bytes(ty, Arc::new(Watched { words, watch: Arc::clone(watch) }), 0).unwrap()
+}
+
+/// A graph that multiplies with one whole weight, its transpose and two parts of another, and adds a bias.
+fn graph(rows: usize) -> Graph {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [rows, SIDE]);
+    let w = builder.weights();
+    let (whole, joined) =
+        (w.parameter("whole", [SIDE, SIDE]), w.parameter("joined", [2 * SIDE, SIDE]));
+    let [first, second] = [0, SIDE].map(|start| joined.slice(0, start..start + SIDE));
+    let y = x.linear(whole).linear(whole.permute([1, 0])).linear(first).linear(second);
+    builder.output("y", y + w.parameter("bias", [SIDE]));
+    builder.finish().unwrap()
+}
+
+fn shapes(dtype: DType) -> [(&'static str, TensorType); 3] {
+    let of = |shape: &[usize]| TensorType::new(dtype, shape);
+    [("whole", of(&[SIDE, SIDE])), ("joined", of(&[2 * SIDE, SIDE])), ("bias", of(&[SIDE]))]
+}
+
+/// Weights that are made when they are asked for, as those that a file has in parts.
+fn made_later(watch: &Arc<Watch>, dtype: DType) -> Weights {
+    let lazy = shapes(dtype).map(|(name, ty)| {
+        let watch = Arc::clone(watch);
+        (name.to_owned(), LazyTensor::new(ty.clone(), move || Ok(watched(&watch, ty.clone()))))
+    });
+    Weights::lazy(HashMap::from(lazy))
+}
+
+#[test]
+fn what_was_made_to_be_packed_is_dropped() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let watch = Arc::default();
+        let weights = made_later(&watch, dtype);
+        let cpu = Cpu::new(1);
+        let first = cpu.compile_program(&graph(3), &weights, &Profile::default()).unwrap();
+        let (made, alive, _) = watch.counts();
+        assert_eq!(alive, 0, "{dtype}: sources of packed weights are alive");
+        // Four matrices in panels, and a copy of the bias in f32.
+        let memory = WeightMemory { packed: 4 * MATRIX, plain: SIDE * 4, folded: 0 };
+        assert_eq!(weights.memory(), memory, "{dtype}");
+        let second = cpu.compile_program(&graph(5), &weights, &Profile::default()).unwrap();
+        assert_eq!(watch.counts().0, made, "{dtype}: the second program reads no weight again");
+        assert_eq!(weights.memory(), memory, "{dtype}");
+        drop((first, second));
+    }
+}
+
+#[test]
+fn what_lies_in_a_file_may_leave_memory_once_it_is_packed() {
+    let watch = Arc::default();
+    let tensors = shapes(DType::F32).map(|(name, ty)| (name.to_owned(), watched(&watch, ty)));
+    let weights = Weights::new(HashMap::from(tensors));
+    let program = Cpu::new(1).compile_program(&graph(3), &weights, &Profile::default()).unwrap();
+    // The whole matrix twice, as it is and transposed; each part once. The bias is read where it lies.
+    assert_eq!(watch.counts(), (3, 3 * MATRIX + SIDE * 4, 4 * MATRIX));
+    assert_eq!(weights.memory(), WeightMemory { packed: 4 * MATRIX, plain: 0, folded: 0 });
+    drop(program);
+}
+
+#[test]
+fn quantised_weights_live_once() {
+    let watch = Arc::default();
+    let weights = made_later(&watch, DType::F32);
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    let program = Cpu::new(1).compile_program(&graph(3), &weights, &profile).unwrap();
+    let (made, alive, _) = watch.counts();
+    assert_eq!(alive, 0);
+    let memory = weights.memory();
+    // One matrix is asked for as it is and becomes bytes; its transpose and the parts stay what they are.
+    assert!(memory.packed < 4 * MATRIX, "{memory:?}");
+    assert_eq!(memory.folded, SIDE * 4, "scales, and no values beside the packed ones");
+    let again = Cpu::new(1).compile_program(&graph(5), &weights, &profile).unwrap();
+    assert_eq!(watch.counts().0, made, "nothing is quantised again");
+    drop((program, again));
+}
