@@ -119,6 +119,7 @@ impl Cpu {
                         .collect(),
                     weights: statics.weights,
                     isa: self.machine.isa,
+                    pool: &self.machine.pool,
                 };
                 (id, lower(op, &site)?)
             }

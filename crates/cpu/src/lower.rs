@@ -26,6 +26,7 @@ use crate::kernels::roi_align::Roi;
 use crate::kernels::rope::Rope;
 use crate::kernels::softmax::Softmax;
 use crate::kernels::{conv_transpose2d, conv2d, linear, quantized_linear};
+use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.
@@ -40,6 +41,8 @@ pub(crate) struct Site<'a> {
     pub(crate) weights: &'a Weights,
     /// The instruction set.
     pub(crate) isa: Isa,
+    /// The threads that pack weights.
+    pub(crate) pool: &'a Pool,
 }
 
 /// A kernel and the inputs that are packed inside it, which it never reads again.

@@ -1,6 +1,6 @@
 //! Aligned memory for packed weights, scratch and the arena.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -49,18 +49,13 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
 
     /// A buffer of `len` elements, all bits zero, or `None` when there is no memory for it.
     pub fn try_zeroed(len: usize) -> Option<Self> {
+        assert!(align_of::<T>() <= CACHE_LINE);
         let bytes = len.checked_mul(size_of::<T>())?;
-        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
         // Whole cache lines: no two buffers share one. Not whole huge pages: the last would be half empty on average.
         let bytes = bytes.max(1).checked_next_multiple_of(CACHE_LINE)?;
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
         let layout = Layout::from_size_align(bytes, align).ok()?;
-        assert!(align_of::<T>() <= CACHE_LINE);
-        // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc(layout) };
-        let pointer = NonNull::new(raw)?;
-        advise_huge_pages(pointer.as_ptr(), &layout);
-        // SAFETY: the allocation has `bytes` bytes.
-        unsafe { pointer.as_ptr().write_bytes(0, bytes) };
+        let pointer = if bytes >= HUGE_PAGE { map(&layout) } else { allocate(&layout) }?;
         Some(AlignedBuffer { pointer: pointer.cast(), len, layout, elements: PhantomData })
     }
 
@@ -72,16 +67,66 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
     }
 }
 
-/// Asks for the huge pages that lie wholly inside an allocation aligned to them. A refusal only costs speed.
-fn advise_huge_pages(pointer: *mut u8, layout: &Layout) {
-    #[cfg(target_os = "linux")]
-    if layout.align() == HUGE_PAGE {
-        let whole = layout.size() / HUGE_PAGE * HUGE_PAGE;
-        // SAFETY: the range is whole pages of one allocation that was just made; the advice does not change contents.
-        unsafe { libc::madvise(pointer.cast(), whole, libc::MADV_HUGEPAGE) };
+/// Zeroed memory of the heap.
+fn allocate(layout: &Layout) -> Option<NonNull<u8>> {
+    // SAFETY: the layout's size is not zero.
+    NonNull::new(unsafe { alloc_zeroed(*layout) })
+}
+
+/// Zeroed memory of its own, in huge pages where the system has them. It is zero without being written, so that whoever
+/// writes first pays for a page, on all threads at once where several fill the buffer.
+#[cfg(target_os = "linux")]
+fn map(layout: &Layout) -> Option<NonNull<u8>> {
+    let whole = layout.size().checked_add(layout.align())?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping wherever the system wants it.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), whole, access, kind, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return None;
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (pointer, layout);
+    let before = start.addr().wrapping_neg() % layout.align();
+    let pointer = start.wrapping_byte_add(before);
+    let kept = mapped_bytes(layout);
+    let after = whole - before - kept;
+    for (start, length) in [(start, before), (pointer.wrapping_byte_add(kept), after)] {
+        if length > 0 {
+            // SAFETY: whole pages before or after what is kept, of a mapping that was just made and that nobody uses yet.
+            unsafe { libc::munmap(start, length) };
+        }
+    }
+    let huge = layout.size() / HUGE_PAGE * HUGE_PAGE;
+    // SAFETY: whole pages of what is kept; the advice does not change contents. A refusal only costs speed.
+    unsafe { libc::madvise(pointer, huge, libc::MADV_HUGEPAGE) };
+    NonNull::new(pointer.cast())
+}
+
+/// Whole pages that hold a buffer.
+#[cfg(target_os = "linux")]
+fn mapped_bytes(layout: &Layout) -> usize {
+    /// The largest page that any system has which calls it ordinary.
+    const PAGE: usize = 64 << 10;
+    layout.size().next_multiple_of(PAGE)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn map(layout: &Layout) -> Option<NonNull<u8>> {
+    allocate(layout)
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// It was made by [`map`] from [`HUGE_PAGE`] bytes on, else by [`allocate`], with this layout, and nobody uses it any more.
+unsafe fn release(pointer: NonNull<u8>, layout: &Layout) {
+    #[cfg(target_os = "linux")]
+    if layout.size() >= HUGE_PAGE {
+        // SAFETY: the caller vouches for the mapping.
+        unsafe { libc::munmap(pointer.as_ptr().cast(), mapped_bytes(layout)) };
+        return;
+    }
+    // SAFETY: the caller vouches for the allocation.
+    unsafe { dealloc(pointer.as_ptr(), *layout) };
 }
 
 impl<T: AnyBitPattern + NoUninit> Deref for AlignedBuffer<T> {
@@ -101,8 +146,8 @@ impl<T: AnyBitPattern + NoUninit> DerefMut for AlignedBuffer<T> {
 
 impl<T: AnyBitPattern + NoUninit> Drop for AlignedBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, and not freed before.
-        unsafe { dealloc(self.pointer.as_ptr().cast(), self.layout) };
+        // SAFETY: made by `try_zeroed` with this layout, and not given back before.
+        unsafe { release(self.pointer.cast(), &self.layout) };
     }
 }
 

@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use cutout_cpu::gemm::PackedWeights;
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::cases::Random;
 use cutout_graph::ops::{Activation, Conv2d, Epilogue};
-use cutout_graph::{Builder, Graph, Profile, Program, Weights};
-use cutout_tensor::{DType, Tensor};
+use cutout_graph::{Builder, Graph, Kind, Profile, Program, Weights};
+use cutout_tensor::{DType, Tensor, TensorError};
 
 fn noise(shape: &[usize], seed: u64) -> Tensor {
     let mut random = Random::new(seed);
@@ -66,7 +68,7 @@ impl Problem {
         let pixels: Vec<f32> = pixels.to_vec().unwrap();
         let bias: Vec<f32> = bias.to_vec().unwrap();
         let residual: Vec<f32> = residual.to_vec().unwrap();
-        let weight: Vec<f32> = self.weights().get("weight").unwrap().to_vec().unwrap();
+        let weight: Vec<f32> = noise(&[self.outputs, self.inputs, 3, 3], 1).to_vec().unwrap();
         let [_, height, width, channels] = self.image;
         let [_, rows, columns, outputs] = self.output();
         let sum = |output: usize| {
@@ -148,10 +150,9 @@ fn their_weights_are_packed_for_it() {
     let weights = problem.weights();
     cpu.compile_program(&problem.graph(), &weights, &Profile::default()).unwrap();
     let form = format!("conv2d winograd {}", cpu.isa().name());
-    let packed = weights.prepared::<Vec<cutout_cpu::gemm::PackedWeights>, _>(
-        weights.get("weight").unwrap(),
-        &form,
-        || Err("it was packed in another way"),
-    );
-    assert_eq!(packed.unwrap().len(), 16);
+    let known = weights.known(&Kind::Parameter("weight".to_owned())).unwrap();
+    let packed: Arc<Vec<PackedWeights>> = weights
+        .prepared(&known, &form, |_| Err(TensorError::Shape("packed in another way".to_owned())))
+        .unwrap();
+    assert_eq!(packed.len(), 16);
 }

@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
 use crate::memory::AlignedBuffer;
+use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The elements of a weight, as the checkpoint has them.
@@ -85,26 +86,31 @@ impl PackedWeights {
     ///
     /// Panics if the view reaches beyond its data.
     pub fn pack(isa: Isa, view: &WeightView<'_>) -> PackedWeights {
+        let mut packed = PackedWeights::blank(isa, view);
+        let block =
+            RightBlock { tile: packed.tile, columns: 0..view.outputs, depth: 0..view.depth };
+        pack_columns(view, &block, &mut packed.data);
+        packed
+    }
+
+    /// The same on all threads of a pool: weights of many megabytes take as long as they take to move.
+    pub fn pack_on(pool: &Pool, isa: Isa, view: &WeightView<'_>) -> PackedWeights {
+        let mut packed = PackedWeights::blank(isa, view);
+        let (tile, depth) = (packed.tile, packed.depth);
+        let width = tile.columns() * (PART / (tile.columns() * depth).max(1)).max(1);
+        pool.run_on_parts(&mut packed.data, width * depth, &|part, panels| {
+            let columns = part * width..view.outputs.min((part + 1) * width);
+            pack_columns(view, &RightBlock { tile, columns, depth: 0..depth }, panels);
+        });
+        packed
+    }
+
+    /// A weight whose panels are not filled yet.
+    fn blank(isa: Isa, view: &WeightView<'_>) -> PackedWeights {
         view.check();
         let tile = Tile::choose(isa, view.outputs);
         let (outputs, depth) = (view.outputs, view.depth);
-        let mut data = AlignedBuffer::zeroed(outputs.next_multiple_of(tile.columns()) * depth);
-        match view.data {
-            WeightData::F32(source) => {
-                let right = RightView {
-                    data: source,
-                    column_stride: view.output_stride,
-                    depth_stride: view.depth_stride,
-                };
-                right.pack(&RightBlock { tile, columns: 0..outputs, depth: 0..depth }, &mut data);
-            }
-            WeightData::F16(source) => {
-                pack_converted(view, tile, &mut data, |index| source[index].to_f32());
-            }
-            WeightData::Bf16(source) => {
-                pack_converted(view, tile, &mut data, |index| source[index].to_f32());
-            }
-        }
+        let data = AlignedBuffer::zeroed(outputs.next_multiple_of(tile.columns()) * depth);
         PackedWeights { tile, outputs, depth, data }
     }
 
@@ -134,28 +140,43 @@ impl PackedWeights {
     }
 }
 
+/// Elements that a thread packs at a time.
+const PART: usize = 1 << 18;
+
+/// Packs some columns of a weight, whole panels of them.
+fn pack_columns(view: &WeightView<'_>, block: &RightBlock, out: &mut [f32]) {
+    match view.data {
+        WeightData::F32(data) => {
+            let (column_stride, depth_stride) = (view.output_stride, view.depth_stride);
+            RightView { data, column_stride, depth_stride }.pack(block, out);
+        }
+        WeightData::F16(data) => pack_converted(view, block, out, |index| data[index].to_f32()),
+        WeightData::Bf16(data) => pack_converted(view, block, out, |index| data[index].to_f32()),
+    }
+}
+
 /// Packs elements that must be converted: a panel's columns become `f32` first, then they are packed like any others.
 fn pack_converted(
     view: &WeightView<'_>,
-    tile: Tile,
+    block: &RightBlock,
     out: &mut [f32],
     element: impl Fn(usize) -> f32,
 ) {
-    let (width, depth) = (tile.columns(), view.depth);
+    let (tile, width, depth) = (block.tile, block.tile.columns(), view.depth);
     if depth == 0 {
         return;
     }
-    let mut columns = vec![0.0; width * depth];
+    let mut converted = vec![0.0; width * depth];
     for (index, panel) in out.chunks_exact_mut(width * depth).enumerate() {
-        let first = index * width;
-        let count = width.min(view.outputs - first);
-        for (n, column) in columns.chunks_exact_mut(depth).take(count).enumerate() {
+        let first = block.columns.start + index * width;
+        let count = width.min(block.columns.end - first);
+        for (n, column) in converted.chunks_exact_mut(depth).take(count).enumerate() {
             let start = (first + n) * view.output_stride;
             for (k, value) in column.iter_mut().enumerate() {
                 *value = element(start + k * view.depth_stride);
             }
         }
-        let right = RightView { data: &columns, column_stride: depth, depth_stride: 1 };
+        let right = RightView { data: &converted, column_stride: depth, depth_stride: 1 };
         right.pack(&RightBlock { tile, columns: 0..count, depth: 0..depth }, panel);
     }
 }

@@ -21,7 +21,6 @@
 //! everywhere, bits depend on the shape alone.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use crate::gemm::driver::blocks;
 use crate::gemm::finish::{Finish, Place};
@@ -151,11 +150,8 @@ impl Part<'_> {
 
     /// The sums of all pairs, `[pair][sum][depth][column]`.
     fn sum_pairs(&self, pool: &Pool, sums: &mut [f32]) {
-        let parts = sums.chunks_exact_mut(SUMS * self.right_size()).map(Mutex::new);
-        let parts: Vec<Mutex<&mut [f32]>> = parts.collect();
-        pool.run(parts.len(), &|pair| {
-            let mut part = parts[pair].lock().unwrap_or_else(PoisonError::into_inner);
-            self.sum_right(self.pairs.start + pair, &mut part);
+        pool.run_on_parts(sums, SUMS * self.right_size(), &|pair, sums| {
+            self.sum_right(self.pairs.start + pair, sums);
         });
     }
 

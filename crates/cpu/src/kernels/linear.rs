@@ -13,7 +13,6 @@ use crate::gemm::{
 };
 use crate::kernels::epilogue::Fused;
 use crate::lower::{Lowered, Site};
-use crate::simd::Isa;
 
 /// Position of the weight among the inputs.
 const WEIGHT: usize = 1;
@@ -46,7 +45,7 @@ pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, Compil
     let Some(known) = &site.statics[WEIGHT] else {
         return Ok(LinearAtRunTime { outputs, depth, epilogue, rows, row_stride }.into());
     };
-    let pack = |tensor: &Tensor| pack(tensor, outputs, depth, site.isa);
+    let pack = |tensor: &Tensor| pack(tensor, outputs, depth, site);
     let weights = site.weights.prepared(known, &form("linear", site), pack)?;
     let kernel = Box::new(Linear { weights, epilogue, rows, row_stride });
     Ok(Lowered { kernel, absorbed: vec![WEIGHT] })
@@ -62,11 +61,12 @@ fn pack(
     tensor: &Tensor,
     outputs: usize,
     depth: usize,
-    isa: Isa,
+    site: &Site<'_>,
 ) -> Result<PackedWeights, TensorError> {
     let tensor = tensor.to_contiguous()?;
     let data = weight_data(&tensor)?;
-    Ok(PackedWeights::pack(isa, &WeightView::output_major(data, outputs, depth)))
+    let view = WeightView::output_major(data, outputs, depth);
+    Ok(PackedWeights::pack_on(site.pool, site.isa, &view))
 }
 
 /// The elements of a contiguous float tensor.

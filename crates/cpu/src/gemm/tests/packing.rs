@@ -149,3 +149,22 @@ fn any_source_can_be_the_left_side() {
         }
     }
 }
+
+#[test]
+fn any_number_of_threads_packs_alike() {
+    for (columns, depth) in [(0, 5), (5, 0), (100, 3), (700, 1100), (61, 5000)] {
+        let data = Noise(3).floats(columns * depth);
+        let half: Vec<bf16> = data.iter().map(|&value| bf16::from_f32(value)).collect();
+        for data in [WeightData::F32(&data), WeightData::Bf16(&half)] {
+            let view = WeightView::output_major(data, columns, depth);
+            let expected = PackedWeights::pack(Isa::detect(), &view);
+            for threads in [1, 3] {
+                let found = PackedWeights::pack_on(&Pool::new(threads), Isa::detect(), &view);
+                assert!(
+                    found.panels() == expected.panels(),
+                    "{columns}x{depth}, {threads} threads"
+                );
+            }
+        }
+    }
+}
