@@ -1,16 +1,12 @@
-//! Questions that SAM 3 cannot answer, files that hold a part of it, and files in other formats.
+//! Questions that SAM 3 cannot answer, and files that hold a part of it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod small_sam3;
-
-use std::collections::BTreeMap;
 
 use cutout_sam::tokenizer::{LONGEST_PHRASE, PhraseError};
 use cutout_sam::{
     Find, FindError, Label, ModelError, Point, Prompt, PromptError, Rect, Sam, Scene, SegmentError,
 };
-use cutout_tensor::{DType, Tensor};
-use cutout_weights::{Encoding, Metadata, OutgoingTensor, write_gguf};
 use small_sam3::{Small, assert_near};
 
 fn scene(small: &Small, sam: &Sam) -> Scene {
@@ -156,27 +152,4 @@ fn a_part_of_the_model_does_its_part() {
     let boxes = part(&small, "boxes", |name| !name.contains("geometry_encoder.points_"));
     let point = find.clone().with_point(Point { x: 9.0, y: 9.0 }, Label::Positive);
     assert!(matches!(failure(&scene(&small, &boxes), point), FindError::NoPoints));
-}
-
-#[test]
-fn other_formats_and_types_find_the_same() {
-    let small = Small::new("formats");
-    let find = Find::phrase("yellow school bus");
-    let detect = |sam: &Sam| scene(&small, sam).detect(&find).unwrap().remove(0);
-    let expected = detect(&small.open());
-    let weights = small.weights();
-    let path = small.folder.join("model.gguf");
-    let tensors: Vec<OutgoingTensor<'_>> =
-        weights.iter().map(|(name, tensor)| OutgoingTensor::new(name, tensor.clone())).collect();
-    write_gguf(&path, &tensors, &Metadata::new(), Encoding::Keep).unwrap();
-    let found = detect(&Sam::open(&path).unwrap());
-    assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "GGUF");
-    for (dtype, most) in [(DType::F16, 0.01), (DType::BF16, 0.06)] {
-        let cast: BTreeMap<String, Tensor> = weights
-            .iter()
-            .map(|(name, tensor)| (name.clone(), tensor.cast(dtype).unwrap()))
-            .collect();
-        let found = detect(&Sam::open(small.write("half", &cast)).unwrap());
-        assert_near(found.pred_boxes(), expected.pred_boxes(), most, &dtype.to_string());
-    }
 }
