@@ -81,19 +81,27 @@ impl PromptOptions {
         Point { x: point.x * size.width as f64, y: point.y * size.height as f64 }
     }
 
-    pub(crate) fn rect_in_pixels(&self, Rect { x0, y0, x1, y1 }: Rect, size: Size) -> Rect {
+    fn rect_in_pixels(&self, Rect { x0, y0, x1, y1 }: Rect, size: Size) -> Rect {
         let upper = self.in_pixels(Point { x: x0, y: y0 }, size);
         let lower = self.in_pixels(Point { x: x1, y: y1 }, size);
         Rect { x0: upper.x, y0: upper.y, x1: lower.x, y1: lower.y }
     }
 }
 
-fn parse_numbers(text: &str) -> Result<Vec<f64>, String> {
-    let number = |part: &str| match part.trim().parse::<f64>() {
+/// A number that is one: neither infinite nor NaN.
+pub(crate) fn parse_number(text: &str) -> Result<f32, String> {
+    parse_finite(text).map(|value| value as f32)
+}
+
+fn parse_finite(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
         Ok(value) if value.is_finite() => Ok(value),
-        Ok(_) | Err(_) => Err(format!("{part:?} is not a number")),
-    };
-    text.split(',').map(number).collect()
+        Ok(_) | Err(_) => Err(format!("{text:?} is not a number")),
+    }
+}
+
+fn parse_numbers(text: &str) -> Result<Vec<f64>, String> {
+    text.split(',').map(parse_finite).collect()
 }
 
 pub(crate) fn parse_point(text: &str) -> Result<(Point, Label), String> {

@@ -9,6 +9,7 @@ mod convert;
 mod doctor;
 mod everything;
 mod explain;
+mod finding;
 mod info;
 mod interrupted;
 mod models;

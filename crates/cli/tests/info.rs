@@ -1,6 +1,7 @@
 //! `cutout info`: every flag, and files that cannot be run.
 
 use cutout_tensor::{DType, Tensor};
+use cutout_testing::SmallSam3;
 
 use crate::support::{MODEL, fixture, folder, folder_with_model, model_tensors};
 
@@ -107,6 +108,28 @@ fn a_model_that_cannot_be_run_is_described_all_the_same() {
     let text = folder.cutout(&["info", "torso.safetensors"]).words();
     assert!(text.contains("model SAM 1, 36 channels"), "{text}");
     assert!(text.contains("no: image_encoder.pos_embed: is missing"), "{text}");
+}
+
+#[test]
+fn sam_3_1_is_known_and_its_tracker_is_not_listed_in_full() {
+    let folder = folder();
+    let mut tensors: Vec<(String, Tensor)> =
+        SmallSam3::load().unwrap().weights().unwrap().into_iter().collect();
+    tensors.retain(|(name, _)| name.starts_with("detector.") && !name.contains("sam2_convs"));
+    let tracker = (0..60).map(|index| (format!("tracker.model.part.{index}.weight"), zeros(&[2])));
+    tensors.extend(tracker);
+    folder.checkpoint("sam3.1.safetensors", tensors);
+    let text = folder.cutout(&["info", "sam3.1.safetensors"]).words();
+    assert!(text.contains("model SAM 3.1, 24 channels, 3 blocks"), "{text}");
+    assert!(text.contains("clicks none") && text.contains("runs yes"), "{text}");
+    let unused = text.lines().filter(|line| line.contains(": not used")).count();
+    let all = folder.cutout(&["info", "sam3.1.safetensors", "--json"]).json();
+    let all = all["report"]["unused"].as_array().unwrap().len();
+    assert_eq!(unused, 32);
+    assert!(
+        text.ends_with(&format!("{} tensors more not used; --json lists all", all - 32)),
+        "{text}"
+    );
 }
 
 #[test]

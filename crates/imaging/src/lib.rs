@@ -40,6 +40,6 @@ pub use regions::{Connectivity, Regions, SmallRegions, connected_regions, remove
 pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
 pub use rle::{Bounds, Rle, RleError, RowScanner};
 pub use summary::{Placement, Summary, Threshold, summarize};
-pub use tags::{Tag, tagged};
+pub use tags::{Tag, has_letter, tagged};
 pub use upsample::Upsampler;
 pub use write::{WriteError, write, write_npy, write_with};

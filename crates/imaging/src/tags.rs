@@ -14,22 +14,30 @@ pub struct Tag<'a> {
     pub text: &'a str,
     /// Left end of the words.
     pub x: usize,
-    /// They stand above this, or below where there is no room.
+    /// They stand above this, or below where there is no room, and further down where other tags are.
     pub y: usize,
     /// Colour of the plate behind the words, which are black or white.
     pub colour: [u8; 3],
 }
 
-/// The picture with tags on it, the later over the earlier. Their size goes with the picture's; what does not fit into
-/// its width is cut off.
+/// The picture with tags on it, none over another as long as there is room. Their size goes with the picture's; what does
+/// not fit into its width is cut off.
 pub fn tagged(image: &Image, tags: &[Tag<'_>]) -> Result<Image, ImageError> {
     let size = image.size();
     let mut pixels = image.as_rgb().to_vec();
     let scale = 1 + size.width.max(size.height) / 1000;
+    let mut plates: Vec<Plate> = Vec::new();
     for tag in tags {
-        Plate::new(tag, size, scale).draw(&mut pixels);
+        let plate = Plate::new(tag, size, scale).beside(&plates);
+        plate.draw(&mut pixels);
+        plates.push(plate);
     }
     Image::from_rgb(size, pixels)
+}
+
+/// Whether there is a picture of a letter.
+pub fn has_letter(character: char) -> bool {
+    !character.is_control() && known(character).is_some()
 }
 
 /// Where the words of a tag lie.
@@ -52,14 +60,44 @@ impl Plate {
         Plate { letters, colour: tag.colour, left, top, scale, size }
     }
 
+    fn height(&self) -> usize {
+        (LETTER + 2) * self.scale
+    }
+
+    fn width(&self) -> usize {
+        (LETTER * self.letters.len() + 2) * self.scale
+    }
+
+    /// The plate where no other is: in its place, or as few lines as possible below or, at last, above it. In its place where
+    /// the picture is full.
+    fn beside(mut self, others: &[Plate]) -> Self {
+        let (wanted, height) = (self.top, self.height());
+        let room = self.size.height.saturating_sub(height);
+        let below = (wanted..=room).step_by(height);
+        let above = (1..=wanted / height).map(|lines| wanted - lines * height);
+        for top in below.chain(above) {
+            self.top = top;
+            if !others.iter().any(|other| self.meets(other)) {
+                return self;
+            }
+        }
+        self.top = wanted;
+        self
+    }
+
+    fn meets(&self, other: &Plate) -> bool {
+        let apart = |a: usize, long: usize, b: usize, other: usize| a + long <= b || b + other <= a;
+        !apart(self.left, self.width(), other.left, other.width())
+            && !apart(self.top, self.height(), other.top, other.height())
+    }
+
     fn draw(&self, pixels: &mut [u8]) {
         let [red, green, blue] = self.colour.map(u32::from);
         // The weights of brightness, in thousandths.
         let is_bright = 299 * red + 587 * green + 114 * blue > 128_000;
         let ink = if is_bright { [0; 3] } else { [255; 3] };
-        let columns = (LETTER * self.letters.len() + 2) * self.scale;
-        for down in 0..(LETTER + 2) * self.scale {
-            for across in 0..columns {
+        for down in 0..self.height() {
+            for across in 0..self.width() {
                 let (x, y) = (self.left + across, self.top + down);
                 if x >= self.size.width || y >= self.size.height {
                     continue;
@@ -81,13 +119,16 @@ impl Plate {
 
 /// The rows of a letter, the leftmost pixel in the lowest bit.
 fn letter(letter: char) -> [u8; LETTER] {
+    known(letter).or_else(|| known('?')).unwrap_or_default()
+}
+
+/// The same, if the font has the letter.
+fn known(letter: char) -> Option<[u8; LETTER]> {
     BASIC_FONTS
         .get(letter)
         .or_else(|| LATIN_FONTS.get(letter))
         .or_else(|| GREEK_FONTS.get(letter))
         .or_else(|| HIRAGANA_FONTS.get(letter))
-        .or_else(|| BASIC_FONTS.get('?'))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -123,6 +164,36 @@ mod tests {
             assert_eq!(line.trim_end(), expected.trim_end(), "{lines:#?}");
         }
         assert_eq!(lines[12].trim(), "");
+    }
+
+    #[test]
+    fn words_do_not_cover_each_other() {
+        let tag = |x, y, shade| Tag { text: "ab", x, y, colour: [shade, 0, 0] };
+        let image = Image::filled(Size::new(60, 40), [9; 3]).unwrap();
+        let visible = |tags: &[Tag<'_>]| -> Vec<usize> {
+            let drawn = tagged(&image, tags).unwrap();
+            let count = |shade| {
+                let pixels = drawn.as_rgb().chunks(3);
+                pixels.filter(|pixel| pixel[0] == shade && pixel[1] == 0).count()
+            };
+            tags.iter().map(|tag| count(tag.colour[0])).collect()
+        };
+        let alone = visible(&[tag(3, 12, 50)])[0];
+        assert!(alone > 50);
+        // In one place, half over each other, and at the bottom, from where there is only up.
+        assert_eq!(visible(&[tag(3, 12, 50), tag(3, 12, 60), tag(9, 15, 70)]), [alone; 3]);
+        assert_eq!(visible(&[tag(3, 40, 50), tag(3, 40, 60), tag(3, 40, 70)]), [alone; 3]);
+        // Side by side they stay in line; where all is full, the last is seen.
+        let line = tagged(&image, &[tag(3, 12, 50), tag(40, 12, 60)]).unwrap();
+        assert_eq!(line.pixel(40, 2), Some([60, 0, 0]));
+        let many: Vec<Tag<'_>> = (0..5).map(|index| tag(3, 12, 50 + index)).collect();
+        assert_eq!(visible(&many), [0, alone, alone, 0, alone]);
+    }
+
+    #[test]
+    fn the_font_knows_its_letters() {
+        assert!("cat é β の #1?".chars().all(has_letter));
+        assert!(!"猫к🐈\u{1}\u{7f}".chars().any(has_letter));
     }
 
     #[test]

@@ -217,7 +217,7 @@ pub(crate) fn read_decoder(
     let [mask_tokens, width] = shapes.axes(&format!("{masks}.mask_tokens.weight"))?;
     let layers = format!("{masks}.transformer.layers");
     let mlp = match form {
-        DecoderForm::Sam1 | DecoderForm::Sam3 => "mlp.lin1",
+        DecoderForm::Sam1 | DecoderForm::Sam3 | DecoderForm::Sam3_1 => "mlp.lin1",
         DecoderForm::Sam2 => "mlp.layers.0",
     };
     let [mlp_width] = shapes.axes(&format!("{layers}.0.{mlp}.bias"))?;

@@ -98,6 +98,8 @@ pub enum DecoderForm {
     Sam2,
     /// The same in SAM 3, under other names.
     Sam3,
+    /// The same in SAM 3.1, under its names, and predicted IoU as it comes.
+    Sam3_1,
 }
 
 impl DecoderForm {
@@ -107,6 +109,7 @@ impl DecoderForm {
             DecoderForm::Sam1 => "prompt_encoder",
             DecoderForm::Sam2 => "sam_prompt_encoder",
             DecoderForm::Sam3 => "tracker.sam_prompt_encoder",
+            DecoderForm::Sam3_1 => "tracker.model.interactive_sam_prompt_encoder",
         }
     }
 
@@ -116,6 +119,7 @@ impl DecoderForm {
             DecoderForm::Sam1 => "mask_decoder",
             DecoderForm::Sam2 => "sam_mask_decoder",
             DecoderForm::Sam3 => "tracker.sam_mask_decoder",
+            DecoderForm::Sam3_1 => "tracker.model.interactive_sam_mask_decoder",
         }
     }
 }

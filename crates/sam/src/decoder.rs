@@ -146,7 +146,7 @@ impl Decoder<'_> {
         let level = |name, side, width| builder.input(name, DType::F32, [1, side, side, width]);
         match self.config.form {
             DecoderForm::Sam1 => None,
-            DecoderForm::Sam2 | DecoderForm::Sam3 => {
+            DecoderForm::Sam2 | DecoderForm::Sam3 | DecoderForm::Sam3_1 => {
                 Some([level("level0", 4 * side, width / 8), level("level1", 2 * side, width / 4)])
             }
         }

@@ -3,7 +3,7 @@
 mod answer;
 mod question;
 
-use cutout_imaging::ImageError;
+use cutout_imaging::{ImageError, Size};
 use cutout_tensor::TensorError;
 
 pub use answer::{Answer, Detection, Found, Instance};
@@ -12,6 +12,7 @@ pub use question::{Find, VISUAL};
 use crate::network::{ExemplarBatch, Network, Sam3};
 use crate::programs::ModelError;
 use crate::prompt::PromptError;
+use crate::sam::Sam;
 use crate::scene::Scene;
 use crate::tokenizer::PhraseError;
 
@@ -65,19 +66,47 @@ impl From<TensorError> for FindError {
     }
 }
 
+impl Sam {
+    /// Whether a question can be asked about a picture of this size: all that can be wrong with it is known before any
+    /// picture is looked at.
+    pub fn check_find(&self, find: &Find, size: Size) -> Result<(), FindError> {
+        let network = self.finder()?;
+        find.check(network.finder()?, size)?;
+        find.read(network).map(drop)
+    }
+
+    fn finder(&self) -> Result<&Sam3, FindError> {
+        match self.network() {
+            Network::Sam1(_) | Network::Sam2(_) => {
+                Err(FindError::NotAFinder { model: self.description() })
+            }
+            Network::Sam3(network) => Ok(network),
+        }
+    }
+}
+
 impl Scene {
     /// Every object that is asked for: a phrase, several phrases, or a [`Find`] with exemplars and options.
     ///
     /// What depends on the picture alone is computed the first time and kept with the scene; phrases are kept with the
     /// model. A later question costs a small part of the first.
     pub fn find(&self, what: impl Into<Find>) -> Result<Found, FindError> {
-        let find = what.into();
         let mut answers = Vec::new();
-        self.look(&find, |detection| {
-            answers.push(detection.answer(&find)?);
-            Ok(())
-        })?;
+        self.find_each(what, |answer| answers.push(answer))?;
         Ok(Found { answers })
+    }
+
+    /// The same, phrase by phrase: each answer is handed over before the next phrase is looked for.
+    pub fn find_each(
+        &self,
+        what: impl Into<Find>,
+        mut receive: impl FnMut(Answer),
+    ) -> Result<(), FindError> {
+        let find = what.into();
+        self.look(&find, |detection| {
+            receive(detection.answer(&find)?);
+            Ok(())
+        })
     }
 
     /// The model's own numbers for each phrase, of which [`Detection::answer`] makes what [`Scene::find`] gives. At the
@@ -97,21 +126,12 @@ impl Scene {
         find: &Find,
         mut receive: impl FnMut(Detection) -> Result<(), FindError>,
     ) -> Result<(), FindError> {
-        let network = self.finder()?;
+        let network = self.sam().finder()?;
         let exemplars = find.check(network.finder()?, self.size())?;
         for phrase in find.read(network)? {
             let detected = network.detect(self.embedding(), &phrase.tokens, &exemplars)?;
             receive(Detection::new(phrase, detected, self))?;
         }
         Ok(())
-    }
-
-    fn finder(&self) -> Result<&Sam3, FindError> {
-        match self.sam().network() {
-            Network::Sam1(_) | Network::Sam2(_) => {
-                Err(FindError::NotAFinder { model: self.sam().description() })
-            }
-            Network::Sam3(network) => Ok(network),
-        }
     }
 }

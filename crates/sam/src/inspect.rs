@@ -11,7 +11,12 @@ use crate::{sam2, sam3};
 /// Whether models of a family can be run.
 pub fn runs(family: Family) -> bool {
     match family {
-        Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => true,
+        Family::Sam1
+        | Family::Sam2
+        | Family::Sam2_1
+        | Family::Sam2Image
+        | Family::Sam3
+        | Family::Sam3_1 => true,
     }
 }
 
@@ -23,7 +28,7 @@ pub enum Config {
     Sam1(Sam1Config),
     /// SAM 2 and 2.1.
     Sam2(Sam2Config),
-    /// SAM 3.
+    /// SAM 3 and 3.1.
     Sam3(Sam3Config),
 }
 
@@ -62,7 +67,7 @@ pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection, WeightsError> {
                 report: examined.report,
             })
         }
-        Family::Sam3 => sam3::examine(&model).map(|examined| Inside {
+        Family::Sam3 | Family::Sam3_1 => sam3::examine(&model).map(|examined| Inside {
             config: Config::Sam3(examined.config),
             report: examined.report,
         }),

@@ -58,7 +58,9 @@ impl DecoderConfig {
     fn own_tokens(&self) -> OwnTokens {
         match self.form {
             DecoderForm::Sam1 => OwnTokens { score: None, iou: 0, masks: 1 },
-            DecoderForm::Sam2 | DecoderForm::Sam3 => OwnTokens { score: Some(0), iou: 1, masks: 2 },
+            DecoderForm::Sam2 | DecoderForm::Sam3 | DecoderForm::Sam3_1 => {
+                OwnTokens { score: Some(0), iou: 1, masks: 2 }
+            }
         }
     }
 }
@@ -83,7 +85,7 @@ pub(crate) fn mask_decoder<'g>(
     iou_widths.push(config.mask_tokens);
     let iou = head(token(own.iou), &w.at("iou_prediction_head"), &iou_widths);
     let iou = match config.form {
-        DecoderForm::Sam1 => iou,
+        DecoderForm::Sam1 | DecoderForm::Sam3_1 => iou,
         DecoderForm::Sam2 | DecoderForm::Sam3 => iou.sigmoid(),
     };
     let mask_tokens = end.tokens.slice(1, own.masks..count);

@@ -111,7 +111,7 @@ impl Sam {
                 let loaded = sam2::load(checkpoint)?;
                 Network::Sam2(Sam2::new(loaded.config, loaded.weights, backend, profile))
             }
-            Family::Sam3 => {
+            Family::Sam3 | Family::Sam3_1 => {
                 let loaded = sam3::load(checkpoint)?;
                 let sam = Sam3::new(loaded.config, loaded.weights, backend, profile);
                 Network::Sam3(Box::new(sam))

@@ -53,7 +53,7 @@ impl DecoderConfig {
     /// The MLP of the tokens.
     fn mlp(&self) -> Mlp {
         let names = match self.form {
-            DecoderForm::Sam1 | DecoderForm::Sam3 => MlpNames::Lin,
+            DecoderForm::Sam1 | DecoderForm::Sam3 | DecoderForm::Sam3_1 => MlpNames::Lin,
             DecoderForm::Sam2 => MlpNames::Layers,
         };
         Mlp { hidden: self.mlp_width, activation: MlpActivation::Relu, names }

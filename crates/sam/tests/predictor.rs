@@ -1,5 +1,6 @@
-//! Pictures and prompts against Meta's predictors, of SAM 1 and of SAM 2, and against `transformers`' Sam2Model, opened from a
-//! file with its tensor names: embedding, low-resolution logits, scores, and masks at full size.
+//! Pictures and prompts against Meta's predictors, of SAM 1 and of SAM 2, and against `transformers`' Sam2Model and
+//! Sam3TrackerModel, opened from files with their tensor names: embedding, low-resolution logits, scores, and masks at full
+//! size.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -11,9 +12,9 @@ use cutout_testing::StageFile;
 use cutout_weights::Metadata;
 use support::{ModelFile, sam2_metadata, tensors};
 
-/// What `fixtures/make_predictor.py` stored, and `fixtures/make_sam2_hf.py`.
-const FIXTURES: [&str; 3] = ["sam1/predictor", "sam2/predictor", TRANSFORMERS];
-const TRANSFORMERS: &str = "sam2/hugging_face";
+/// What `fixtures/make_predictor.py` stored, and `fixtures/make_sam2_hf.py` and `fixtures/make_sam3_tracker_hf.py`.
+const FIXTURES: [&str; 4] = ["sam1/predictor", "sam2/predictor", TRANSFORMERS[0], TRANSFORMERS[1]];
+const TRANSFORMERS: [&str; 2] = ["sam2/hugging_face", "sam3/hugging_face_tracker"];
 const PICTURES: [&str; 2] = ["landscape", "portrait"];
 const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits", "logits"];
 
@@ -34,7 +35,7 @@ impl Fixture {
 
     /// The prompts that are compared. To logits without points, `transformers` adds two paddings and Meta none: Meta is right.
     fn prompts(&self) -> impl Iterator<Item = &'static str> {
-        let without = if self.name == TRANSFORMERS { "logits" } else { "" };
+        let without = if TRANSFORMERS.contains(&self.name) { "logits" } else { "" };
         PROMPTS.into_iter().filter(move |name| *name != without)
     }
 
@@ -83,11 +84,13 @@ impl Fixture {
 /// Compares an answer with the predictor's.
 fn check(fixture: &Fixture, run: &str, masks: &Masks) {
     let about = format!("{}, {run}", fixture.name);
-    let [low_res, iou, expected] =
-        ["low_res", "iou", "masks"].map(|part| fixture.get(&format!("{run}/{part}")));
+    let [low_res, iou] = ["low_res", "iou"].map(|part| fixture.get(&format!("{run}/{part}")));
+    // Meta fills holes in masks of SAM 3, `transformers` does not.
+    let expected = fixture.file.tensor(&format!("{run}/masks"));
+    assert_eq!(expected.is_none(), fixture.name == TRANSFORMERS[1], "{about}");
     assert_eq!(masks.len(), low_res.shape()[0], "{about}");
     let side = low_res.shape()[1];
-    let (mut different, mut pixels) = (0, 0);
+    let (mut different, mut pixels) = (0usize, 0usize);
     for (index, segment) in masks.iter().enumerate() {
         let row = |tensor: &Tensor| tensor.slice(0, index..index + 1).unwrap();
         let logits = row(&low_res).reshape([side, side]).unwrap();
@@ -96,13 +99,19 @@ fn check(fixture: &Fixture, run: &str, masks: &Masks) {
         let score = f64::from(segment.iou());
         let wanted = row(&iou).to_f64_vec().unwrap()[0];
         assert!((score - wanted).abs() < 1e-4, "{about}, mask {index}: {score}, not {wanted}");
+        if let Some(wanted) = fixture.file.tensor(&format!("{run}/object_score")) {
+            let (score, wanted) =
+                (segment.object_score().unwrap(), wanted.to_f64_vec().unwrap()[0]);
+            assert!((f64::from(score) - wanted).abs() < 1e-4, "{about}: {score}, not {wanted}");
+        }
+        let Some(expected) = &expected else { continue };
         let mask = segment.mask();
-        let wanted = row(&expected).to_vec::<u8>().unwrap();
+        let wanted = row(expected).to_vec::<u8>().unwrap();
         assert_eq!(mask.pixels().len(), wanted.len(), "{about}");
         different += mask.pixels().iter().zip(&wanted).filter(|(a, b)| **a != (**b == 1)).count();
         pixels += wanted.len();
     }
-    let share = different as f64 / pixels as f64;
+    let share = different as f64 / f64::max(pixels as f64, 1.0);
     assert!(share <= DIFFERENT, "{about}: {different} of {pixels} pixels differ");
 }
 

@@ -91,6 +91,7 @@ fn every_published_checkpoint_is_recognised() {
         ("sam3_hf_Sam3Model", Family::Sam3, Size::Only),
         ("sam3_hf_Sam3VideoModel", Family::Sam3, Size::Only),
         ("sam3_hf_Sam3TrackerVideoModel", Family::Sam3, Size::Only),
+        ("sam3_hf_Sam3TrackerModel", Family::Sam3, Size::Only),
     ] {
         let keys = keys(name);
         assert_eq!(identity_of(&keys), Some(Identity { family, size }), "{name}");
@@ -154,8 +155,8 @@ fn hugging_face_names_become_metas_for_sam3() {
         let parts = [".freqs_cis", ".points_", "encoder.text_projection", "trunk.pos_embed"];
         parts.iter().any(|part| name.contains(part))
     };
-    let same = |from: &str, belongs: &dyn Fn(&str) -> bool| {
-        let file = file(&keys(from), "");
+    let same_keys = |from: &str, keys_of: &Keys, belongs: &dyn Fn(&str) -> bool| {
+        let file = file(keys_of, "");
         let model = Model::of(&file).unwrap();
         let wanted = keys("sam3_official_full").into_iter();
         let wanted = wanted.filter(|(name, _)| belongs(name) && !left_out(name));
@@ -166,13 +167,45 @@ fn hugging_face_names_become_metas_for_sam3() {
             .retain(|tensor| !left_out(&tensor.name) && !tensor.name.contains("text_projection"));
         assert!(report.is_exact(), "{from}:\n{report}");
     };
+    let same = |from: &str, belongs: &dyn Fn(&str) -> bool| same_keys(from, &keys(from), belongs);
     let clicks = |name: &str| name.contains(".sam2_convs.");
     let detector = |name: &str| name.starts_with("detector.");
     same("sam3_hf_Sam3VideoModel", &|_| true);
     same("sam3_hf_Sam3Model", &|name| detector(name) && !clicks(name));
-    same("sam3_hf_Sam3TrackerVideoModel", &|name| {
-        name.contains(".trunk.") || clicks(name) || !detector(name)
+    let tracker = |name: &str| name.contains(".trunk.") || clicks(name) || !detector(name);
+    same("sam3_hf_Sam3TrackerVideoModel", &tracker);
+    let memory = |name: &str| {
+        let parts = [
+            "maskmem_",
+            "transformer.",
+            "no_obj_",
+            "no_mem_pos_enc",
+            "mask_downsample.",
+            "obj_ptr_",
+        ];
+        parts
+            .iter()
+            .any(|part| name.strip_prefix("tracker.").is_some_and(|name| name.starts_with(part)))
+    };
+    same("sam3_hf_Sam3TrackerModel", &|name| tracker(name) && !memory(name));
+    // What `transformers` writes, which is not what it calls them.
+    let rename = |from: &str, new: &dyn Fn(&str) -> String| -> Keys {
+        keys(from).into_iter().map(|(name, shape)| (new(&name), shape)).collect()
+    };
+    let saved =
+        rename("sam3_hf_Sam3VideoModel", &|name| match name.strip_prefix("tracker_model.") {
+            Some(_) => format!("tracker_model.{name}"),
+            None => name.to_owned(),
+        });
+    same_keys("Sam3VideoModel, saved", &saved, &|_| true);
+    let saved = rename("sam3_hf_Sam3TrackerVideoModel", &|name| {
+        let name = name.replace("vision_encoder.neck.", "tracker_neck.");
+        format!(
+            "tracker_model.{}",
+            name.replace("vision_encoder.backbone.", "detector_model.vision_encoder.backbone.")
+        )
     });
+    same_keys("Sam3TrackerVideoModel, saved", &saved, &tracker);
 }
 
 #[test]

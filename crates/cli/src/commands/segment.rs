@@ -12,7 +12,7 @@ use crate::output::{
     Annotation, Document, Found, OutputOptions, Picture, Place, check_folder, write_raw,
 };
 use crate::progress::Progress;
-use crate::prompts::{FindOptions, PromptOptions};
+use crate::prompts::{FindOptions, PromptOptions, parse_number};
 use crate::{interrupt, screen};
 
 use finding::Objects;
@@ -34,7 +34,9 @@ mod finding;
   cutout segment street.jpg -m sam3.pt --text \"yellow bus\" --text tram -o found.json
       every yellow bus and every tram
   cutout segment street.jpg -m sam3.pt --exemplar 10,20,200,180 --exemplar -300,40,380,90
-      everything like what is in the first box and not like what is in the second")]
+      everything like what is in the first box and not like what is in the second
+  cutout segment street.jpg -m sam3.pt --text tram --exemplar 410,90 --exemplar -300,40
+      every tram, with a point on one and a point on something that is none")]
 pub(crate) struct Segment {
     /// The picture: PNG, JPEG, WebP, BMP, TIFF or GIF
     image: PathBuf,
@@ -45,20 +47,20 @@ pub(crate) struct Segment {
     #[command(flatten)]
     finding: FindOptions,
     /// Leave out masks whose predicted IoU, or objects whose score (0.5 if nothing is said), is not above this
-    #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SCORE", value_parser = parse_number, allow_negative_numbers = true, help_heading = "Which masks")]
     threshold: Option<f32>,
     /// A pixel belongs to a mask where its logit is above this
-    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, value_parser = parse_number, allow_negative_numbers = true, help_heading = "Which masks")]
     mask_threshold: f32,
     /// Use an embedding that --save-scene wrote instead of encoding the picture again
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
     scene: Option<PathBuf>,
     /// Keep the picture's embedding for later prompts
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
     save_scene: Option<PathBuf>,
     /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks; of phrases and
     /// exemplars pred_logits, presence_logit, pred_boxes, pred_masks, semantic
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
     raw: Option<PathBuf>,
     #[command(flatten)]
     output: OutputOptions,
@@ -77,6 +79,8 @@ impl Segment {
             None => self.prompts.prompts(image.size())?,
         };
         let sam = self.model.open(&self.run)?;
+        // What is wrong with the question is said before the long part.
+        question.iter().try_for_each(|find| sam.check_find(find, image.size()))?;
         let scene = self.scene(&sam, &image)?;
         let objects = match &question {
             Some(find) => self.find(&scene, find)?,

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use clap::Args;
 use cutout_imaging::Size;
-use cutout_sam::{Find, Label, Rect};
+use cutout_sam::{Find, Label, Point, Rect};
 
-use super::{PromptOptions, parse_rect};
+use super::{PromptOptions, parse_number, parse_numbers};
 use crate::failure::Usage;
 
 /// What to find.
@@ -15,15 +15,23 @@ pub(crate) struct FindOptions {
     /// Find every object that a phrase describes. Again for more phrases
     #[arg(long = "text", value_name = "PHRASE")]
     phrases: Vec<String>,
-    /// A box around an example of what to find; with - in front of it, of what not. Again for more examples
-    #[arg(long = "exemplar", value_name = "[+|-]X0,Y0,X1,Y1", value_parser = parse_exemplar, allow_hyphen_values = true)]
-    exemplars: Vec<(Rect, Label)>,
+    /// A box around an example of what to find, or a point on one; with - in front of it, of what not. Again for more
+    /// examples
+    #[arg(long = "exemplar", value_name = "[+|-]X0,Y0,X1,Y1|X,Y", value_parser = parse_exemplar, allow_hyphen_values = true)]
+    exemplars: Vec<(Place, Label)>,
     /// One mask of everything that a phrase describes instead of one for each object
     #[arg(long)]
     semantic: bool,
     /// Leave out objects whose mask overlaps that of a better one of the same phrase by more than this, as IoU
-    #[arg(long, value_name = "IOU")]
+    #[arg(long, value_name = "IOU", value_parser = parse_number, allow_negative_numbers = true)]
     mask_nms_thresh: Option<f32>,
+}
+
+/// Where an example is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Rect(Rect),
+    Point(Point),
 }
 
 impl FindOptions {
@@ -56,8 +64,11 @@ impl FindOptions {
         for phrase in &self.phrases {
             find = find.and(phrase);
         }
-        for (rect, label) in &self.exemplars {
-            find = find.with_rect(prompts.rect_in_pixels(*rect, size), *label);
+        for (place, label) in &self.exemplars {
+            find = match place {
+                Place::Rect(rect) => find.with_rect(prompts.rect_in_pixels(*rect, size), *label),
+                Place::Point(point) => find.with_point(prompts.in_pixels(*point, size), *label),
+            };
         }
         if let Some(threshold) = threshold {
             find = find.threshold(threshold);
@@ -69,13 +80,18 @@ impl FindOptions {
     }
 }
 
-fn parse_exemplar(text: &str) -> Result<(Rect, Label), String> {
+fn parse_exemplar(text: &str) -> Result<(Place, Label), String> {
     let (label, numbers) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
         (Some(numbers), _) => (Label::Negative, numbers),
         (None, Some(numbers)) => (Label::Positive, numbers),
         (None, None) => (Label::Positive, text),
     };
-    parse_rect(numbers).map(|rect| (rect, label))
+    let place = match parse_numbers(numbers)?[..] {
+        [x0, y0, x1, y1] => Place::Rect(Rect { x0, y0, x1, y1 }),
+        [x, y] => Place::Point(Point { x, y }),
+        _ => return Err("expected X0,Y0,X1,Y1 (a box) or X,Y (a point)".to_owned()),
+    };
+    Ok((place, label))
 }
 
 #[cfg(test)]
@@ -84,15 +100,18 @@ mod tests {
 
     #[test]
     fn signs_are_labels() {
-        let rect = Rect { x0: 1.0, y0: 2.0, x1: 3.0, y1: 4.0 };
-        for (text, label) in [
-            ("1,2,3,4", Label::Positive),
-            ("+1,2,3,4", Label::Positive),
-            ("-1,2,3,4", Label::Negative),
+        let rect = Place::Rect(Rect { x0: 1.0, y0: 2.0, x1: 3.0, y1: 4.0 });
+        let point = Place::Point(Point { x: 5.0, y: 6.5 });
+        for (text, place, label) in [
+            ("1,2,3,4", rect, Label::Positive),
+            ("+1,2,3,4", rect, Label::Positive),
+            ("-1,2,3,4", rect, Label::Negative),
+            ("5,6.5", point, Label::Positive),
+            ("-5,6.5", point, Label::Negative),
         ] {
-            assert_eq!(parse_exemplar(text), Ok((rect, label)), "{text}");
+            assert_eq!(parse_exemplar(text), Ok((place, label)), "{text}");
         }
-        for wrong in ["", "-", "1,2,3", "+a,b,c,d"] {
+        for wrong in ["", "-", "1,2,3", "1", "1,2,3,4,5", "+a,b,c,d", "1,nan"] {
             assert!(parse_exemplar(wrong).is_err(), "{wrong}");
         }
     }

@@ -68,7 +68,7 @@ impl Everything {
     pub fn for_family(family: Family) -> Self {
         match family {
             Family::Sam1 => Everything::default(),
-            Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 => {
+            Family::Sam2 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3 | Family::Sam3_1 => {
                 Everything { pred_iou_thresh: 0.8, ..Everything::default() }
             }
         }

@@ -24,6 +24,7 @@ pub struct Answer {
     phrase: Option<Arc<str>>,
     cut: bool,
     presence: f32,
+    best_score: f32,
     instances: Vec<Instance>,
     semantic: Segment,
 }
@@ -90,6 +91,11 @@ impl Answer {
     /// How sure the model is that there is anything of the kind, between 0 and 1.
     pub fn presence(&self) -> f32 {
         self.presence
+    }
+
+    /// The highest score of all that was considered, whether or not it was high enough.
+    pub fn best_score(&self) -> f32 {
+        self.best_score
     }
 
     /// The objects, the best first.
@@ -196,6 +202,7 @@ impl Detection {
         let presence = sigmoid(first(&self.detected.presence)?);
         let logits = self.detected.logits.to_vec::<f32>()?;
         let scores: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit) * presence).collect();
+        let best_score = scores.iter().copied().fold(0.0, f32::max);
         let mut queries: Vec<usize> =
             (0..scores.len()).filter(|&query| scores[query] > find.threshold).collect();
         queries.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -208,7 +215,8 @@ impl Detection {
         }
         let [_, side, _] = [0, 1, 2].map(|axis| self.detected.semantic.shape()[axis]);
         let semantic = self.segment(self.detected.semantic.reshape([side, side])?, presence)?;
-        Ok(Answer { phrase: self.phrase.clone(), cut: self.cut, presence, instances, semantic })
+        let (phrase, cut) = (self.phrase.clone(), self.cut);
+        Ok(Answer { phrase, cut, presence, best_score, instances, semantic })
     }
 
     fn instance(&self, query: usize, score: f32, presence: f32) -> Result<Instance, TensorError> {

@@ -169,10 +169,9 @@ impl Find {
     pub(super) fn read(&self, network: &Sam3) -> Result<Vec<Phrase>, FindError> {
         let context = network.finder()?.text.context;
         let encode = |text: &str| {
-            if text.trim().is_empty() {
-                return Err(PhraseError::Empty);
-            }
-            network.tokenizer().encode(text, context)
+            let tokens = network.tokenizer().encode(text, context)?;
+            // Blanks, control characters and entities of blanks leave a start and an end.
+            if tokens.numbers.len() <= 2 { Err(PhraseError::Empty) } else { Ok(tokens) }
         };
         let quoted = |text: &str| text.chars().take(QUOTED).collect();
         let phrase = |text: &str| {

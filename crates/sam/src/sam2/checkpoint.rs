@@ -93,7 +93,7 @@ fn published(identity: Identity) -> Option<Sam2Config> {
     let form = match identity.family {
         Family::Sam2 => MemoryForm::Sam2,
         Family::Sam2_1 | Family::Sam2Image => MemoryForm::Sam2_1,
-        Family::Sam1 | Family::Sam3 => return None,
+        Family::Sam1 | Family::Sam3 | Family::Sam3_1 => return None,
     };
     match identity.size {
         Size::Tiny => Some(Sam2Config::tiny(form)),
@@ -111,7 +111,7 @@ pub(crate) fn read_config(
     metadata: &Metadata,
 ) -> Result<Option<Sam2Config>, OpenError> {
     let form = match identity.family {
-        Family::Sam1 | Family::Sam3 => return Ok(None),
+        Family::Sam1 | Family::Sam3 | Family::Sam3_1 => return Ok(None),
         Family::Sam2Image => None,
         Family::Sam2 => Some(MemoryForm::Sam2),
         Family::Sam2_1 => Some(MemoryForm::Sam2_1),

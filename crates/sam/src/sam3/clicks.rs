@@ -2,8 +2,8 @@
 
 use cutout_graph::{BuildError, Builder, Graph};
 
-use super::{DETECTOR, part, trunk_input};
-use crate::config::Sam3Config;
+use super::{part, trunk_input};
+use crate::config::{DecoderForm, Sam3Config};
 use crate::decoder::{Decoder, DecoderImage, PromptShape};
 use crate::image_encoder::projected_pyramid;
 
@@ -15,10 +15,10 @@ pub fn clicks_graph(config: &Sam3Config) -> Result<Graph, BuildError> {
     let builder = Builder::new();
     let trunk = trunk_input(&builder, &config.trunk);
     let w = &builder.weights();
-    let neck = &w.at(DETECTOR).at("backbone.vision_backbone.sam2_convs");
+    let neck = &w.at(click_neck(clicks.form));
     let masks = &w.at(clicks.form.mask_decoder());
     let [level0, level1, top] = projected_pyramid(trunk, neck, masks, clicks.width);
-    let no_memory = w.at("tracker").parameter("no_mem_embed", [1, 1, clicks.width]);
+    let no_memory = w.parameter(no_memory(clicks.form), [1, 1, clicks.width]);
     builder.output("level0", level0);
     builder.output("level1", level1);
     builder.output("embedding", top + no_memory);
@@ -36,6 +36,24 @@ pub fn click_image_side_graph(config: &Sam3Config) -> Result<Graph, BuildError> 
 /// Graph of prompt encoder and mask decoder, with the inputs and outputs of [`crate::sam2::decoder_graph`].
 pub fn click_decoder_graph(config: &Sam3Config, shape: PromptShape) -> Result<Graph, BuildError> {
     decoder(config)?.builder(shape, DecoderImage::Shared).finish()
+}
+
+/// Where the neck of the clicks is.
+pub(super) fn click_neck(form: DecoderForm) -> &'static str {
+    match form {
+        DecoderForm::Sam3_1 => "detector.backbone.vision_backbone.interactive_convs",
+        DecoderForm::Sam1 | DecoderForm::Sam2 | DecoderForm::Sam3 => {
+            "detector.backbone.vision_backbone.sam2_convs"
+        }
+    }
+}
+
+/// What takes the place of the memory that a picture does not have.
+fn no_memory(form: DecoderForm) -> &'static str {
+    match form {
+        DecoderForm::Sam3_1 => "tracker.model.interactivity_no_mem_embed",
+        DecoderForm::Sam1 | DecoderForm::Sam2 | DecoderForm::Sam3 => "tracker.no_mem_embed",
+    }
 }
 
 fn decoder(config: &Sam3Config) -> Result<Decoder<'_>, BuildError> {

@@ -7,6 +7,7 @@ use cutout_tensor::Shape;
 use cutout_weights::Checkpoint;
 use cutout_weights::layout::{Family, Model};
 
+use super::clicks::click_neck;
 use super::{
     DetectorShape, GeometryShape, TextShape, click_decoder_graph, click_image_side_graph,
     clicks_graph, detector_graph, geometry_graph, image_side_graph, text_graph, trunk_graph,
@@ -26,8 +27,6 @@ const TILES: usize = 3;
 const GLOBAL_EVERY: usize = 8;
 
 const TRUNK: &str = "detector.backbone.vision_backbone.trunk";
-const CLICK_NECK: &str = "detector.backbone.vision_backbone.sam2_convs.0.conv_1x1.weight";
-const CLICK_TOKENS: &str = "tracker.sam_mask_decoder.mask_tokens.weight";
 const TEXT: &str = "detector.backbone.language_backbone.encoder";
 const GEOMETRY: &str = "detector.geometry_encoder";
 const FUSION: &str = "detector.transformer.encoder.layers";
@@ -52,7 +51,7 @@ pub(crate) fn examine(model: &Model<'_>) -> Result<Examined<Sam3Config>, OpenErr
 pub fn load(checkpoint: &Checkpoint) -> Result<Loaded, OpenError> {
     let model = Model::of(checkpoint)?;
     let identity = model.identity();
-    if identity.family != Family::Sam3 {
+    if !matches!(identity.family, Family::Sam3 | Family::Sam3_1) {
         return Err(OpenError::Unsupported { file: checkpoint.file().to_owned(), identity });
     }
     let (config, weights) = examine(&model)?.load(checkpoint, &model)?;
@@ -89,19 +88,22 @@ fn graphs(config: &Sam3Config) -> Result<Vec<Graph>, BuildError> {
 /// detector is missing.
 pub(crate) fn read_config(shapes: &HashMap<String, Shape>) -> Result<Sam3Config, OpenError> {
     let has = |name: &str| shapes.contains_key(name);
-    let clickable = has(CLICK_NECK) && has(CLICK_TOKENS);
+    let clicks = [DecoderForm::Sam3, DecoderForm::Sam3_1].into_iter().find(|form| {
+        has(&format!("{}.0.conv_1x1.weight", click_neck(*form)))
+            && has(&format!("{}.mask_tokens.weight", form.mask_decoder()))
+    });
     let finding = has(&format!("{TEXT}.token_embedding.weight"))
         || has(&format!("{DECODER}.query_embed.weight"))
-        || !clickable;
+        || clicks.is_none();
     let shapes = Shapes(shapes);
     let read_finder = || -> Result<FinderConfig, OpenError> {
         Ok(FinderConfig { text: read_text(&shapes)?, detector: read_detector(&shapes)? })
     };
-    let read_clicks = || read_decoder(&shapes, DecoderForm::Sam3, DECODER_HEADS);
+    let read_clicks = |form| read_decoder(&shapes, form, DECODER_HEADS);
     Ok(Sam3Config {
         trunk: read_trunk(&shapes)?,
         finder: finding.then(read_finder).transpose()?,
-        clicks: clickable.then(read_clicks).transpose()?,
+        clicks: clicks.map(read_clicks).transpose()?,
     })
 }
 

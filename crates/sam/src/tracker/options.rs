@@ -59,8 +59,8 @@ pub enum Direction {
 /// Why an object cannot be tracked.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackError {
-    /// The model has no memory.
-    #[error("{model} cannot track: it has no memory of frames; SAM 2 and 2.1 have")]
+    /// The model has no memory, or none that is run yet.
+    #[error("{model} cannot track here: tracking needs SAM 2 or 2.1, with their memory")]
     NoMemory {
         /// The model.
         model: String,

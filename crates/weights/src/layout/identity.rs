@@ -16,6 +16,8 @@ pub enum Family {
     Sam2Image,
     /// SAM 3.
     Sam3,
+    /// SAM 3.1: the detector of SAM 3, beside a tracker of many objects at once; clicks have parts of their own.
+    Sam3_1,
 }
 
 /// The size of a model, by the width and depth of its image encoder.
@@ -33,7 +35,7 @@ pub enum Size {
     Large,
     /// SAM 1: ViT-H.
     Huge,
-    /// SAM 3, of which there is one size.
+    /// SAM 3 and 3.1, of which there is one size.
     Only,
     /// A model of known structure that nobody published.
     Custom {
@@ -70,6 +72,7 @@ impl fmt::Display for Identity {
             Family::Sam2_1 => "SAM 2.1",
             Family::Sam2Image => "SAM 2 (image part)",
             Family::Sam3 => "SAM 3",
+            Family::Sam3_1 => "SAM 3.1",
         })?;
         match self.size {
             Size::Tiny => f.write_str(" tiny"),
@@ -96,7 +99,7 @@ impl fmt::Display for Dialect {
 
 /// What training scripts and wrappers put in front of every name.
 const PREFIXES: &[&str] =
-    &["module.", "model.", "sam_model.", "_orig_mod.", "detector.", "tracker."];
+    &["module.", "model.", "sam_model.", "_orig_mod.", "detector.", "tracker.", "tracker_model."];
 
 /// The prefixes that all names have in common, as one text.
 pub(super) fn shared_prefix<'n>(names: impl Iterator<Item = &'n str> + Clone) -> &'n str {
@@ -207,10 +210,10 @@ pub(super) fn recognise<'n>(
         (*family, *known, *blocks) == (mark.family, width, depth)
     });
     let size = published.map_or(Size::Custom { width, depth }, |(.., size)| *size);
-    let family = if mark.family == Family::Sam2 {
-        sam2_version(|name| shapes.contains_key(name))
-    } else {
-        mark.family
+    let family = match mark.family {
+        Family::Sam2 => sam2_version(|name| shapes.contains_key(name)),
+        Family::Sam3 => sam3_version(shapes.keys().copied()),
+        Family::Sam1 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3_1 => mark.family,
     };
     Some((Identity { family, size }, mark.dialect))
 }
@@ -233,5 +236,18 @@ fn sam2_version(has: impl Fn(&str) -> bool) -> Family {
         Family::Sam2
     } else {
         Family::Sam2Image
+    }
+}
+
+/// What 3.1 calls its other two necks and the model inside its tracker.
+const SAM3_1_PARTS: &[&str] =
+    &["vision_backbone.interactive_convs.", "vision_backbone.propagation_convs.", "tracker.model."];
+
+/// 3.1 has three necks and a tracker around another model. Its detector alone is that of SAM 3, and is called so.
+fn sam3_version<'n>(mut names: impl Iterator<Item = &'n str>) -> Family {
+    if names.any(|name| SAM3_1_PARTS.iter().any(|part| name.contains(part))) {
+        Family::Sam3_1
+    } else {
+        Family::Sam3
     }
 }

@@ -32,13 +32,13 @@ pub(super) fn stages(
     contents: Contents,
 ) -> &'static [&'static [Rule]] {
     match (family, dialect) {
-        (Family::Sam3, Dialect::Meta) => &[sam3::META_DETECTOR],
+        (Family::Sam3 | Family::Sam3_1, Dialect::Meta) => &[sam3::META_DETECTOR],
         (Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::Meta) => &[],
         (Family::Sam1, Dialect::HuggingFace) => &[PROMPT_AND_MASK, SAM1],
         (Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::HuggingFace) => {
             &[PROMPT_AND_MASK, SAM2, SAM2_PREFIXES]
         }
-        (Family::Sam3, Dialect::HuggingFace) => match contents {
+        (Family::Sam3 | Family::Sam3_1, Dialect::HuggingFace) => match contents {
             Contents::Detector => &SAM3,
             Contents::TrackerAlone => &SAM3_TRACKER,
         },

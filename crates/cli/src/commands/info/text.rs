@@ -47,11 +47,25 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
     add("runs", runs(facts));
     let mut text = words::table(&rows);
     if let Some(report) = facts.report().filter(|report| !report.is_exact()) {
-        for line in report.to_string().lines() {
+        for line in listed(report) {
             text.push_str(&format!("\n  {line}"));
         }
     }
     text
+}
+
+/// Lines of tensors that are not used. Those of a whole tracker are hundreds.
+const MOST_UNUSED: usize = 32;
+
+/// All that is wrong, and some of what is left over.
+fn listed(report: &Report) -> Vec<String> {
+    let mut lines: Vec<String> = report.to_string().lines().map(str::to_owned).collect();
+    let more = report.unused.len().saturating_sub(MOST_UNUSED);
+    if more > 0 {
+        lines.truncate(lines.len() - more);
+        lines.push(format!("{} more not used; --json lists all", words::counted(more, "tensor")));
+    }
+    lines
 }
 
 /// One line for each tensor.

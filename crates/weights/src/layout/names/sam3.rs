@@ -16,16 +16,23 @@ pub(in crate::layout) const META_DETECTOR: &[Rule] = &[
     whole("dot_prod_scoring.*", "detector.dot_prod_scoring.*"),
 ];
 
-/// The two models of a file that holds both. Their names stay apart without these prefixes.
+/// The two models of a file that holds both. Their names stay apart without these prefixes. `transformers` writes the
+/// tracker's twice.
 pub(in crate::layout) const BOTH: &[Rule] = &[
     whole("detector_model.*", "*"),
+    whole("tracker_model.tracker_model.*", "*"),
     whole("tracker_model.*", "*"),
     whole("tracker_neck.*", "clicks.neck.*"),
 ];
 
-/// A file of the tracker alone, whose neck is the one for clicks.
-pub(in crate::layout) const TRACKER_ALONE: &[Rule] =
-    &[whole("vision_encoder.neck.*", "clicks.neck.*")];
+/// A file of the tracker alone: with the names of the model, whose neck is the one for clicks, or as `transformers` writes
+/// it, with those that the same tensors have in a file of both.
+pub(in crate::layout) const TRACKER_ALONE: &[Rule] = &[
+    whole("vision_encoder.neck.*", "clicks.neck.*"),
+    whole("detector_model.*", "*"),
+    whole("tracker_model.*", "*"),
+    whole("tracker_neck.*", "clicks.neck.*"),
+];
 
 /// The image encoder and its two necks.
 pub(in crate::layout) const VISION: &[Rule] = &[
