@@ -12,7 +12,6 @@ use crate::kernels::cast::Cast;
 use crate::kernels::copy::{Concat, Copy};
 use crate::kernels::cumulative_sum::CumulativeSum;
 use crate::kernels::elementwise::Chain;
-use crate::kernels::gather::Gather;
 use crate::kernels::grid_sample::GridSample;
 use crate::kernels::group_norm::GroupNorm;
 use crate::kernels::layer_norm::{LayerNorm, LayerNormAxis};
@@ -25,7 +24,7 @@ use crate::kernels::resize::Resize;
 use crate::kernels::roi_align::Roi;
 use crate::kernels::rope::Rope;
 use crate::kernels::softmax::Softmax;
-use crate::kernels::{conv_transpose2d, conv2d, linear, quantized_linear};
+use crate::kernels::{conv_transpose2d, conv2d, gather, linear, quantized_linear};
 use crate::pool::Pool;
 use crate::simd::Isa;
 
@@ -78,7 +77,7 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         Op::ConvTranspose2d(op) => conv_transpose2d::lower(op, site),
         Op::CumulativeSum(op) => Ok(CumulativeSum::new(shape, op.axis).into()),
         Op::Elementwise(op) => Ok(Chain::new(&op.steps, &layouts(site), shape).into()),
-        Op::Gather(_) => Ok(Gather { indices: site.inputs[1].ty.dtype }.into()),
+        Op::Gather(_) => gather::lower(site),
         Op::GridSample(_) => Ok(GridSample::new(site).into()),
         Op::GroupNorm(op) => {
             Ok(GroupNorm::new(&site.inputs[0].layout, op.groups, op.epsilon).into())

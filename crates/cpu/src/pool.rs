@@ -140,21 +140,6 @@ impl Pool {
         self.run(tasks, &|task| with_scratch(floats, |scratch| body(task, scratch)));
     }
 
-    /// Like [`Pool::run`], over the parts of `data`, `part` elements each except perhaps the last.
-    pub fn run_on_parts<T: Send>(
-        &self,
-        data: &mut [T],
-        part: usize,
-        body: &(dyn Fn(usize, &mut [T]) + Sync),
-    ) {
-        let parts: Vec<Mutex<&mut [T]>> = data.chunks_mut(part.max(1)).map(Mutex::new).collect();
-        self.run(parts.len(), &|index| {
-            // Each part is locked once, by the task that it belongs to.
-            let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
-            body(index, &mut part);
-        });
-    }
-
     /// Publishes a loop and wakes the workers it can use.
     fn open(&self, job: Job) {
         let shared = &*self.shared;

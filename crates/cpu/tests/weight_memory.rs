@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Builder, Graph, Precision, Profile, WeightMemory, Weights};
+use cutout_graph::{Builder, Graph, Precision, Profile, Program, WeightMemory, Weights};
 use cutout_tensor::{Bytes, DType, LazyTensor, Tensor, TensorType};
 
 const SIDE: usize = 64;
@@ -101,8 +101,9 @@ fn what_was_made_to_be_packed_is_dropped() {
         let first = cpu.compile_program(&graph(3), &weights, &Profile::default()).unwrap();
         let (made, alive, _) = watch.counts();
         assert_eq!(alive, 0, "{dtype}: sources of packed weights are alive");
-        // Four matrices in panels, and a copy of the bias in f32.
-        let memory = WeightMemory { packed: 4 * MATRIX, plain: SIDE * 4, folded: 0 };
+        // Four matrices in panels, in the type of the file, and a copy of the bias in f32.
+        let packed = 4 * SIDE * SIDE * dtype.size();
+        let memory = WeightMemory { packed, plain: SIDE * 4, folded: 0 };
         assert_eq!(weights.memory(), memory, "{dtype}");
         let second = cpu.compile_program(&graph(5), &weights, &Profile::default()).unwrap();
         assert_eq!(watch.counts().0, made, "{dtype}: the second program reads no weight again");
@@ -138,4 +139,26 @@ fn quantised_weights_live_once() {
     let again = Cpu::new(1).compile_program(&graph(5), &weights, &profile).unwrap();
     assert_eq!(watch.counts().0, made, "nothing is quantised again");
     drop((program, again));
+}
+
+/// Of a table in half precision the rows that are asked for are widened, never the whole.
+#[test]
+fn tables_in_half_precision_are_read_where_they_lie() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let builder = Builder::new();
+        let table = builder.weights().parameter("table", [SIDE, SIDE]);
+        let rows = builder.input("rows", DType::I64, [3]);
+        builder.output("y", table.gather(rows));
+        let graph = builder.finish().unwrap();
+        let watch = Arc::default();
+        let table = watched(&watch, TensorType::new(dtype, [SIDE, SIDE]));
+        let weights = Weights::new(HashMap::from([("table".to_owned(), table.clone())]));
+        let program = Cpu::new(2).compile_program(&graph, &weights, &Profile::default()).unwrap();
+        assert_eq!(weights.memory(), WeightMemory::default(), "{dtype}");
+        let rows = Tensor::from_vec([3], vec![63i64, 0, 7]).unwrap();
+        let found = program.run(&[("rows", &rows)]).unwrap().remove(0).1;
+        let table: Vec<f32> = table.cast(DType::F32).unwrap().to_vec().unwrap();
+        let expected = [63, 0, 7].map(|row| table[row * SIDE..][..SIDE].to_vec()).concat();
+        assert_eq!(found.to_vec::<f32>().unwrap(), expected, "{dtype}");
+    }
 }

@@ -21,7 +21,8 @@ impl fmt::Display for NodeId {
 /// A value known when the graph is compiled.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// The value: ready, or made of weights when somebody asks for it, in which case it has a name.
+    /// The value: ready, or made of weights when somebody asks for it, in which case it has a name. Stored like weights in any
+    /// float type where the graph says `f32`.
     pub value: LazyTensor,
     /// What it was computed from, when a pass folded it: equal names mean equal values, in every graph over the
     /// same weights.

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::graph::{Graph, Kind, NodeId};
+use cutout_tensor::DType;
+
+use crate::graph::{Constant, Graph, Kind, NodeId};
 use crate::{Op, OpError};
 
 /// What is wrong with a graph.
@@ -65,7 +67,7 @@ pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
         }
         match &node.kind {
             Kind::Op(op) => verify_op(graph, id, op)?,
-            Kind::Constant(constant) => expect_type(id, graph, constant.value.ty())?,
+            Kind::Constant(constant) => verify_constant(graph, id, constant)?,
             Kind::Input(_) | Kind::Parameter(_) => {}
         }
         if !matches!(node.kind, Kind::Op(_)) && !node.inputs.is_empty() {
@@ -79,6 +81,15 @@ pub fn verify(graph: &Graph) -> Result<(), VerifyError> {
         Some((name, id)) => Err(VerifyError::Output { name: name.clone(), id: *id }),
         None => Ok(()),
     }
+}
+
+/// A constant has the type of its node, or is stored in another float type, as weights may be.
+fn verify_constant(graph: &Graph, id: NodeId, constant: &Constant) -> Result<(), VerifyError> {
+    let (stored, ty) = (constant.value.ty(), graph.ty(id));
+    if stored.shape == ty.shape && stored.dtype.is_float() && ty.dtype == DType::F32 {
+        return Ok(());
+    }
+    expect_type(id, graph, stored)
 }
 
 fn verify_op(graph: &Graph, id: NodeId, op: &Op) -> Result<(), VerifyError> {

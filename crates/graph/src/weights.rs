@@ -254,6 +254,11 @@ impl Known {
         }
     }
 
+    /// The type its elements are stored in.
+    pub fn dtype(&self) -> DType {
+        self.value.dtype()
+    }
+
     /// The tensor itself.
     pub fn tensor(&self) -> Result<Tensor, TensorError> {
         self.value.tensor()

@@ -170,7 +170,8 @@ impl Task<'_> {
         let filled = &self.filled[self.filled.len() / self.terms.len() * term..];
         // A last panel may reach beyond the rows; its sums there are not stored.
         assert!(filled.len() >= panels * ROWS * depth);
-        let product = RowProduct { left: filled.as_ptr(), right: weights.panels().as_ptr(), depth };
+        let whole = weights.whole().expect("terms are packed from single precision");
+        let product = RowProduct { left: filled.as_ptr(), right: whole.as_ptr(), depth };
         for panel in 0..panels {
             let tiles = &mut *self.tiles;
             let call = MultiplyInto::<RowProduct, ROWS, VECTORS> {

@@ -8,8 +8,9 @@ use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::strassen::Strassen;
+use crate::gemm::tile::Tile;
 use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Output, Residual};
-use crate::pool::Pool;
+use crate::pool::{Pool, with_scratch};
 use crate::simd::dispatch;
 
 /// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
@@ -58,26 +59,66 @@ pub fn gemm(
             };
             let packed = &mut scratch[..block.len()];
             left.pack(&block, packed);
-            let product = FloatProduct {
-                left: packed.as_ptr(),
-                left_stride: depth.len() * tile.rows,
-                right: weights.panels()[depth.start * tile.columns()..].as_ptr(),
-                right_stride: shape.depth * tile.columns(),
-                depth: depth.len(),
-            };
-            let block = Block {
+            let block = PackedRows {
                 tile,
-                product,
+                left: packed,
+                rows: rows.clone(),
                 finish: &finish.for_depths(&depth, shape.depth),
-                first_row: rows.start,
-                rows: rows.len(),
-                first_column: 0,
-                panels: panels.clone(),
                 columns: shape.columns,
             };
-            dispatch(tile.isa, block);
+            block.multiply(weights, depth, panels.clone());
         }
     });
+}
+
+/// Rows that are packed over some depths.
+pub(super) struct PackedRows<'a> {
+    pub(super) tile: Tile,
+    /// Their panels.
+    pub(super) left: &'a [f32],
+    /// Their places in the output.
+    pub(super) rows: Range<usize>,
+    pub(super) finish: &'a Finish,
+    /// Columns of the whole output.
+    pub(super) columns: usize,
+}
+
+impl PackedRows<'_> {
+    /// Multiplies with some panels of the weights over the same depths.
+    pub(super) fn multiply(
+        &self,
+        weights: &PackedWeights,
+        depth: Range<usize>,
+        panels: Range<usize>,
+    ) {
+        let width = self.tile.columns();
+        if let Some(whole) = weights.whole() {
+            let right = whole[depth.start * width..].as_ptr();
+            self.run(right, weights.stride(), depth.len(), panels);
+            return;
+        }
+        with_scratch(depth.len() * width, |scratch| {
+            for panel in panels {
+                let right = weights.panel(panel, depth.clone(), scratch).as_ptr();
+                self.run(right, 0, depth.len(), panel..panel + 1);
+            }
+        });
+    }
+
+    fn run(&self, right: *const f32, right_stride: usize, depth: usize, panels: Range<usize>) {
+        let (left, left_stride) = (self.left.as_ptr(), depth * self.tile.rows);
+        let block = Block {
+            tile: self.tile,
+            product: FloatProduct { left, left_stride, right, right_stride, depth },
+            finish: self.finish,
+            first_row: self.rows.start,
+            rows: self.rows.len(),
+            first_column: 0,
+            panels,
+            columns: self.columns,
+        };
+        dispatch(self.tile.isa, block);
+    }
 }
 
 /// `0..total` in blocks; one empty block if there is nothing.

@@ -1,12 +1,18 @@
 //! Weights, packed once into the panels that the microkernel reads.
 
+use std::ops::Range;
+
+use bytemuck::{AnyBitPattern, NoUninit};
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use crate::execute::for_chunks;
+use crate::gemm::driver::blocks;
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
 use crate::memory::AlignedBuffer;
 use crate::pool::Pool;
-use crate::simd::Isa;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The elements of a weight, as the checkpoint has them.
 #[derive(Clone, Copy, Debug)]
@@ -72,46 +78,46 @@ impl<'a> WeightView<'a> {
     }
 }
 
-/// A weight in panels `[panel][depth][tile.columns()]`, padded with zeros to whole panels.
+/// A weight in panels `[panel][depth][tile.columns()]`, padded with zeros to whole panels, in the type that the checkpoint has:
+/// half precision is widened panel by panel on the way to the kernels.
 #[derive(Debug)]
 pub struct PackedWeights {
     tile: Tile,
     outputs: usize,
     depth: usize,
-    data: AlignedBuffer<f32>,
+    panels: Panels,
+}
+
+/// The elements of all panels.
+#[derive(Debug)]
+enum Panels {
+    F32(AlignedBuffer<f32>),
+    F16(AlignedBuffer<f16>),
+    Bf16(AlignedBuffer<bf16>),
 }
 
 impl PackedWeights {
     /// Packs a weight for products with the instructions of `isa`.
     ///
     /// Panics if the view reaches beyond its data.
-    pub fn pack(isa: Isa, view: &WeightView<'_>) -> PackedWeights {
-        let mut packed = PackedWeights::blank(isa, view);
-        let block =
-            RightBlock { tile: packed.tile, columns: 0..view.outputs, depth: 0..view.depth };
-        pack_columns(view, &block, &mut packed.data);
-        packed
-    }
-
-    /// The same on all threads of a pool: weights of many megabytes take as long as they take to move.
-    pub fn pack_on(pool: &Pool, isa: Isa, view: &WeightView<'_>) -> PackedWeights {
-        let mut packed = PackedWeights::blank(isa, view);
-        let (tile, depth) = (packed.tile, packed.depth);
-        let width = tile.columns() * (PART / (tile.columns() * depth).max(1)).max(1);
-        pool.run_on_parts(&mut packed.data, width * depth, &|part, panels| {
-            let columns = part * width..view.outputs.min((part + 1) * width);
-            pack_columns(view, &RightBlock { tile, columns, depth: 0..depth }, panels);
-        });
-        packed
-    }
-
-    /// A weight whose panels are not filled yet.
-    fn blank(isa: Isa, view: &WeightView<'_>) -> PackedWeights {
+    pub fn pack(pool: &Pool, isa: Isa, view: &WeightView<'_>) -> PackedWeights {
         view.check();
-        let tile = Tile::choose(isa, view.outputs);
         let (outputs, depth) = (view.outputs, view.depth);
-        let data = AlignedBuffer::zeroed(outputs.next_multiple_of(tile.columns()) * depth);
-        PackedWeights { tile, outputs, depth, data }
+        let tile = Tile::choose(isa, outputs);
+        let packing = Packing { pool, tile, view };
+        let panels = match view.data {
+            WeightData::F32(data) => Panels::F32(packing.panels(|block, out| {
+                let (column_stride, depth_stride) = (view.output_stride, view.depth_stride);
+                RightView { data, column_stride, depth_stride }.pack(block, out);
+            })),
+            WeightData::F16(data) => {
+                Panels::F16(packing.panels(|block, out| packing.pack_half(data, block, out)))
+            }
+            WeightData::Bf16(data) => {
+                Panels::Bf16(packing.panels(|block, out| packing.pack_half(data, block, out)))
+            }
+        };
+        PackedWeights { tile, outputs, depth, panels }
     }
 
     /// Columns of the product.
@@ -131,52 +137,122 @@ impl PackedWeights {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.data)
+        match &self.panels {
+            Panels::F32(panels) => size_of_val(&**panels),
+            Panels::F16(panels) => size_of_val(&**panels),
+            Panels::Bf16(panels) => size_of_val(&**panels),
+        }
     }
 
-    /// The panels.
-    pub(super) fn panels(&self) -> &[f32] {
-        &self.data
+    /// Elements from one panel to the next.
+    pub(super) fn stride(&self) -> usize {
+        self.depth * self.tile.columns()
+    }
+
+    /// The panels, if they are `f32` where they lie.
+    pub(super) fn whole(&self) -> Option<&[f32]> {
+        match &self.panels {
+            Panels::F32(panels) => Some(panels),
+            Panels::F16(_) | Panels::Bf16(_) => None,
+        }
+    }
+
+    /// Some depths of a panel as `f32`: `[depth][tile.columns()]`, where they lie or widened into `scratch`, which then has as
+    /// many elements.
+    pub(super) fn panel<'a>(
+        &'a self,
+        panel: usize,
+        depth: Range<usize>,
+        scratch: &'a mut [f32],
+    ) -> &'a [f32] {
+        let width = self.tile.columns();
+        let start = panel * self.stride();
+        let range = start + depth.start * width..start + depth.end * width;
+        match &self.panels {
+            Panels::F32(panels) => &panels[range],
+            Panels::F16(panels) => {
+                let out = &mut scratch[..range.len()];
+                panels[range].convert_to_f32_slice(out);
+                out
+            }
+            Panels::Bf16(panels) => {
+                let out = &mut scratch[..range.len()];
+                dispatch(self.tile.isa, WidenBf16 { source: &panels[range], out: &mut *out });
+                out
+            }
+        }
+    }
+}
+
+/// `out = source`.
+struct WidenBf16<'a> {
+    source: &'a [bf16],
+    out: &'a mut [f32],
+}
+
+impl Kernel for WidenBf16<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        for (out, source) in self.out.iter_mut().zip(self.source) {
+            *out = f32::from_bits(u32::from(source.to_bits()) << 16);
+        }
     }
 }
 
 /// Elements that a thread packs at a time.
 const PART: usize = 1 << 18;
+/// Depths of half precision that are packed at a time, so that what is written stays in the cache.
+const DEPTHS: usize = 16;
 
-/// Packs some columns of a weight, whole panels of them.
-fn pack_columns(view: &WeightView<'_>, block: &RightBlock, out: &mut [f32]) {
-    match view.data {
-        WeightData::F32(data) => {
-            let (column_stride, depth_stride) = (view.output_stride, view.depth_stride);
-            RightView { data, column_stride, depth_stride }.pack(block, out);
-        }
-        WeightData::F16(data) => pack_converted(view, block, out, |index| data[index].to_f32()),
-        WeightData::Bf16(data) => pack_converted(view, block, out, |index| data[index].to_f32()),
-    }
+/// A weight on its way into panels.
+struct Packing<'a> {
+    pool: &'a Pool,
+    tile: Tile,
+    view: &'a WeightView<'a>,
 }
 
-/// Packs elements that must be converted: a panel's columns become `f32` first, then they are packed like any others.
-fn pack_converted(
-    view: &WeightView<'_>,
-    block: &RightBlock,
-    out: &mut [f32],
-    element: impl Fn(usize) -> f32,
-) {
-    let (tile, width, depth) = (block.tile, block.tile.columns(), view.depth);
-    if depth == 0 {
-        return;
+impl Packing<'_> {
+    /// All panels, filled by `pack` on all threads: weights of many megabytes take as long as they take to move.
+    fn panels<T: AnyBitPattern + NoUninit + Send>(
+        &self,
+        pack: impl Fn(&RightBlock, &mut [T]) + Sync,
+    ) -> AlignedBuffer<T> {
+        let (tile, outputs, depth) = (self.tile, self.view.outputs, self.view.depth);
+        let mut panels = AlignedBuffer::zeroed(outputs.next_multiple_of(tile.columns()) * depth);
+        let width = tile.columns() * (PART / (tile.columns() * depth).max(1)).max(1);
+        for_chunks(self.pool, &mut panels, width * depth, &|part, panels| {
+            let columns = part * width..outputs.min((part + 1) * width);
+            pack(&RightBlock { tile, columns, depth: 0..depth }, panels);
+        });
+        panels
     }
-    let mut converted = vec![0.0; width * depth];
-    for (index, panel) in out.chunks_exact_mut(width * depth).enumerate() {
-        let first = block.columns.start + index * width;
-        let count = width.min(block.columns.end - first);
-        for (n, column) in converted.chunks_exact_mut(depth).take(count).enumerate() {
-            let start = (first + n) * view.output_stride;
-            for (k, value) in column.iter_mut().enumerate() {
-                *value = element(start + k * view.depth_stride);
+
+    /// Packs some columns in half precision. What lies beyond the last column is zero already.
+    fn pack_half<T: Copy>(&self, data: &[T], block: &RightBlock, out: &mut [T]) {
+        let (width, depth) = (block.tile.columns(), block.depth.len());
+        let panels = out.chunks_exact_mut((width * depth).max(1));
+        for (panel, first) in panels.zip(block.columns.clone().step_by(width)) {
+            let columns = first..block.columns.end.min(first + width);
+            for (rows, depths) in panel.chunks_mut(DEPTHS * width).zip(blocks(depth, DEPTHS)) {
+                self.pack_depths(data, columns.clone(), depths, rows);
             }
         }
-        let right = RightView { data: &converted, column_stride: depth, depth_stride: 1 };
-        right.pack(&RightBlock { tile, columns: 0..count, depth: 0..depth }, panel);
+    }
+
+    /// Packs some depths of a panel, `[depth][tile.columns()]`.
+    fn pack_depths<T: Copy>(
+        &self,
+        data: &[T],
+        columns: Range<usize>,
+        depths: Range<usize>,
+        out: &mut [T],
+    ) {
+        for (place, n) in columns.enumerate() {
+            let start = n * self.view.output_stride;
+            for (row, k) in out.chunks_exact_mut(self.tile.columns()).zip(depths.clone()) {
+                row[place] = data[start + k * self.view.depth_stride];
+            }
+        }
     }
 }

@@ -22,9 +22,10 @@
 
 use std::ops::Range;
 
-use crate::gemm::driver::blocks;
+use crate::execute::for_chunks;
+use crate::gemm::driver::{PackedRows, blocks};
 use crate::gemm::finish::{Finish, Place};
-use crate::gemm::kernel::{Block, FloatProduct, for_each_tile};
+use crate::gemm::kernel::{FloatProduct, for_each_tile};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, even_blocks};
@@ -60,6 +61,8 @@ const PRODUCTS: [(Operand, Operand, &[Use]); 7] = [
 
 /// Of seven operands five are sums; two are blocks that are used where they are.
 const SUMS: usize = 5;
+/// Blocks of each side.
+const BLOCKS: usize = 4;
 
 /// Bytes of right panels and their sums that are multiplied with all rows before the next: a part of a shared cache.
 const RIGHT_BYTES: usize = 12 << 20;
@@ -142,20 +145,21 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn run(&self, pool: &Pool, left: &dyn LeftSource) {
-        with_scratch(self.pairs.len() * SUMS * self.right_size(), |sums| {
-            self.sum_pairs(pool, sums);
-            self.multiply(pool, left, sums);
+        with_scratch(self.pairs.len() * self.pair_size(), |right| {
+            for_chunks(pool, right, self.pair_size(), &|pair, right| {
+                self.sum_right(self.pairs.start + pair, right);
+            });
+            self.multiply(pool, left, right);
         });
     }
 
-    /// The sums of all pairs, `[pair][sum][depth][column]`.
-    fn sum_pairs(&self, pool: &Pool, sums: &mut [f32]) {
-        pool.run_on_parts(sums, SUMS * self.right_size(), &|pair, sums| {
-            self.sum_right(self.pairs.start + pair, sums);
-        });
+    /// Elements that are made of a pair of right panels: its sums, and its blocks where they must be widened.
+    fn pair_size(&self) -> usize {
+        let widened = if self.weights.whole().is_some() { 0 } else { BLOCKS };
+        (SUMS + widened) * self.right_size()
     }
 
-    fn multiply(&self, pool: &Pool, left: &dyn LeftSource, right_sums: &[f32]) {
+    fn multiply(&self, pool: &Pool, left: &dyn LeftSource, right: &[f32]) {
         let Strassen { tile, shape, row_block, .. } = *self.whole;
         let depth = self.depth.len();
         let packed = row_block * depth;
@@ -167,7 +171,7 @@ impl Part<'_> {
             let (left_sums, tiles) = scratch.split_at_mut(sums);
             let rows = task * row_block..shape.rows.min((task + 1) * row_block);
             let panels = self.pack_left(left, &rows, packed, left_sums);
-            let work = Work { part: self, rows, panels, packed, left_sums, right_sums };
+            let work = Work { part: self, rows, panels, packed, left_sums, right };
             dispatch(tile.isa, PairProducts { work: &work, tiles });
             self.multiply_single(&work);
         });
@@ -178,18 +182,35 @@ impl Part<'_> {
         self.depth.len() / 2 * self.whole.tile.columns()
     }
 
-    /// Block `block` (depth half, column half) of a pair of right panels.
-    fn right_block(&self, pair: usize, block: usize) -> &[f32] {
-        let width = self.whole.tile.columns();
-        let depth = self.depth.start + block / 2 * self.depth.len() / 2;
-        let start = ((2 * pair + block % 2) * self.whole.shape.depth + depth) * width;
-        &self.weights.panels()[start..][..self.right_size()]
+    /// The depths and the right panel of block `block` (depth half, column half) of a pair.
+    fn right_place(&self, pair: usize, block: usize) -> (usize, Range<usize>) {
+        let half = self.depth.len() / 2;
+        let start = self.depth.start + block / 2 * half;
+        (2 * pair + block % 2, start..start + half)
     }
 
-    /// The sums of a pair of right panels, in the order of the products.
+    /// A block of a pair of right panels, given the blocks that were widened.
+    fn right_block<'a>(&'a self, pair: usize, block: usize, widened: &'a [f32]) -> &'a [f32] {
+        let size = self.right_size();
+        match self.weights.whole() {
+            None => &widened[block * size..][..size],
+            Some(_) => {
+                let (panel, depth) = self.right_place(pair, block);
+                self.weights.panel(panel, depth, &mut [])
+            }
+        }
+    }
+
+    /// The sums of a pair of right panels, in the order of the products, then the blocks that are widened.
     fn sum_right(&self, pair: usize, out: &mut [f32]) {
+        let (sums, widened) = out.split_at_mut(SUMS * self.right_size());
+        for (block, out) in widened.chunks_exact_mut(self.right_size()).enumerate() {
+            let (panel, depth) = self.right_place(pair, block);
+            self.weights.panel(panel, depth, out);
+        }
         let operands = PRODUCTS.iter().map(|(_, right, _)| *right);
-        sum_blocks(self.whole.tile.isa, operands, out, |block| self.right_block(pair, block));
+        let block = |block: usize| self.right_block(pair, block, widened);
+        sum_blocks(self.whole.tile.isa, operands, sums, block);
     }
 
     /// Packs rows into panels and makes their sums; returns half the number of panels.
@@ -223,25 +244,14 @@ impl Part<'_> {
     /// The usual product with the panel that has no neighbour.
     fn multiply_single(&self, work: &Work<'_>) {
         let Some(panel) = self.single else { return };
-        let (tile, shape) = (self.whole.tile, self.whole.shape);
-        let product = FloatProduct {
-            left: work.packed.as_ptr(),
-            left_stride: self.depth.len() * tile.rows,
-            right: self.weights.panels()[self.depth.start * tile.columns()..].as_ptr(),
-            right_stride: shape.depth * tile.columns(),
-            depth: self.depth.len(),
-        };
-        let block = Block {
-            tile,
-            product,
+        let rows = PackedRows {
+            tile: self.whole.tile,
+            left: work.packed,
+            rows: work.rows.clone(),
             finish: &self.finish,
-            first_row: work.rows.start,
-            rows: work.rows.len(),
-            first_column: 0,
-            panels: panel..panel + 1,
-            columns: shape.columns,
+            columns: self.whole.shape.columns,
         };
-        dispatch(tile.isa, block);
+        rows.multiply(self.weights, self.depth.clone(), panel..panel + 1);
     }
 }
 
@@ -296,7 +306,8 @@ struct Work<'a> {
     panels: usize,
     packed: &'a [f32],
     left_sums: &'a [f32],
-    right_sums: &'a [f32],
+    /// What was made of the part's pairs of right panels.
+    right: &'a [f32],
 }
 
 /// The products of a task's rows with all pairs.
@@ -354,7 +365,8 @@ impl Work<'_> {
     ) {
         let width = VECTORS * S::LANES;
         let columns = self.part.whole.shape.columns;
-        for (index, tile) in tiles.chunks_exact(ROWS * width).take(4 * self.panels).enumerate() {
+        for (index, tile) in tiles.chunks_exact(ROWS * width).take(BLOCKS * self.panels).enumerate()
+        {
             let (block, panel) = (index / self.panels, index % self.panels);
             let row = (block / 2 * self.panels + panel) * ROWS;
             if row >= self.rows.len() {
@@ -376,6 +388,7 @@ impl Work<'_> {
     fn products(&self, pair: usize, height: usize, width: usize) -> [FloatProduct; 7] {
         let part = self.part;
         let depth = part.depth.len() / 2;
+        let made = &self.right[pair * part.pair_size()..][..part.pair_size()];
         let (mut left_sum, mut right_sum) = (0, 0);
         PRODUCTS.map(|(left, right, _)| {
             let (left, left_stride) = match left {
@@ -390,10 +403,13 @@ impl Work<'_> {
                 }
             };
             let right = match right {
-                Operand::Block(block) => part.right_block(part.pairs.start + pair, block),
+                Operand::Block(block) => {
+                    let widened = &made[SUMS * depth * width..];
+                    part.right_block(part.pairs.start + pair, block, widened)
+                }
                 Sum(..) | Difference(..) => {
                     right_sum += 1;
-                    &self.right_sums[(pair * SUMS + right_sum - 1) * depth * width..]
+                    &made[(right_sum - 1) * depth * width..]
                 }
             };
             let (left, right) = (left.as_ptr(), right.as_ptr());

@@ -73,7 +73,11 @@ impl Problem {
 
     pub(super) fn packed(&self, isa: Isa) -> PackedWeights {
         let data = WeightData::F32(&self.weight);
-        PackedWeights::pack(isa, &WeightView::output_major(data, self.columns, self.depth))
+        PackedWeights::pack(
+            &Pool::new(1),
+            isa,
+            &WeightView::output_major(data, self.columns, self.depth),
+        )
     }
 
     /// Bias and residual of this problem with the given activation.

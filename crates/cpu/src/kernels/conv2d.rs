@@ -17,6 +17,7 @@ use crate::gemm::{LeftSource, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
+use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The kernel of a convolution.
@@ -58,12 +59,12 @@ impl Form for Dense {
         format!("conv2d {} {}", self.isa.name(), self.groups)
     }
 
-    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+    fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
         let outputs = weight.shape()[0] / self.groups;
         (0..self.groups)
             .map(|group| {
                 let own = weight.slice(0, group * outputs..(group + 1) * outputs)?;
-                pack_matrix(self.isa, &own.permute(&[0, 2, 3, 1])?, outputs)
+                pack_matrix(pool, self.isa, &own.permute(&[0, 2, 3, 1])?, outputs)
             })
             .collect()
     }
@@ -110,7 +111,7 @@ impl Convolution {
 
 impl Execute for Convolution {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let weights = self.weight.get(&io.inputs)?;
+        let weights = self.weight.get(&io)?;
         let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
         if self.output.batch == 0 {
             return Ok(());

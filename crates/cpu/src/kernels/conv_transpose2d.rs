@@ -9,6 +9,7 @@ use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
+use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The kernel of a transposed convolution.
@@ -54,7 +55,7 @@ impl Form for ByKernelRow {
         format!("conv_transpose2d rows {}", self.isa.name())
     }
 
-    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+    fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
         let &[_, outputs, height, width] = &weight.shape()[..] else {
             panic!("inference checked the weight")
         };
@@ -64,7 +65,7 @@ impl Form for ByKernelRow {
             .map(|part| {
                 let own =
                     weight.slice(2, part * rows..(part + 1) * rows)?.permute(&[2, 3, 1, 0])?;
-                pack_matrix(self.isa, &own, rows * columns)
+                pack_matrix(pool, self.isa, &own, rows * columns)
             })
             .collect()
     }
@@ -72,7 +73,7 @@ impl Form for ByKernelRow {
 
 impl Execute for Upscale {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let weights = self.weight.get(&io.inputs)?;
+        let weights = self.weight.get(&io)?;
         let fused = Fused::new(&self.epilogue, &io.inputs, 2);
         let Image { width, channels, .. } = self.input;
         let rows = self.input.rows() * width;
@@ -122,14 +123,14 @@ impl Form for Gathered {
         format!("conv_transpose2d {}", self.isa.name())
     }
 
-    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
-        pack_matrix(self.isa, &weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
+    fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+        pack_matrix(pool, self.isa, &weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
     }
 }
 
 impl Execute for Gather {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let weight = self.weight.get(&io.inputs)?;
+        let weight = self.weight.get(&io)?;
         let fused = Fused::new(&self.epilogue, &io.inputs, 2);
         let patches = Patches {
             image: io.inputs.f32(0),

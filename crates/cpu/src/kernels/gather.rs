@@ -1,20 +1,51 @@
 //! Rows of a table, by index.
 
-use cutout_graph::{Data, Op, Plain, RunError, ops};
-use cutout_tensor::DType;
+use cutout_graph::{CompileError, Data, Op, Plain, RunError, ops};
+use cutout_tensor::{DType, Tensor};
+use half::slice::HalfFloatSliceExt;
 
 use crate::execute::{Execute, Inputs, Io, for_chunks};
+use crate::gemm::WeightData;
+use crate::kernels::linear::weight_data;
+use crate::lower::{Lowered, Site};
 
 /// Elements a task copies, at least one row.
 const TASK: usize = 1 << 15;
+/// Position of the table among the inputs.
+const TABLE: usize = 0;
 
 /// Copies rows of a contiguous table.
-pub(crate) struct Gather {
+struct Gather {
     /// Element type of the indices.
-    pub(crate) indices: DType,
+    indices: DType,
+    /// A table that is a weight in half precision, of which only the rows that are asked for are widened.
+    half: Option<Tensor>,
+}
+
+/// The kernel of a look-up.
+pub(crate) fn lower(site: &Site<'_>) -> Result<Lowered, CompileError> {
+    let indices = site.inputs[1].ty.dtype;
+    let stored = site.statics[TABLE].as_ref().filter(|table| is_half(table.dtype()));
+    let Some(table) = stored else {
+        return Ok(Gather { indices, half: None }.into());
+    };
+    let half = Some(site.weights.plain(table, table.dtype())?);
+    Ok(Lowered { kernel: Box::new(Gather { indices, half }), absorbed: vec![TABLE] })
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 impl Gather {
+    /// The elements of the table.
+    fn table<'a>(&'a self, inputs: &Inputs<'a>) -> Result<WeightData<'a>, RunError> {
+        match &self.half {
+            None => Ok(WeightData::F32(inputs.f32(TABLE))),
+            Some(table) => Ok(weight_data(table)?),
+        }
+    }
+
     /// The indices, after the op itself has checked that they are inside the table.
     fn indices(&self, inputs: &Inputs<'_>) -> Result<Vec<i64>, RunError> {
         let indices: Vec<i64> = match self.indices {
@@ -27,7 +58,7 @@ impl Gather {
             }
         };
         // The check looks at the table's shape alone.
-        let shape = inputs.layout(0).shape.clone();
+        let shape = inputs.layout(TABLE).shape.clone();
         let table = Plain::<f32> { shape, data: Data::Real(Vec::new()) };
         let plain = Plain::from_int([indices.len()], indices);
         let op = Op::from(ops::Gather);
@@ -40,18 +71,22 @@ impl Gather {
 impl Execute for Gather {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let indices = self.indices(&io.inputs)?;
-        let table = io.inputs.f32(0);
-        let width: usize = io.inputs.layout(0).shape[1..].iter().product();
+        let width: usize = io.inputs.layout(TABLE).shape[1..].iter().product();
         let output = io.output.f32();
         if output.is_empty() {
             return Ok(());
         }
+        let table = self.table(&io.inputs)?;
         let rows = (TASK / width).max(1);
         for_chunks(io.pool, output, rows * width, &|task, output| {
             let indices = &indices[task * rows..];
             for (row, &index) in output.chunks_exact_mut(width).zip(indices) {
-                let start = index as usize * width;
-                row.copy_from_slice(&table[start..start + width]);
+                let place = index as usize * width..(index as usize + 1) * width;
+                match table {
+                    WeightData::F32(table) => row.copy_from_slice(&table[place]),
+                    WeightData::F16(table) => table[place].convert_to_f32_slice(row),
+                    WeightData::Bf16(table) => table[place].convert_to_f32_slice(row),
+                }
             }
         });
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use cutout_tensor::TensorType;
+
 use crate::Op;
 use crate::graph::{Constant, Graph, Kind, Node, NodeId, Origin};
 
@@ -95,6 +97,16 @@ impl<'a> Draft<'a> {
     /// Adds a constant.
     pub(crate) fn add_constant(&mut self, constant: Constant, origin: &Origin) -> NodeId {
         let ty = constant.value.ty().clone();
+        self.add_constant_as(ty, constant, origin)
+    }
+
+    /// Adds a constant that is stored in another float type than the graph calls it, as weights may be.
+    pub(crate) fn add_constant_as(
+        &mut self,
+        ty: TensorType,
+        constant: Constant,
+        origin: &Origin,
+    ) -> NodeId {
         let origin = origin.clone();
         self.push(Node { kind: Kind::Constant(constant), inputs: Vec::new(), ty, origin })
     }

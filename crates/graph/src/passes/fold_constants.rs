@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cutout_tensor::{LazyTensor, Tensor, TensorError};
+use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType};
 
 use super::{Context, Draft, remove_dead_code};
 use crate::graph::{Constant, Graph, Kind, NodeId};
@@ -40,7 +40,7 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
         let name = folder.name(id)?;
         let value = folder.value(id, &name)?;
         let constant = Constant { value, name: Some(name) };
-        let new = draft.add_constant(constant, &node.origin);
+        let new = draft.add_constant_as(node.ty.clone(), constant, &node.origin);
         draft.replace(id, new);
     }
     Ok(remove_dead_code(&draft.finish()))
@@ -110,10 +110,11 @@ impl Folder<'_> {
         match &node.kind {
             Kind::Parameter(path) => self.context.weights?.get(path).cloned(),
             Kind::Op(op) if moves(op) => {
-                let (op, ty) = (op.clone(), node.ty.clone());
+                let op = op.clone();
                 let source = self.moved_weight(node.inputs[0])?;
-                // Weights in half precision become what the graph calls them.
-                Some(source.map(ty.clone(), move |x| moved(&op, x)?.cast(ty.dtype)))
+                // What is stored in half precision stays so, whatever the graph calls it.
+                let ty = TensorType::new(source.dtype(), node.ty.shape.clone());
+                Some(source.map(ty, move |x| moved(&op, x)))
             }
             Kind::Op(_) | Kind::Constant(_) | Kind::Input(_) => None,
         }

@@ -25,7 +25,11 @@ fn weights_of_either_order_and_any_stride_pack_alike() {
             }
         }
         let view = WeightView::depth_major(WeightData::F32(&transposed), columns, depth);
-        assert_eq!(product_with(&problem, &PackedWeights::pack(isa, &view)), expected, "{isa:?}");
+        assert_eq!(
+            product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view)),
+            expected,
+            "{isa:?}"
+        );
         let view = WeightView {
             data: WeightData::F32(&sparse),
             outputs: columns,
@@ -33,7 +37,11 @@ fn weights_of_either_order_and_any_stride_pack_alike() {
             output_stride: depth * 6,
             depth_stride: 3,
         };
-        assert_eq!(product_with(&problem, &PackedWeights::pack(isa, &view)), expected, "{isa:?}");
+        assert_eq!(
+            product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view)),
+            expected,
+            "{isa:?}"
+        );
     }
 }
 
@@ -45,7 +53,7 @@ fn half_precision_weights_are_widened() {
         let brains: Vec<bf16> = problem.weight.iter().map(|&x| bf16::from_f32(x)).collect();
         for data in [WeightData::F16(&halves), WeightData::Bf16(&brains)] {
             let view = WeightView::output_major(data, 50, 20);
-            let found = product_with(&problem, &PackedWeights::pack(isa, &view));
+            let found = product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view));
             problem.weight = match data {
                 WeightData::F16(data) => data.iter().map(|x| x.to_f32()).collect(),
                 WeightData::Bf16(data) => data.iter().map(|x| x.to_f32()).collect(),
@@ -88,7 +96,11 @@ fn panels_are_padded_with_zeros() {
 #[should_panic(expected = "elements needed")]
 fn a_view_beyond_its_data_is_refused() {
     let data = [0.0; 11];
-    PackedWeights::pack(Isa::Portable, &WeightView::output_major(WeightData::F32(&data), 3, 4));
+    PackedWeights::pack(
+        &Pool::new(1),
+        Isa::Portable,
+        &WeightView::output_major(WeightData::F32(&data), 3, 4),
+    );
 }
 
 #[test]
@@ -150,6 +162,45 @@ fn any_source_can_be_the_left_side() {
     }
 }
 
+/// All panels in single precision.
+fn widened(weights: &PackedWeights) -> Vec<f32> {
+    let mut scratch = vec![0.0; weights.stride()];
+    let panels = 0..weights.outputs().div_ceil(weights.tile().columns());
+    let depth = 0..weights.depth();
+    panels.flat_map(|panel| weights.panel(panel, depth.clone(), &mut scratch).to_vec()).collect()
+}
+
+/// Half precision takes half the memory, also in panels, and multiplies like its values in single precision: over several blocks
+/// of depths, with the last panel's padding, and where large products are cut in another way.
+#[test]
+fn half_precision_stays_in_its_size() {
+    for (rows, depth, columns) in [(30, 40, 50), (3, 2100, 130), (3072, 256, 272)] {
+        let problem = Problem::new(rows, depth, columns, 0);
+        let halves: Vec<f16> = problem.weight.iter().map(|&x| f16::from_f32(x)).collect();
+        let brains: Vec<bf16> = problem.weight.iter().map(|&x| bf16::from_f32(x)).collect();
+        let singles: [Vec<f32>; 2] = [
+            halves.iter().map(|x| x.to_f32()).collect(),
+            brains.iter().map(|x| x.to_f32()).collect(),
+        ];
+        for isa in Isa::available() {
+            let pack = |data: WeightData<'_>| {
+                PackedWeights::pack(
+                    &Pool::new(2),
+                    isa,
+                    &WeightView::output_major(data, columns, depth),
+                )
+            };
+            let packed = [pack(WeightData::F16(&halves)), pack(WeightData::Bf16(&brains))];
+            for (packed, single) in packed.iter().zip(&singles) {
+                let expected = pack(WeightData::F32(single));
+                assert_eq!(2 * packed.bytes(), expected.bytes());
+                let found = product_with(&problem, packed);
+                assert!(found == product_with(&problem, &expected), "{isa:?} {rows}x{depth}");
+            }
+        }
+    }
+}
+
 #[test]
 fn any_number_of_threads_packs_alike() {
     for (columns, depth) in [(0, 5), (5, 0), (100, 3), (700, 1100), (61, 5000)] {
@@ -157,11 +208,11 @@ fn any_number_of_threads_packs_alike() {
         let half: Vec<bf16> = data.iter().map(|&value| bf16::from_f32(value)).collect();
         for data in [WeightData::F32(&data), WeightData::Bf16(&half)] {
             let view = WeightView::output_major(data, columns, depth);
-            let expected = PackedWeights::pack(Isa::detect(), &view);
+            let expected = PackedWeights::pack(&Pool::new(1), Isa::detect(), &view);
             for threads in [1, 3] {
-                let found = PackedWeights::pack_on(&Pool::new(threads), Isa::detect(), &view);
+                let found = PackedWeights::pack(&Pool::new(threads), Isa::detect(), &view);
                 assert!(
-                    found.panels() == expected.panels(),
+                    widened(&found) == widened(&expected),
                     "{columns}x{depth}, {threads} threads"
                 );
             }

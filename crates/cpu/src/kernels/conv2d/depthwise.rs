@@ -15,6 +15,7 @@ use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
 use crate::memory::AlignedBuffer;
+use crate::pool::Pool;
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Neighbouring outputs whose sums stay in registers.
@@ -55,7 +56,7 @@ impl Form for ByVector {
         format!("depthwise {}", self.lanes)
     }
 
-    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+    fn pack(&self, _pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
         let taps = weight.shape()[2] * weight.shape()[3];
         let values = weight.cast(DType::F32)?.to_vec::<f32>()?;
         let vectors = weight.shape()[0].div_ceil(self.lanes);
@@ -110,7 +111,7 @@ impl Depthwise {
 
 impl Execute for Depthwise {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let weight = self.weight.get(&io.inputs)?;
+        let weight = self.weight.get(&io)?;
         let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
         let source = io.inputs.f32(0);
         let strides = Strides::new(io.inputs.layout(0));

@@ -6,9 +6,10 @@ use cutout_graph::{CompileError, Known, Packed, RunError};
 use cutout_tensor::{DType, Tensor, TensorError, TensorType};
 use half::{bf16, f16};
 
-use crate::execute::Inputs;
+use crate::execute::Io;
 use crate::gemm::{PackedWeights, WeightData, WeightView};
 use crate::lower::Site;
+use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The input that is the weight.
@@ -21,7 +22,7 @@ pub(crate) trait Form {
     /// A name that stands for this form of this type and for no other.
     fn name(&self) -> String;
     /// Brings a weight, in any float type and layout, into this form.
-    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError>;
+    fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError>;
 }
 
 /// A weight in some form: packed once and shared by all programs where it is known when a program is compiled, else in
@@ -35,8 +36,10 @@ pub(crate) struct Weight<F: Form> {
 impl<F: Form> Weight<F> {
     /// The weight of the convolution at `site`, its input 1.
     pub(crate) fn new(form: F, site: &Site<'_>) -> Result<Self, CompileError> {
-        let pack =
-            |known: &Known| site.weights.prepared(known, &form.name(), |tensor| form.pack(tensor));
+        let pack = |known: &Known| {
+            let pack = |tensor: &Tensor| form.pack(site.pool, tensor);
+            site.weights.prepared(known, &form.name(), pack)
+        };
         let shared = site.statics[WEIGHT].as_ref().map(pack).transpose()?;
         Ok(Weight { form, shared, ty: site.inputs[WEIGHT].ty.clone() })
     }
@@ -47,25 +50,26 @@ impl<F: Form> Weight<F> {
     }
 
     /// The packed weight.
-    pub(crate) fn get(&self, inputs: &Inputs<'_>) -> Result<Arc<F::Packed>, RunError> {
+    pub(crate) fn get(&self, io: &Io<'_>) -> Result<Arc<F::Packed>, RunError> {
         if let Some(shared) = &self.shared {
             return Ok(Arc::clone(shared));
         }
-        let values = inputs.f32(WEIGHT).to_vec();
+        let values = io.inputs.f32(WEIGHT).to_vec();
         let tensor = Tensor::from_vec(self.ty.shape.clone(), values)?;
-        Ok(Arc::new(self.form.pack(&tensor)?))
+        Ok(Arc::new(self.form.pack(io.pool, &tensor)?))
     }
 }
 
 /// Packs a weight `[.., depth axes]` whose first axes have `outputs` elements together.
 pub(crate) fn pack_matrix(
+    pool: &Pool,
     isa: Isa,
     weight: &Tensor,
     outputs: usize,
 ) -> Result<PackedWeights, TensorError> {
     let pack = |data: WeightData<'_>| {
         let depth = data.len() / outputs.max(1);
-        PackedWeights::pack(isa, &WeightView::output_major(data, outputs, depth))
+        PackedWeights::pack(pool, isa, &WeightView::output_major(data, outputs, depth))
     };
     Ok(match weight.dtype() {
         DType::F16 => pack(WeightData::F16(&weight.to_vec::<f16>()?)),

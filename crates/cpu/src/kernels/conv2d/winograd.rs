@@ -28,6 +28,7 @@ use crate::gemm::{
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
+use crate::pool::Pool;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Side of a kernel.
@@ -69,7 +70,7 @@ impl Form for Transformed {
         format!("conv2d winograd {}", self.isa.name())
     }
 
-    fn pack(&self, weight: &Tensor) -> Result<Self::Packed, TensorError> {
+    fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
         let (outputs, depth) = (weight.shape()[0], weight.shape()[1]);
         let weight = weight.cast(DType::F32)?.to_vec::<f32>()?;
         let matrix = |product: usize| {
@@ -77,7 +78,7 @@ impl Form for Transformed {
             let kernels = weight.chunks_exact(KERNEL * KERNEL);
             let matrix: Vec<f32> = kernels.map(|kernel| transformed(kernel, down, right)).collect();
             let view = WeightView::output_major(WeightData::F32(&matrix), outputs, depth);
-            PackedWeights::pack(self.isa, &view)
+            PackedWeights::pack(pool, self.isa, &view)
         };
         Ok((0..SIDE * SIDE).map(matrix).collect())
     }
@@ -120,7 +121,7 @@ impl Winograd {
 
 impl Execute for Winograd {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
-        let weights = self.weight.get(&io.inputs)?;
+        let weights = self.weight.get(&io)?;
         let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
         let blocks = Blocks {
             image: io.inputs.f32(0),
