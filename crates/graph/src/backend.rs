@@ -10,8 +10,8 @@ pub trait Backend: Send + Sync {
     /// Name for people: "cpu (avx512, 2 threads)".
     fn name(&self) -> String;
 
-    /// Verifies, optimises and plans `graph` and packs its weights. What was packed or derived for an earlier
-    /// program over the same weights is shared with it.
+    /// Verifies, optimises and plans `graph` and packs its weights, which are not kept beside what they are packed into.
+    /// What was packed or folded for an earlier program over the same weights is shared with it.
     fn compile(
         &self,
         graph: &Graph,

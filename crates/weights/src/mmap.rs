@@ -45,24 +45,21 @@ impl AsRef<[u8]> for MappedFile {
     }
 }
 
-/// Pages are at most this large, and sizes of pages divide it.
-const LARGEST_PAGE: usize = 64 << 10;
-
 impl Bytes for MappedFile {
-    /// Lets go of the pages that lie wholly inside the range. A later read maps them again, from the system's cache of files
-    /// or from the file. A refusal only costs memory.
+    /// Lets go of all pages that the range touches. A later read, of neighbours too, maps them again, from the system's cache
+    /// of files or from the file. A refusal only costs memory.
     fn release(&self, range: Range<usize>) {
-        let end = range.end.min(self.0.len()) / LARGEST_PAGE * LARGEST_PAGE;
-        let start = range.start.next_multiple_of(LARGEST_PAGE);
+        let end = range.end.min(self.0.len());
         #[cfg(target_os = "linux")]
-        if start < end {
+        if range.start < end {
             let advice = memmap2::UncheckedAdvice::DontNeed;
             // SAFETY: the map is read-only and shared with the file, so no page of it was ever changed: what is mapped again
             // is what was there before. The range lies inside the map, as just cut.
-            let _ = unsafe { self.0.unchecked_advise_range(advice, start, end - start) };
+            let _ =
+                unsafe { self.0.unchecked_advise_range(advice, range.start, end - range.start) };
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (start, end);
+        let _ = end;
     }
 }
 
