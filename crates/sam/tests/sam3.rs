@@ -15,7 +15,9 @@ use cutout_sam::sam3::{
 use cutout_tensor::{Tensor, Tolerance};
 use cutout_testing::{StageFile, compare_stages};
 
-const MODELS: [&str; 2] = ["tiny", "wide"];
+/// In the last, what norms are given is as small as their epsilons, and results reach their bounds.
+const MODELS: [&str; 3] = ["tiny", "wide", QUIET];
+const QUIET: &str = "quiet";
 
 const RUNS: [&str; 6] = ["text", "box", "boxes", "points", "everything", "long"];
 
@@ -44,6 +46,10 @@ impl Model {
         let path = "detector.backbone.language_backbone.encoder.token_embedding.weight";
         tensors.insert(path.to_owned(), table);
         Model { name, config, weights: Weights::new(tensors), image, detector }
+    }
+
+    fn runs(&self) -> &'static [&'static str] {
+        if self.name == QUIET { &["everything"] } else { &RUNS }
     }
 
     /// Compares a graph's stages with those of a run; returns the results.
@@ -149,7 +155,8 @@ fn the_image_encoder_matches_meta_at_every_stage() {
         let trunk = only(&stages, &["trunk"]);
         let mut levels = only(&stages, &["level."]);
         assert_eq!(levels.len(), 3);
-        levels.push(("fusion".to_owned(), model.detector.stage("text", "fusion").unwrap()));
+        levels
+            .push(("fusion".to_owned(), model.detector.stage(model.runs()[0], "fusion").unwrap()));
         model.check(image_side_graph(&model.config), &trunk, &levels);
     }
 }
@@ -157,12 +164,12 @@ fn the_image_encoder_matches_meta_at_every_stage() {
 #[test]
 fn text_and_exemplars_match_meta_at_every_stage() {
     for model in MODELS.map(Model::load) {
-        for run in RUNS {
+        for run in model.runs() {
             let name = format!("{run}.text");
             let inputs = model.detector.inputs(&name);
             let shape =
                 TextShape { tokens: length(&inputs, "tokens"), kept: length(&inputs, "kept") };
-            let hidden = usize::from(run == "everything");
+            let hidden = usize::from(*run == "everything");
             assert_eq!(shape.tokens, shape.kept + hidden, "{run}");
             let graph = text_stages(&model.config, shape);
             model.check(graph, &inputs, &model.detector.stages(&name));
@@ -182,7 +189,7 @@ fn text_and_exemplars_match_meta_at_every_stage() {
 #[test]
 fn the_detector_matches_meta_at_every_stage() {
     for model in MODELS.map(Model::load) {
-        for run in RUNS {
+        for run in model.runs() {
             let mut expected = model.detector.stages(run);
             let mut inputs = model.detector.inputs("levels");
             let fusion = expected.iter().position(|(name, _)| name == "fusion").unwrap();
@@ -197,4 +204,26 @@ fn the_detector_matches_meta_at_every_stage() {
             model.check(detector_stages(&model.config, shape), &inputs, &expected);
         }
     }
+}
+
+/// Otherwise the comparison with the quiet model says nothing about them.
+#[test]
+fn the_quiet_model_is_quiet_and_reaches_every_bound() {
+    let model = Model::load(QUIET);
+    let numbers = |tensor: Tensor| tensor.to_vec::<f32>().unwrap();
+    let stage = |name: &str| numbers(model.detector.stage("everything", name).unwrap());
+    let small = |numbers: &[f32]| numbers.iter().all(|number| number.abs() < 0.03);
+    for name in ["trunk", "level.2"] {
+        assert!(small(&numbers(model.image.stage("image", name).unwrap())), "{name}");
+    }
+    for name in ["fusion", "detector.transformer.decoder.layers.1"] {
+        assert!(small(&stage(name)), "{name}");
+    }
+    // Meta bounds scores, and means to bound presence by 10.
+    assert!(stage("presence")[0].abs() > 11.0);
+    let scores = stage("logits");
+    assert!(scores.contains(&12.0) && scores.iter().any(|score| score.abs() < 12.0), "{scores:?}");
+    let weights = model.detector.weights();
+    let boxes = weights.get("detector.transformer.decoder.reference_points.weight").unwrap();
+    assert!(numbers(boxes.clone()).iter().any(|logit| logit.abs() > 8.0));
 }

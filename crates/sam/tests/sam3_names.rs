@@ -10,7 +10,7 @@ use cutout_tensor::Tensor;
 use cutout_testing::StageFile;
 use cutout_weights::{Checkpoint, Encoding, Metadata, write_gguf};
 use small_sam3::{Small, assert_near};
-use support::{Folder, ModelFile, Tensors, tensors};
+use support::{Folder, ModelFile, Tensors, outgoing, tensors};
 
 /// Clicks, a box, a mask and candidates, on a picture of any size above 30.
 fn asked(sam: &Sam, image: &Image) -> Vec<Masks> {
@@ -103,6 +103,10 @@ fn a_tracker_answers_the_same_under_all_its_names() {
         let weights = renamed(&weights, rename);
         assert_same_masks(&ask(&weights, name), &expected, name);
     }
+    let folder = Folder::new("sam3-tracker-gguf");
+    let path = folder.0.join("model.gguf");
+    write_gguf(&path, &outgoing(&weights), &Metadata::new(), Encoding::Keep).unwrap();
+    assert_same_masks(&asked(&Sam::open(&path).unwrap(), &image), &expected, "GGUF");
 }
 
 /// Where SAM 3 keeps what SAM 3.1 has under another name, and where SAM 3.1 does.
