@@ -77,7 +77,8 @@ fn allocate(layout: &Layout) -> Option<NonNull<u8>> {
 /// writes first pays for a page, on all threads at once where several fill the buffer.
 #[cfg(target_os = "linux")]
 fn map(layout: &Layout) -> Option<NonNull<u8>> {
-    let whole = layout.size().checked_add(layout.align())?;
+    let kept = mapped_bytes(layout)?;
+    let whole = kept.checked_add(layout.align())?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping wherever the system wants it.
@@ -87,7 +88,6 @@ fn map(layout: &Layout) -> Option<NonNull<u8>> {
     }
     let before = start.addr().wrapping_neg() % layout.align();
     let pointer = start.wrapping_byte_add(before);
-    let kept = mapped_bytes(layout);
     let after = whole - before - kept;
     for (start, length) in [(start, before), (pointer.wrapping_byte_add(kept), after)] {
         if length > 0 {
@@ -103,10 +103,10 @@ fn map(layout: &Layout) -> Option<NonNull<u8>> {
 
 /// Whole pages that hold a buffer.
 #[cfg(target_os = "linux")]
-fn mapped_bytes(layout: &Layout) -> usize {
+fn mapped_bytes(layout: &Layout) -> Option<usize> {
     /// The largest page that any system has which calls it ordinary.
     const PAGE: usize = 64 << 10;
-    layout.size().next_multiple_of(PAGE)
+    layout.size().checked_next_multiple_of(PAGE)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -121,8 +121,9 @@ fn map(layout: &Layout) -> Option<NonNull<u8>> {
 unsafe fn release(pointer: NonNull<u8>, layout: &Layout) {
     #[cfg(target_os = "linux")]
     if layout.size() >= HUGE_PAGE {
+        let bytes = mapped_bytes(layout).expect("it was mapped");
         // SAFETY: the caller vouches for the mapping.
-        unsafe { libc::munmap(pointer.as_ptr().cast(), mapped_bytes(layout)) };
+        unsafe { libc::munmap(pointer.as_ptr().cast(), bytes) };
         return;
     }
     // SAFETY: the caller vouches for the allocation.
@@ -193,5 +194,16 @@ mod tests {
             assert!(buffer.iter().all(|&x| x == 2.0));
         }
         assert_eq!(AlignedBuffer::copied_from(&[1i8, 2, 3])[..], [1, 2, 3]);
+    }
+
+    /// Wherever the system puts them: mappings of one page more each come to lie at every distance from a huge page.
+    #[test]
+    fn large_buffers_lie_anywhere() {
+        let buffers: Vec<AlignedBuffer<u8>> =
+            (0..600).map(|page| AlignedBuffer::zeroed(HUGE_PAGE + page * 4096 + 1)).collect();
+        for buffer in &buffers {
+            assert_eq!(buffer.as_ptr() as usize % HUGE_PAGE, 0);
+            assert_eq!((buffer[0], buffer[buffer.len() - 1]), (0, 0));
+        }
     }
 }
