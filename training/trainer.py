@@ -20,7 +20,7 @@ LAYERS = 11  # the background and up to ten objects
 
 
 def varied(random, scene, frames):
-    """Scenes with each clip mirrored, turned or backwards at random, the colour channels in another order, and lighter or darker."""
+    """Scenes mirrored, turned and clips backwards at random, channels in another order, and lighter or darker."""
     clips = len(scene.images) // frames
     across, down, turned, back = (random.chance(0.5, clips).repeat_interleave(frames) for _ in range(4))
     gamma = random.log_uniform(clips, 1, 1, 1, low=0.7, high=1.4).repeat_interleave(frames, 0)
@@ -160,7 +160,8 @@ class Trainer:
         # Kinds below 0.4 are patches, from there to 0.48 rims: more of them than on held-out scenes, so that
         # wholes of unlike parts are learnt.
         kind = cast.part_kind
-        cast.part_kind = torch.where(kind < 0.52, 0.7 * kind, torch.where(kind < 0.68, torch.full_like(kind, 0.44), kind))
+        rim = torch.where(kind < 0.68, torch.full_like(kind, 0.44), kind)
+        cast.part_kind = torch.where(kind < 0.52, 0.7 * kind, rim)
         pose = draw_pose(self.random, count, LAYERS)
         if frames > 1:
             skipped = self.random.uniform(count, high=pause) * self.random.chance(0.35, count)
