@@ -6,32 +6,24 @@ import torch
 
 
 class Recorded:
-    """One kind of step: gradients land in place, its figures in fixed tensors."""
+    """A call whose results, a dictionary of scalars, land in fixed tensors."""
 
-    def __init__(self, parameters, step, pool):
-        """`step()` returns a loss and a dictionary of scalar figures; it must not wait for the device."""
-        self.gradients = [parameter.grad for parameter in parameters]
+    def __init__(self, call, pool):
+        """`call()` returns nothing or a dictionary of scalar figures; it must not wait for the device."""
         self.graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
-                self.run(step)
+                call()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        figures = self.run(step)
-        self.figures = {name: torch.zeros_like(value) for name, value in figures.items()}
+        self.figures = {name: torch.zeros_like(value) for name, value in (call() or {}).items()}
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph, pool=pool):
-            for name, value in self.run(step).items():
+            for name, value in (call() or {}).items():
                 self.figures[name].copy_(value)
         self.seconds = self.duration()
-
-    def run(self, step):
-        torch._foreach_zero_(self.gradients)
-        loss, figures = step()
-        loss.backward()
-        return {"loss": loss.detach().float(), **figures}
 
     def duration(self, times=4):
         """How long a replay takes."""
@@ -48,14 +40,33 @@ class Recorded:
 
 
 class Plain:
-    """The same step without recording, for devices that cannot."""
+    """The same call without recording, for devices that cannot."""
 
-    def __init__(self, parameters, step):
-        self.parameters, self.step, self.seconds = parameters, step, 1.0
+    def __init__(self, call):
+        self.call, self.seconds = call, 1.0
 
     def __call__(self):
-        for parameter in self.parameters:
-            parameter.grad.zero_()
-        loss, figures = self.step()
+        return self.call() or {}
+
+
+def with_gradients(parameters, step):
+    """A call that leaves the gradients of `step()`, a loss and its figures, in place."""
+    gradients = [parameter.grad for parameter in parameters]
+
+    def call():
+        torch._foreach_zero_(gradients)
+        loss, figures = step()
         loss.backward()
         return {"loss": loss.detach().float(), **figures}
+
+    return call
+
+
+class RecordedStep(Recorded):
+    def __init__(self, parameters, step, pool):
+        super().__init__(with_gradients(parameters, step), pool)
+
+
+class PlainStep(Plain):
+    def __init__(self, parameters, step):
+        super().__init__(with_gradients(parameters, step))

@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--targets", type=int, default=3)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--clips", type=int, default=8)
+    parser.add_argument("--first-clip", type=int, default=0)
     parser.add_argument("--part-weight", type=float, default=0.0, help="above 0 parts of objects are asked for too")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", help="a JSON file for the numbers")
@@ -147,12 +148,13 @@ def main():
         for name, values in evaluate_images(model, example).items():
             results.setdefault(name, []).append(values)
     print({name: summary(values)["mean"] for name, values in results.items()}, flush=True)
-    for index in range(options.clips):
+    for index in range(options.first_clip, options.first_clip + options.clips):
         reached = evaluate_clip(model, held_out.draw_clip(bank, 100000 + index))
         print(f"clip {index}: J {reached.mean().item():.3f}", flush=True)
         results.setdefault("clip_frames", []).append(reached)
         results.setdefault("clips", []).append(reached.mean()[None])
     numbers = {name: summary(values) for name, values in results.items()}
+    numbers.update(each_clip=[round(value.item(), 4) for value in results.get("clips", [])])
     numbers.update(kinds=options.kinds, seconds=round(time.time() - began, 1))
     print(json.dumps(numbers, indent=1))
     if options.output:

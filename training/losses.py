@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 
 QUALITY_WEIGHT = 8.0
+PRESENCE_WEIGHT = 2.0
 
 
 def mask_losses(logits, target, focal_share):
@@ -50,4 +51,4 @@ def combined(masks, iou, score, target, weights):
     quality = QUALITY_WEIGHT * (iou - reached).square().mean(1)
     wrong = ((best + each[:, 0] + quality) * weight).sum()
     presence = F.binary_cross_entropy_with_logits(score[:, 0], present.float())
-    return wrong + presence, reached
+    return wrong + PRESENCE_WEIGHT * presence, reached

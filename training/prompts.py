@@ -33,7 +33,7 @@ def choose_targets(random, scene, count, smallest=0.003, part_weight=0.15, strid
 
 
 def choose_tracks(random, scene, frames, count, smallest=0.003, stride=2):
-    """Codes [clips, count] of objects plain to see on a first frame; those covered on the way are likelier."""
+    """Codes [clips, count] of objects plain to see on a first frame; those covered or gone on the way are likelier."""
     layers, grid = range(scene.drawn.shape[1]), scene.layers[:, ::stride, ::stride]
     seen = torch.stack([(grid == value).flatten(1).sum(1) for value in layers], 1).float() * stride**2
     share = (seen / scene.drawn.clamp(min=1)).unflatten(0, (-1, frames))
@@ -42,7 +42,8 @@ def choose_tracks(random, scene, frames, count, smallest=0.003, stride=2):
     first = seen[:, 0]
     fit = (first > smallest * pixels) & (first < 0.7 * pixels) & (share[:, 0] > 0.4)
     covered = (share[:, 0] - share.amin(1)).clamp(min=0)
-    weights = fit.float() * (0.25 + covered)
+    gone = (seen.amin(1) == 0).float()
+    weights = fit.float() * (0.1 + covered + 0.8 * gone)
     weights[:, 0] = 0
     weights += F.one_hot(first[:, 1:].argmax(1) + 1, weights.shape[1]).float() * 1e-6
     return 3 * random.choice(weights, count)

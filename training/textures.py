@@ -134,6 +134,50 @@ def cells(palette):
     return palette.mix(share)
 
 
+def lattice(palette):
+    """A pattern of a few waves that repeats along two directions, soft or sharp."""
+    along, across = palette.turned()
+    frequency = palette.log(3.0, 22.0) * 2 * math.pi
+    u = along * frequency
+    v = (across * palette.log(0.6, 1.6) + along * palette.uniform(-0.5, 0.5)) * frequency
+    total, weight = 0, 0.0
+    for _ in range(int(palette.random.integer(2, 6, 1))):
+        orders = palette.random.integer(-2, 3, palette.count, 2, 1, 1).float()
+        height = palette.uniform(0.3, 1.0)
+        total = total + height * torch.sin(orders[:, 0] * u + orders[:, 1] * v + palette.uniform(0, 2 * math.pi))
+        weight = weight + height
+    return palette.mix(steep(palette, 2 * total / weight))
+
+
+def contours(palette):
+    """Lines of equal height of a rolling ground."""
+    cells = int(palette.random.integer(1, 5, 1))
+    height = palette.random.octaves(palette.count, 1, cells, palette.side, octaves=3)[:, 0]
+    return palette.mix(steep(palette, torch.sin(height * palette.log(3.0, 14.0))))
+
+
+def hatching(palette):
+    """Two or three sets of bands, each of its own direction, distance and width."""
+    share = 0
+    for _ in range(int(palette.random.integer(2, 4, 1))):
+        along, _ = palette.turned()
+        wave = torch.sin((along + palette.warp(0.01)) * palette.log(15.0, 120.0))
+        band = ((wave - palette.uniform(-0.6, 0.9)) * 4 + 0.5).clamp(0, 1)
+        share = share + band * palette.uniform(0.3, 1.0)
+    return palette.mix(share.clamp(0, 1))
+
+
+def collage(palette):
+    """Two textures of other kinds, each in the places a third pattern leaves it."""
+    others = [kind for kind in TRAINING_KINDS if kind is not collage]
+    pick = lambda: others[int(palette.random.integer(0, len(others), 1))](palette)
+    pattern = pick().mean(1, keepdim=True)
+    low, high = (pattern.flatten(1).quantile(share, dim=1).view(-1, 1, 1, 1) for share in (0.1, 0.9))
+    share = (pattern - low) / (high - low).clamp(min=0.02)
+    share = ((share - palette.uniform(0.3, 0.7)[:, None]) * palette.log(1.0, 12.0)[:, None] + 0.5).clamp(0, 1)
+    return torch.lerp(pick(), pick(), share)
+
+
 def bricks(palette):
     along, across = palette.turned()
     rows = across * palette.log(5.0, 20.0)
@@ -163,8 +207,8 @@ def rings(palette):
 
 
 TRAINING_KINDS = {
-    flat: 2, gradient: 2, clouds: 3, coloured_clouds: 3, grain: 1.5, stripes: 1.5, checker: 0.7,
-    dots: 0.7, marble: 1.2, wood: 1, plaid: 0.7, cells: 0.7,
+    flat: 2, gradient: 2, clouds: 2.5, coloured_clouds: 2.5, grain: 1.5, stripes: 1.5, checker: 0.8,
+    dots: 0.8, marble: 1.2, wood: 1, plaid: 0.8, cells: 0.8, lattice: 3.5, contours: 1.5, hatching: 1.5, collage: 4,
 }
 RESERVED_KINDS = {bricks: 1, zigzag: 1, scales: 1, rings: 1}
 

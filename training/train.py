@@ -40,39 +40,50 @@ class Log:
         self.values = {}
 
 
-def schedule(progress, options, warm):
-    """Rate, share of the focal loss, mean number of objects, and the candidates' spread."""
-    low, high = options.progress if options.restart else (0.0, 1.0)
-    decayed = min(1.0, (progress - low) / (high - low))
-    rate = options.rate * min(1.0, (warm + 1) / options.warm_up)
-    rate = rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * decayed)))
+def schedule(progress, elapsed, options, warm):
+    """Rate, share of the focal loss, mean number of objects, and the candidates' spread.
+
+    The rate falls over the whole schedule, or with `--restart` over the stretch, of which `elapsed` is behind.
+    """
+    decayed = min(1.0, elapsed if options.restart else progress)
+    shape = {"cosine": 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * decayed)), "linear": 1 - decayed}
+    rate = options.rate * min(1.0, (warm + 1) / options.warm_up) * shape[options.decay]
     focal = min(0.9, max(0.0, (progress - 0.25) / 0.25))
     objects = 2 + 5 * min(1.0, progress / 0.1)
     return rate, focal, objects, 0.1 * max(0.0, 1 - progress / 0.3)
 
 
 class Order:
-    """Which step comes next, by chance: in turn one that draws scenes and one that uses them again."""
+    """Which step comes next, by chance, and when new scenes are drawn for it."""
 
     KINDS = {
-        ("image", False): {"click": 1},
-        ("image", True): {"box": 92, "many": 8},
-        ("clip", False): {"clip-late": 55, "clip-mask": 45},
-        ("clip", True): {"clip-click": 60, "clip-box": 40},
+        "image": {"click": 50, "box": 46, "many": 4},
+        "clip": {"clip-click": 30, "clip-late": 28, "clip-mask": 22, "clip-box": 20},
     }
 
-    def __init__(self, random, clip_share, steps):
-        """`clip_share` is of the time; `steps` know how long they take."""
-        clip = clip_share / sum(steps[name].seconds for name in ("clip-late", "clip-click"))
-        image = (1 - clip_share) / sum(steps[name].seconds for name in ("click", "box"))
-        self.random, self.clip_share = random, clip / (clip + image)
-        self.drawn = {"image": False, "clip": False}
+    def __init__(self, random, options, steps):
+        """The clips' share is of the time; `steps` know how long they take."""
+        self.random, self.uses, self.steps = random, options.uses, steps
+        image, clip = (self.seconds(group) for group in self.KINDS)
+        clip, image = options.clip_share / clip, (1 - options.clip_share) / image
+        self.clip_share = clip / (clip + image)
+        self.left = dict.fromkeys(self.KINDS, 0)
+
+    def seconds(self, group):
+        """How long a step of the group takes on average, its share of drawing included."""
+        kinds = self.KINDS[group]
+        total = sum(weight * self.steps[kind].seconds for kind, weight in kinds.items())
+        return total / sum(kinds.values()) + self.steps[f"draw-{group}"].seconds / self.uses
 
     def __call__(self):
+        """Takes the next step and returns its figures."""
         group = "clip" if self.random.random() < self.clip_share else "image"
-        kinds = self.KINDS[group, self.drawn[group]]
-        self.drawn[group] = not self.drawn[group]
-        return self.random.choices(list(kinds), list(kinds.values()))[0]
+        if self.left[group] == 0:
+            self.steps[f"draw-{group}"]()
+            self.left[group] = self.uses
+        self.left[group] -= 1
+        kinds = self.KINDS[group]
+        return self.steps[self.random.choices(list(kinds), list(kinds.values()))[0]]()
 
 
 def save(trainer, directory, full):
@@ -92,9 +103,12 @@ class Stretch:
         # What starting took comes out of the stretch, so that the whole call ends in time.
         self.length = options.minutes * 60 - (self.start - began)
 
+    def elapsed(self):
+        return (time.time() - self.start) / self.length
+
     def progress(self):
         low, high = self.options.progress
-        return low + (high - low) * (time.time() - self.start) / self.length
+        return low + (high - low) * self.elapsed()
 
     def over(self):
         return time.time() - self.start >= self.length
@@ -115,13 +129,13 @@ def train(options):
     log = Log(f"{options.output}/log.csv")
     print(f"ready after {time.time() - began:.1f} s", flush=True)
     clock, saved = Stretch(options, began), time.time()
-    order = Order(trainer.choice, options.clip_share, steps)
+    order = Order(trainer.choice, options, steps)
     images, logged = 0, time.time()
     while not clock.over():
         progress = clock.progress()
-        rate, focal, objects, spread = schedule(progress, options, trainer.warm)
+        rate, focal, objects, spread = schedule(progress, clock.elapsed(), options, trainer.warm)
         trainer.focal.fill_(focal), trainer.objects.fill_(objects), trainer.spread.fill_(spread)
-        figures = steps[order()]()
+        figures = order()
         log.add({"norm": trainer.update(rate), **figures})
         images += options.batch
         if trainer.step % options.log_every == 0:
@@ -151,6 +165,8 @@ def parse():
     parser.add_argument("--progress", type=float, nargs=2, default=(0.0, 1.0))
     parser.add_argument("--rate", type=float, default=5e-4)
     parser.add_argument("--restart", action="store_true", help="the rate decays from its whole height in this stretch")
+    parser.add_argument("--decay", default="cosine", choices=("cosine", "linear"), help="how the rate falls")
+    parser.add_argument("--uses", type=int, default=3, help="steps that use the same scenes before others are drawn")
     parser.add_argument("--warm-up", type=int, default=300)
     parser.add_argument("--average", type=float, default=0.99, help="of the weights, every ten steps")
     parser.add_argument("--batch", type=int, default=128, help="images a step; clips * frames for the same shapes")

@@ -7,7 +7,7 @@ import torch
 
 import losses
 import prompts
-from capture import Plain, Recorded
+from capture import Plain, PlainStep, Recorded, RecordedStep
 from clips import move
 from configuration import SMALL, TINY
 from effects import camera, expose
@@ -19,19 +19,26 @@ from tracking import answer, choose, start_from_mask
 LAYERS = 11  # the background and up to ten objects
 
 
-def mirrored(random, scene, frames):
-    """Scenes with each clip flipped at random and backwards, and the colour channels in another order."""
+def varied(random, scene, frames):
+    """Scenes mirrored, turned and clips backwards at random, channels in another order, and lighter or darker."""
     clips = len(scene.images) // frames
-    turn = lambda value: value.unflatten(0, (clips, frames)).flip(1).flatten(0, 1) if frames > 1 else value
-    across, down = (random.chance(0.5, clips).repeat_interleave(frames) for _ in range(2))
+    across, down, turned, back = (random.chance(0.5, clips).repeat_interleave(frames) for _ in range(4))
+    gamma = random.log_uniform(clips, 1, 1, 1, low=0.7, high=1.4).repeat_interleave(frames, 0)
 
-    def flip(value):
+    def reverse(value):
+        shape = (-1, *[1] * (value.dim() - 1))
+        backwards = value.unflatten(0, (clips, frames)).flip(1).flatten(0, 1)
+        return torch.where(back.view(shape), backwards, value) if frames > 1 else value
+
+    def turn(value):
         shape = (-1, *[1] * (value.dim() - 1))
         value = torch.where(across.view(shape), value.flip(-1), value)
-        return turn(torch.where(down.view(shape), value.flip(-2), value))
+        value = torch.where(down.view(shape), value.flip(-2), value)
+        return reverse(torch.where(turned.view(shape), value.transpose(-1, -2), value))
 
     images = scene.images.index_select(1, random.uniform(3).argsort())
-    return Scene(flip(images).contiguous(), flip(scene.layers), flip(scene.parts), turn(scene.drawn))
+    images = turn(images).clamp(1e-4, 1) ** gamma
+    return Scene(images.contiguous(), turn(scene.layers), turn(scene.parts), reverse(scene.drawn))
 
 
 class Trainer:
@@ -124,55 +131,70 @@ class Trainer:
         return state
 
     def steps(self):
-        """Every kind of step by name, recorded where the device can."""
+        """Drawing and every kind of step by name, recorded where the device can."""
+        drawing = {"draw-image": self.draw_images, "draw-clip": self.draw_clips}
         kinds = {
             "click": lambda: self.image_loss("click", 3),
-            "box": lambda: self.image_loss("box", 2, again=True),
-            "many": lambda: self.image_loss("click", 6, again=True),
-            "clip-late": lambda: self.clip_loss("click", 20),
-            "clip-mask": lambda: self.clip_loss("mask", 14),
-            "clip-click": lambda: self.clip_loss("click", 0, again=True),
-            "clip-box": lambda: self.clip_loss("box", 8, again=True),
+            "box": lambda: self.image_loss("box", 2),
+            "many": lambda: self.image_loss("click", 6),
+            "clip-click": lambda: self.clip_loss("click", 0),
+            "clip-late": lambda: self.clip_loss("click", 14),
+            "clip-mask": lambda: self.clip_loss("mask", 10),
+            "clip-box": lambda: self.clip_loss("box", 6),
         }
         if self.device.type != "cuda" or not self.options.record:
-            return {name: Plain(self.parameters, step) for name, step in kinds.items()}
-        pool = torch.cuda.graph_pool_handle()
-        recorded = {}
-        for name, step in kinds.items():
-            recorded[name] = Recorded(self.parameters, step, pool)
-            print(f"recorded {name}: {1000 * recorded[name].seconds:.0f} ms a step", flush=True)
+            plain = {name: Plain(draw) for name, draw in drawing.items()}
+            return {**plain, **{name: PlainStep(self.parameters, step) for name, step in kinds.items()}}
+        pool, recorded = torch.cuda.graph_pool_handle(), {}
+        for name in (*drawing, *kinds):
+            if name in drawing:
+                recorded[name] = Recorded(drawing[name], pool)
+            else:
+                recorded[name] = RecordedStep(self.parameters, kinds[name], pool)
+            print(f"recorded {name}: {1000 * recorded[name].seconds:.0f} ms", flush=True)
         return recorded
 
     def draw(self, count, frames=1, pause=0):
         """Scenes, or clips in which up to `pause` frames pass unseen after the first."""
         cast = draw_cast(self.random, self.library, count, LAYERS, self.objects)
-        # Kinds below 0.4 are patches: more of them than on held-out scenes, so that wholes of unlike parts are learnt.
-        cast.part_kind = cast.part_kind * 0.8
+        # Kinds below 0.4 are patches, from there to 0.48 rims: more of them than on held-out scenes, so that
+        # wholes of unlike parts are learnt.
+        kind = cast.part_kind
+        rim = torch.where(kind < 0.68, torch.full_like(kind, 0.44), kind)
+        cast.part_kind = torch.where(kind < 0.52, 0.7 * kind, rim)
         pose = draw_pose(self.random, count, LAYERS)
         if frames > 1:
-            skipped = self.random.uniform(count, high=pause) * self.random.chance(0.5, count)
-            pace = self.random.uniform(count, 1, low=0.15, high=0.7) / (1 + skipped[:, None] / 14)
+            skipped = self.random.uniform(count, high=pause) * self.random.chance(0.35, count)
+            pace = self.random.uniform(count, 1, low=0.022, high=0.085) * (frames - 1) / (1 + skipped[:, None] / 14)
             cast, pose = cast.repeat(frames), move(self.random, pose, frames, pace, skipped)
         scene = compose(self.library, cast, pose, self.options.side, self.paint)
         scene.images = camera(self.random, scene.images, frames, self.expose).contiguous()
         return scene
 
-    @torch.no_grad()
-    def scenes(self, count, frames=1, pause=0, again=False):
-        """New scenes, which are kept, or the kept ones `again`: mirrored, recoloured, and clips backwards."""
-        if again and frames in self.kept:
-            return mirrored(self.random, self.kept[frames], frames)
-        scene = self.draw(count, frames, pause)
+    def keep(self, frames, scene):
+        """Puts scenes where steps find them; recorded steps need them to stay in one place."""
         if frames not in self.kept:
             self.kept[frames] = Scene(*(torch.empty_like(value) for value in vars(scene).values()))
         for name, value in vars(self.kept[frames]).items():
             value.copy_(getattr(scene, name))
-        return scene
 
-    def image_loss(self, kind, rounds, again=False):
+    @torch.no_grad()
+    def draw_images(self):
+        self.keep(1, self.draw(self.options.batch))
+
+    @torch.no_grad()
+    def draw_clips(self):
+        self.keep(self.options.frames, self.draw(self.options.clips, self.options.frames, pause=12))
+
+    @torch.no_grad()
+    def scenes(self, frames=1):
+        """The scenes drawn last, differently each time."""
+        return varied(self.random, self.kept[frames], frames)
+
+    def image_loss(self, kind, rounds):
         """One encoding, several objects, and a few rounds of prompts each."""
         options = self.options
-        scene = self.scenes(options.batch, again=again)
+        scene = self.scenes()
         with torch.no_grad():
             codes = prompts.choose_targets(
                 self.random, scene, options.targets, part_weight=options.part_weight, stride=2
@@ -213,13 +235,13 @@ class Trainer:
             self.random.chance(0.85, len(target)),
         )
 
-    def clip_loss(self, kind, pause, again=False):
+    def clip_loss(self, kind, pause):
         """Objects prompted on a first frame and followed by memory alone.
 
         `pause` frames are said to lie between the first frame and the rest, so that old prompts are known too.
         """
         frames, clips, count = self.options.frames, self.options.clips, self.options.clip_targets
-        scene = self.scenes(clips, frames, pause, again)
+        scene = self.scenes(frames)
         with torch.no_grad():
             codes = prompts.choose_tracks(self.random, scene, frames, count)
             masks = prompts.target_masks(scene, codes.repeat_interleave(frames, 0))
