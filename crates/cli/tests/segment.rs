@@ -218,6 +218,9 @@ fn exemplars_show_what_to_find() {
     let semantic = find(&["--text", "cat", "--semantic"]);
     assert_eq!(semantic.len(), 1);
     assert_eq!(semantic[0]["score"], semantic[0]["presence"]);
+    // A threshold above all scores leaves no object, and leaves this.
+    let above = folder.find(&["--text", "cat", "--semantic", "--threshold", "1", "--json"]);
+    assert_eq!(annotations(&above.json())[..], semantic[..]);
     folder.find(&["--exemplar", "10,5,10,25"]).could_not(&["exemplar", "no area"]);
     folder.find(&["--exemplar", "10,5,99,25"]).could_not(&["exemplar", "outside"]);
     folder.find(&["--exemplar", "1,2,3"]).wrong_usage(&["--exemplar", "X0,Y0,X1,Y1", "X,Y"]);

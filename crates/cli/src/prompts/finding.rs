@@ -19,7 +19,7 @@ pub(crate) struct FindOptions {
     /// examples
     #[arg(long = "exemplar", value_name = "[+|-]X0,Y0,X1,Y1|X,Y", value_parser = parse_exemplar, allow_hyphen_values = true)]
     exemplars: Vec<(Place, Label)>,
-    /// One mask of everything that a phrase describes instead of one for each object
+    /// One mask of everything that a phrase describes, whatever its score, instead of one for each object
     #[arg(long)]
     semantic: bool,
     /// Leave out objects whose mask overlaps that of a better one of the same phrase by more than this, as IoU
