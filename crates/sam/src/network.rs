@@ -5,7 +5,7 @@ use cutout_imaging::{Fit, ImageError, Mapping, Preprocess, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 
 use crate::mask_choice::single_mask;
-use crate::programs::ModelError;
+use crate::programs::{ModelError, Setting};
 use crate::prompt::{Candidates, TokenOrder};
 
 mod sam1;
@@ -273,26 +273,22 @@ impl Network {
     }
 
     pub(crate) fn weights(&self) -> &Weights {
-        match self {
-            Network::Sam1(sam) => sam.weights(),
-            Network::Sam2(sam) => sam.weights(),
-            Network::Sam3(sam) => sam.weights(),
-        }
+        &self.setting().weights
     }
 
     pub(crate) fn profile(&self) -> &Profile {
-        match self {
-            Network::Sam1(sam) => sam.profile(),
-            Network::Sam2(sam) => sam.profile(),
-            Network::Sam3(sam) => sam.profile(),
-        }
+        &self.setting().profile
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
+        self.setting().backend.as_ref()
+    }
+
+    fn setting(&self) -> &Setting {
         match self {
-            Network::Sam1(sam) => sam.backend(),
-            Network::Sam2(sam) => sam.backend(),
-            Network::Sam3(sam) => sam.backend(),
+            Network::Sam1(sam) => sam.setting(),
+            Network::Sam2(sam) => sam.setting(),
+            Network::Sam3(sam) => sam.setting(),
         }
     }
 }

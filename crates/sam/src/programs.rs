@@ -36,17 +36,22 @@ pub enum ModelError {
     Tensor(#[from] TensorError),
 }
 
-/// Weights on a backend, with the programs compiled over them so far. `Part` says which program.
+/// What programs are compiled from, and how.
+pub(crate) struct Setting {
+    pub(crate) weights: Weights,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) profile: Profile,
+}
+
+/// The programs that were compiled in a setting so far. `Part` says which program.
 pub(crate) struct Programs<Part> {
-    weights: Weights,
-    backend: Arc<dyn Backend>,
-    profile: Profile,
+    setting: Setting,
     compiled: Mutex<HashMap<Part, Arc<dyn Program>>>,
 }
 
 impl<Part: Copy + Eq + Hash> Programs<Part> {
     pub(crate) fn new(weights: Weights, backend: Arc<dyn Backend>, profile: Profile) -> Self {
-        Programs { weights, backend, profile, compiled: Mutex::default() }
+        Programs { setting: Setting { weights, backend, profile }, compiled: Mutex::default() }
     }
 
     /// The program of a part, whose graph is built if it is not compiled yet.
@@ -60,8 +65,8 @@ impl<Part: Copy + Eq + Hash> Programs<Part> {
         if let Some(program) = locked().get(&part) {
             return Ok(Arc::clone(program));
         }
-        let program: Arc<dyn Program> =
-            self.backend.compile(&graph(part)?, &self.weights, &self.profile)?.into();
+        let Setting { weights, backend, profile } = &self.setting;
+        let program: Arc<dyn Program> = backend.compile(&graph(part)?, weights, profile)?.into();
         let mut compiled = locked();
         if compiled.len() >= MOST_PROGRAMS {
             compiled.clear();
@@ -69,15 +74,7 @@ impl<Part: Copy + Eq + Hash> Programs<Part> {
         Ok(Arc::clone(compiled.entry(part).or_insert(program)))
     }
 
-    pub(crate) fn weights(&self) -> &Weights {
-        &self.weights
-    }
-
-    pub(crate) fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        self.backend.as_ref()
+    pub(crate) fn setting(&self) -> &Setting {
+        &self.setting
     }
 }

@@ -10,7 +10,7 @@ use cutout_weights::Checkpoint;
 use super::{Decoded, Embedding, Later, PromptBatch};
 use crate::checkpoint::{OpenError, load_sam1};
 use crate::config::Sam1Config;
-use crate::programs::{ModelError, Programs};
+use crate::programs::{ModelError, Programs, Setting};
 use crate::sam1::{PromptShape, decoder_graph, encoder_graph, image_side_graph};
 
 /// The part of a model that a program runs.
@@ -96,16 +96,8 @@ impl Sam1 {
         Ok(Decoded { logits: next(), iou: next(), object_score: None, tokens: None })
     }
 
-    pub(super) fn weights(&self) -> &Weights {
-        self.programs.weights()
-    }
-
-    pub(super) fn profile(&self) -> &Profile {
-        self.programs.profile()
-    }
-
-    pub(super) fn backend(&self) -> &dyn Backend {
-        self.programs.backend()
+    pub(super) fn setting(&self) -> &Setting {
+        self.programs.setting()
     }
 
     fn program(&self, part: Part) -> Result<Arc<dyn Program>, ModelError> {

@@ -9,7 +9,7 @@ use super::{Decoded, Embedding, Later, PromptBatch, named};
 use crate::config::{MemoryForm, Sam2Config};
 use crate::decoder::{DecoderImage, PromptShape};
 use crate::memory::MaskSource;
-use crate::programs::{ModelError, Programs};
+use crate::programs::{ModelError, Programs, Setting};
 use crate::sam2::{
     MemoryShape, decoder_graph, encoder_graph, image_side_graph, mask_prompt_graph,
     memory_attention_graph, memory_encoder_graph, memory_projection_graph, pointer_graph,
@@ -122,16 +122,8 @@ impl Sam2 {
         self.memory().is_some_and(|memory| memory.form == MemoryForm::Sam2_1)
     }
 
-    pub(super) fn weights(&self) -> &Weights {
-        self.programs.weights()
-    }
-
-    pub(super) fn profile(&self) -> &Profile {
-        self.programs.profile()
-    }
-
-    pub(super) fn backend(&self) -> &dyn Backend {
-        self.programs.backend()
+    pub(super) fn setting(&self) -> &Setting {
+        self.programs.setting()
     }
 
     fn program(&self, part: Part) -> Result<Arc<dyn Program>, ModelError> {

@@ -9,7 +9,7 @@ use cutout_tensor::{Tensor, TensorError};
 use super::{Decoded, Embedding, Later, PromptBatch, named};
 use crate::config::{FinderConfig, Sam3Config};
 use crate::decoder::PromptShape;
-use crate::programs::{ModelError, Programs};
+use crate::programs::{ModelError, Programs, Setting};
 use crate::sam3::{
     DetectorShape, GeometryShape, TextShape, click_decoder_graph, click_image_side_graph,
     clicks_graph, detector_graph, geometry_graph, image_side_graph, text_graph, trunk_graph,
@@ -247,16 +247,8 @@ impl Sam3 {
         Ok(only(self.program(Part::Geometry(shape))?.run(&inputs)?))
     }
 
-    pub(super) fn weights(&self) -> &Weights {
-        self.programs.weights()
-    }
-
-    pub(super) fn profile(&self) -> &Profile {
-        self.programs.profile()
-    }
-
-    pub(super) fn backend(&self) -> &dyn Backend {
-        self.programs.backend()
+    pub(super) fn setting(&self) -> &Setting {
+        self.programs.setting()
     }
 
     fn program(&self, part: Part) -> Result<Arc<dyn Program>, ModelError> {
