@@ -16,7 +16,7 @@
 //! 2. A task packs its rows, makes their sums, and multiplies them pair by pair of panels; the outputs of a pair are summed in
 //!    tiles that stay in the first-level cache, and finished from there.
 //!
-//! Rounding errors are about a third larger than those of the usual sums (root mean square, depths of 576 to 4736). What is
+//! Rounding errors are up to a half larger than those of the usual sums (root mean square; a test holds that). What is
 //! not finite in a row of the left side spreads to one other row, in a column of the right side to one other column. Like
 //! everywhere, bits depend on the shape alone.
 

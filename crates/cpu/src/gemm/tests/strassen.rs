@@ -54,6 +54,32 @@ fn epilogues(problem: &Problem) -> [Epilogue<'_>; 4] {
     [linear, gelu, output, Epilogue { bias: None, ..gelu }]
 }
 
+/// The root mean square of what a product is away from the exact one.
+fn root_mean_square(problem: &Problem, found: &[f32]) -> f64 {
+    let (columns, depth) = (problem.columns, problem.depth);
+    let squares = found.iter().enumerate().map(|(place, &value)| {
+        let left = &problem.left[place / columns * depth..][..depth];
+        let weight = &problem.weight[place % columns * depth..][..depth];
+        let products = left.iter().zip(weight).map(|(&a, &b)| f64::from(a) * f64::from(b));
+        (f64::from(value) - products.sum::<f64>()).powi(2)
+    });
+    (squares.sum::<f64>() / found.len() as f64).sqrt()
+}
+
+#[test]
+fn errors_stay_near_those_of_the_usual_sum() {
+    for isa in Isa::available() {
+        for depth in [256, 1024] {
+            let problem = Problem::new(84, depth, 192, 0);
+            let cut = Strassen { depth_block: depth, ..cut(&problem, isa) };
+            let usual = root_mean_square(&problem, &problem.run(isa, 1, &Epilogue::NONE));
+            let found = root_mean_square(&problem, &run(&problem, &cut, 1, &Epilogue::NONE));
+            let growth = found / usual;
+            assert!((0.8..1.5).contains(&growth), "{isa:?}, depth {depth}: {growth} times");
+        }
+    }
+}
+
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
     for isa in Isa::available() {
