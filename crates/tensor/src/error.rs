@@ -40,4 +40,7 @@ pub enum TensorError {
     /// The shape has more elements than an address can count.
     #[error("shape {0} has more elements than memory can hold")]
     TooLarge(Shape),
+    /// So many bytes of memory could not be had.
+    #[error("{0} bytes of memory could not be allocated")]
+    OutOfMemory(usize),
 }

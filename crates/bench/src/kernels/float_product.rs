@@ -28,7 +28,7 @@ fn measure(bench: &Bench, shape: ProductShape, goal: Goal) -> Result<Outcome> {
     let ProductShape { rows, depth, columns } = shape;
     let (left, weight) = (noise::buffer(1, rows * depth), noise::buffer(2, columns * depth));
     let view = WeightView::output_major(WeightData::F32(&weight), columns, depth);
-    let packed = PackedWeights::pack(&bench.pool, bench.isa, &view);
+    let packed = PackedWeights::pack(&bench.pool, bench.isa, &view)?;
     let rows_of_left = RowMajor::new(&left, rows, depth, depth);
     // All write the same memory in turn: nobody has the better pages.
     let output = RefCell::new(AlignedBuffer::zeroed(rows * columns));

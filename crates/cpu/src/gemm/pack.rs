@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytemuck::{AnyBitPattern, NoUninit};
+use cutout_tensor::TensorError;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -99,8 +100,12 @@ enum Panels {
 impl PackedWeights {
     /// Packs a weight for products with the instructions of `isa`.
     ///
-    /// Panics if the view reaches beyond its data.
-    pub fn pack(pool: &Pool, isa: Isa, view: &WeightView<'_>) -> PackedWeights {
+    /// Fails where there is no memory for the panels. Panics if the view reaches beyond its data.
+    pub fn pack(
+        pool: &Pool,
+        isa: Isa,
+        view: &WeightView<'_>,
+    ) -> Result<PackedWeights, TensorError> {
         view.check();
         let (outputs, depth) = (view.outputs, view.depth);
         let tile = Tile::choose(isa, outputs);
@@ -109,15 +114,15 @@ impl PackedWeights {
             WeightData::F32(data) => Panels::F32(packing.panels(|block, out| {
                 let (column_stride, depth_stride) = (view.output_stride, view.depth_stride);
                 RightView { data, column_stride, depth_stride }.pack(block, out);
-            })),
+            })?),
             WeightData::F16(data) => {
-                Panels::F16(packing.panels(|block, out| packing.pack_half(data, block, out)))
+                Panels::F16(packing.panels(|block, out| packing.pack_half(data, block, out))?)
             }
             WeightData::Bf16(data) => {
-                Panels::Bf16(packing.panels(|block, out| packing.pack_half(data, block, out)))
+                Panels::Bf16(packing.panels(|block, out| packing.pack_half(data, block, out))?)
             }
         };
-        PackedWeights { tile, outputs, depth, panels }
+        Ok(PackedWeights { tile, outputs, depth, panels })
     }
 
     /// Columns of the product.
@@ -217,15 +222,17 @@ impl Packing<'_> {
     fn panels<T: AnyBitPattern + NoUninit + Send>(
         &self,
         pack: impl Fn(&RightBlock, &mut [T]) + Sync,
-    ) -> AlignedBuffer<T> {
+    ) -> Result<AlignedBuffer<T>, TensorError> {
         let (tile, outputs, depth) = (self.tile, self.view.outputs, self.view.depth);
-        let mut panels = AlignedBuffer::zeroed(outputs.next_multiple_of(tile.columns()) * depth);
+        let elements = outputs.next_multiple_of(tile.columns()) * depth;
+        let missing = TensorError::OutOfMemory(elements * size_of::<T>());
+        let mut panels = AlignedBuffer::try_zeroed(elements).ok_or(missing)?;
         let width = tile.columns() * (PART / (tile.columns() * depth).max(1)).max(1);
         for_chunks(self.pool, &mut panels, width * depth, &|part, panels| {
             let columns = part * width..outputs.min((part + 1) * width);
             pack(&RightBlock { tile, columns, depth: 0..depth }, panels);
         });
-        panels
+        Ok(panels)
     }
 
     /// Packs some columns in half precision. What lies beyond the last column is zero already.

@@ -78,6 +78,7 @@ impl Problem {
             isa,
             &WeightView::output_major(data, self.columns, self.depth),
         )
+        .unwrap()
     }
 
     /// Bias and residual of this problem with the given activation.

@@ -66,7 +66,7 @@ fn pack(
     let tensor = tensor.to_contiguous()?;
     let data = weight_data(&tensor)?;
     let view = WeightView::output_major(data, outputs, depth);
-    Ok(PackedWeights::pack(site.pool, site.isa, &view))
+    PackedWeights::pack(site.pool, site.isa, &view)
 }
 
 /// The elements of a contiguous float tensor.

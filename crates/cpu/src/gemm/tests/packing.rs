@@ -1,3 +1,4 @@
+use cutout_tensor::TensorError;
 use half::{bf16, f16};
 
 use super::*;
@@ -26,7 +27,7 @@ fn weights_of_either_order_and_any_stride_pack_alike() {
         }
         let view = WeightView::depth_major(WeightData::F32(&transposed), columns, depth);
         assert_eq!(
-            product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view)),
+            product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view).unwrap()),
             expected,
             "{isa:?}"
         );
@@ -38,7 +39,7 @@ fn weights_of_either_order_and_any_stride_pack_alike() {
             depth_stride: 3,
         };
         assert_eq!(
-            product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view)),
+            product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view).unwrap()),
             expected,
             "{isa:?}"
         );
@@ -53,7 +54,8 @@ fn half_precision_weights_are_widened() {
         let brains: Vec<bf16> = problem.weight.iter().map(|&x| bf16::from_f32(x)).collect();
         for data in [WeightData::F16(&halves), WeightData::Bf16(&brains)] {
             let view = WeightView::output_major(data, 50, 20);
-            let found = product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view));
+            let found =
+                product_with(&problem, &PackedWeights::pack(&Pool::new(1), isa, &view).unwrap());
             problem.weight = match data {
                 WeightData::F16(data) => data.iter().map(|x| x.to_f32()).collect(),
                 WeightData::Bf16(data) => data.iter().map(|x| x.to_f32()).collect(),
@@ -100,7 +102,8 @@ fn a_view_beyond_its_data_is_refused() {
         &Pool::new(1),
         Isa::Portable,
         &WeightView::output_major(WeightData::F32(&data), 3, 4),
-    );
+    )
+    .unwrap();
 }
 
 #[test]
@@ -189,6 +192,7 @@ fn half_precision_stays_in_its_size() {
                     isa,
                     &WeightView::output_major(data, columns, depth),
                 )
+                .unwrap()
             };
             let packed = [pack(WeightData::F16(&halves)), pack(WeightData::Bf16(&brains))];
             for (packed, single) in packed.iter().zip(&singles) {
@@ -208,9 +212,9 @@ fn any_number_of_threads_packs_alike() {
         let half: Vec<bf16> = data.iter().map(|&value| bf16::from_f32(value)).collect();
         for data in [WeightData::F32(&data), WeightData::Bf16(&half)] {
             let view = WeightView::output_major(data, columns, depth);
-            let expected = PackedWeights::pack(&Pool::new(1), Isa::detect(), &view);
+            let expected = PackedWeights::pack(&Pool::new(1), Isa::detect(), &view).unwrap();
             for threads in [1, 3] {
-                let found = PackedWeights::pack(&Pool::new(threads), Isa::detect(), &view);
+                let found = PackedWeights::pack(&Pool::new(threads), Isa::detect(), &view).unwrap();
                 assert!(
                     widened(&found) == widened(&expected),
                     "{columns}x{depth}, {threads} threads"
@@ -218,4 +222,18 @@ fn any_number_of_threads_packs_alike() {
             }
         }
     }
+}
+
+/// A weight that no machine has memory for: one element stands for all.
+#[test]
+fn panels_that_do_not_fit_are_an_error() {
+    let view = WeightView {
+        data: WeightData::F32(&[1.0]),
+        outputs: 1 << 28,
+        depth: 1 << 28,
+        output_stride: 0,
+        depth_stride: 0,
+    };
+    let packed = PackedWeights::pack(&Pool::new(1), Isa::detect(), &view);
+    assert!(matches!(packed, Err(TensorError::OutOfMemory(bytes)) if bytes >= 1 << 58));
 }

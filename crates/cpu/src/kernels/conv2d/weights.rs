@@ -71,11 +71,11 @@ pub(crate) fn pack_matrix(
         let depth = data.len() / outputs.max(1);
         PackedWeights::pack(pool, isa, &WeightView::output_major(data, outputs, depth))
     };
-    Ok(match weight.dtype() {
+    match weight.dtype() {
         DType::F16 => pack(WeightData::F16(&weight.to_vec::<f16>()?)),
         DType::BF16 => pack(WeightData::Bf16(&weight.to_vec::<bf16>()?)),
         DType::F32 | DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Bool => {
             pack(WeightData::F32(&weight.cast(DType::F32)?.to_vec::<f32>()?))
         }
-    })
+    }
 }

@@ -80,7 +80,7 @@ impl Form for Transformed {
             let view = WeightView::output_major(WeightData::F32(&matrix), outputs, depth);
             PackedWeights::pack(pool, self.isa, &view)
         };
-        Ok((0..SIDE * SIDE).map(matrix).collect())
+        (0..SIDE * SIDE).map(matrix).collect()
     }
 }
 
