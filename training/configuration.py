@@ -11,7 +11,7 @@ class Configuration:
     """Everything needed to build the model; field meanings are listed in README.md."""
 
     architecture: str = "sam2.1"
-    image_size: int = 512
+    image_size: int = 640
     embed_dim: int = 48
     num_heads: int = 1
     stages: tuple = (2, 3, 8, 1)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 
 import held_out
-from evaluate import deepest, enlarge, load_model, overlap
+from evaluate import deepest, enlarge, load_model, overlap, placed, resized
 from model import Prompt
 from tracking import answer, track_clip
 
@@ -48,22 +48,24 @@ def clicked(wanted):
 
 
 @torch.no_grad()
-def scene_tiles(model, bank, side):
+def scene_tiles(model, bank):
     for seed in range(TILES):
-        example = held_out.draw_images(bank, seed, 4, 3, side)
+        example = held_out.draw_images(bank, seed, 4, 3)
         image, wanted = example.images[:1], example.masks[0, :1]
-        features, prompt = model.features(image), clicked(wanted)
-        decoded = model.decode(model.without_memory(features), features.fine, prompt)
+        side = wanted.shape[-1]
+        features, prompt = model.features(resized(model, image)), clicked(wanted)
+        decoded = model.decode(model.without_memory(features), features.fine, placed(model, prompt, side))
         found = enlarge(decoded.mask(answer(decoded)), side)[0, 0] > 0
         yield tile(image[0], wanted[0], found, prompt.coordinates[0, 0].tolist())
 
 
 @torch.no_grad()
-def clip_tiles(model, bank, side):
-    example = held_out.draw_clip(bank, 100000, side=side)
+def clip_tiles(model, bank):
+    example = held_out.draw_clip(bank, 100000)
     wanted = example.masks[:, 0]
-    prompt = clicked(wanted[:1])
-    found = enlarge(track_clip(model, example.images, prompt)[0], side)[:, 0] > 0
+    prompt, side = clicked(wanted[:1]), wanted.shape[-1]
+    logits, _ = track_clip(model, resized(model, example.images), placed(model, prompt, side))
+    found = enlarge(logits, side)[:, 0] > 0
     for index in range(TILES):
         frame = index * (len(wanted) - 1) // (TILES - 1)
         click = prompt.coordinates[0, 0].tolist() if frame == 0 else None
@@ -76,10 +78,10 @@ def main():
     parser.add_argument("--output", required=True)
     options = parser.parse_args()
     model = load_model(options.checkpoint, "cpu")
-    bank, side = held_out.library("reserved", "cpu"), model.configuration.image_size
+    bank = held_out.library("reserved", "cpu")
     sheet = Image.new("RGB", (TILES * TILE, 2 * TILE))
     for row, tiles in enumerate((scene_tiles, clip_tiles)):
-        for column, picture in enumerate(tiles(model, bank, side)):
+        for column, picture in enumerate(tiles(model, bank)):
             sheet.paste(picture, (column * TILE, row * TILE))
     sheet.save(options.output, quality=80)
 

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import dataclasses
 import json
 import time
 
@@ -16,6 +17,9 @@ from export import load_checkpoint
 from model import Model, Prompt
 from randomness import Random
 from tracking import answer, track_clip
+
+
+UNCOVERED = 0.9  # of a target that is taken for uncovered at least so much shows
 
 
 def squares(integral, radius):
@@ -53,6 +57,18 @@ def enlarge(logits, side):
     return F.interpolate(logits, size=(side, side), mode="bilinear", align_corners=False)
 
 
+def resized(model, images):
+    """Pictures at the model's size."""
+    side = model.configuration.image_size
+    return F.interpolate(images, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
+
+
+def placed(model, prompt, side):
+    """A prompt in pixels of pictures of `side` in the model's pixels."""
+    scale = model.configuration.image_size / side
+    return dataclasses.replace(prompt, coordinates=prompt.coordinates * scale)
+
+
 def correct(prompt, logits, found, wanted):
     """A further click in the middle of the larger error."""
     missing, extra = wanted & ~found, found & ~wanted
@@ -67,6 +83,7 @@ def correct(prompt, logits, found, wanted):
 
 def ask(model, features, prompt, wanted):
     """The one mask a predictor answers with: its logits, itself at full size, and all four masks' IoU [n, 4]."""
+    prompt = placed(model, prompt, wanted.shape[-1])
     decoded = model.decode(model.without_memory(features), features.fine, prompt)
     reached = overlap(enlarge(decoded.masks, wanted.shape[-1]) > 0, wanted[:, None])
     given = answer(decoded)
@@ -83,7 +100,7 @@ def pick(reached, index):
 def evaluate_images(model, example):
     """IoU [n * targets] by prompt."""
     wanted = example.masks.flatten(0, 1)
-    features = model.features(example.images).repeat(example.masks.shape[1])
+    features = model.features(resized(model, example.images)).repeat(example.masks.shape[1])
     results = {}
     place = deepest(wanted)[:, None]
     prompt = Prompt(place, torch.ones_like(place[..., 0], dtype=torch.long))
@@ -98,6 +115,9 @@ def evaluate_images(model, example):
     corners = prompts.boxes(Random(0, wanted.device), wanted, jitter=0.0)
     labels = torch.tensor([2, 3], device=wanted.device).expand(len(corners), -1)
     results["box"] = overlap(ask(model, features, Prompt(corners, labels), wanted)[2], wanted)
+    whole = example.shown.flatten() > UNCOVERED
+    for name in ("clicks_1", "box"):
+        results[f"{name}_uncovered"], results[f"{name}_covered"] = results[name][whole], results[name][~whole]
     return results
 
 
@@ -107,7 +127,8 @@ def evaluate_clip(model, example):
     wanted = example.masks[:, 0]
     place = deepest(wanted[:1])[:, None]
     prompt = Prompt(place, torch.ones_like(place[..., 0], dtype=torch.long))
-    logits, _ = track_clip(model, example.images, prompt)
+    prompt = placed(model, prompt, wanted.shape[-1])
+    logits, _ = track_clip(model, resized(model, example.images), prompt)
     found = enlarge(logits, wanted.shape[-1])[:, 0] > 0
     return overlap(found, wanted)[1:]
 

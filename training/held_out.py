@@ -17,10 +17,14 @@ OBJECTS = 7
 
 @dataclasses.dataclass
 class Example:
-    """Images [n, 3, side, side] and masks [n, targets, side, side]; a clip's frames are its images."""
+    """Images [n, 3, side, side] and masks [n, targets, side, side]; a clip's frames are its images.
+
+    `shown` [n, targets] is the share of each target's drawn pixels that nothing covers.
+    """
 
     images: torch.Tensor
     masks: torch.Tensor
+    shown: torch.Tensor
 
 
 def library(kinds, device):
@@ -39,7 +43,8 @@ def draw_images(bank, seed, count, targets, side=512, part_weight=0.0):
     scene = compose(bank, cast, draw_pose(random, count, LAYERS), side)
     images = rounded(camera(random, scene.images))
     codes = prompts.choose_targets(random, scene, targets, smallest=0.005, part_weight=part_weight)
-    return Example(images, prompts.target_masks(scene, codes))
+    masks = prompts.target_masks(scene, codes)
+    return Example(images, masks, shown(scene, masks, codes // 3))
 
 
 def draw_clip(bank, seed, frames=30, side=512):
@@ -56,7 +61,13 @@ def draw_clip(bank, seed, frames=30, side=512):
     scene = Scene(*(torch.cat([getattr(piece, name) for piece in pieces]) for name in vars(pieces[0])))
     images = rounded(camera(random, scene.images, frames))
     layer = crossed_layer(scene)
-    return Example(images, (scene.layers == layer)[:, None])
+    masks = (scene.layers == layer)[:, None]
+    return Example(images, masks, shown(scene, masks, torch.full((frames, 1), layer, device=masks.device)))
+
+
+def shown(scene, masks, layers):
+    """The share [n, targets] of what was drawn of the targets' layers that their masks have."""
+    return masks.flatten(2).sum(2) / scene.drawn.gather(1, layers.long()).clamp(min=1)
 
 
 def take(value, index):

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 
-def choose_targets(random, scene, count, smallest=0.003, part_weight=0.15, stride=1):
-    """Codes [n, count] of things to segment: 3 * layer for a whole, 3 * layer + part for a part.
+def target_weights(scene, smallest=0.003, part_weight=0.15, stride=1):
+    """How likely each code is to be segmented, [n, layers, 3]: a layer's whole, then its parts.
 
     Areas are counted on every `stride`th row and column.
     """
@@ -29,11 +29,23 @@ def choose_targets(random, scene, count, smallest=0.003, part_weight=0.15, strid
     # A scene without a fit target falls back on its largest layer.
     fallback = F.one_hot(whole[:, 1:].argmax(1) + 1, whole.shape[1]).float() * 1e-6
     weights[..., 0] += fallback
-    return random.choice(weights.flatten(1), count)
+    return weights
+
+
+def choose_targets(random, scene, count, **fitness):
+    """Codes [n, count] of things to segment: 3 * layer for a whole, 3 * layer + part for a part."""
+    return random.choice(target_weights(scene, **fitness).flatten(1), count)
+
+
+def choose_varied_targets(random, scene, count, **fitness):
+    """Codes as of `choose_targets`, but no whole comes again before all others of its scene."""
+    weights = target_weights(scene, **fitness)
+    codes = random.choice(weights.flatten(1), count)
+    return torch.where(codes % 3 == 0, 3 * random.distinct(weights[..., 0], count), codes)
 
 
 def choose_tracks(random, scene, frames, count, smallest=0.003, stride=2):
-    """Codes [clips, count] of objects plain to see on a first frame; those covered or gone on the way are likelier."""
+    """Codes [clips, count] of objects plain to see on a first frame, first those covered or gone on the way."""
     layers, grid = range(scene.drawn.shape[1]), scene.layers[:, ::stride, ::stride]
     seen = torch.stack([(grid == value).flatten(1).sum(1) for value in layers], 1).float() * stride**2
     share = (seen / scene.drawn.clamp(min=1)).unflatten(0, (-1, frames))
@@ -46,7 +58,7 @@ def choose_tracks(random, scene, frames, count, smallest=0.003, stride=2):
     weights = fit.float() * (0.1 + covered + 0.8 * gone)
     weights[:, 0] = 0
     weights += F.one_hot(first[:, 1:].argmax(1) + 1, weights.shape[1]).float() * 1e-6
-    return 3 * random.choice(weights, count)
+    return 3 * random.distinct(weights, count)
 
 
 def target_masks(scene, codes):

@@ -49,6 +49,13 @@ class Random:
         waits = -torch.log(self.uniform(len(weights), count, weights.shape[1]).clamp(min=1e-12))
         return (waits / weights[:, None].clamp(min=1e-20)).argmin(2)
 
+    def distinct(self, weights, count, least=1e-5):
+        """[rows, count] indices drawn by [rows, options] weights, none twice before all above `least` are drawn."""
+        waits = -torch.log(self.uniform(*weights.shape).clamp(min=1e-12)) / weights.clamp(min=1e-20)
+        fit = (weights > least).sum(1, keepdim=True).clamp(min=1)
+        turns = torch.arange(count, device=self.device)[None] % fit
+        return waits.argsort(1).gather(1, turns)
+
     def noise(self, count, channels, cells, side):
         """Smooth noise, about normal, [count, channels, side, side] with `cells` lattice cells a side."""
         lattice = self.normal(count, channels, cells + 3, cells + 3)

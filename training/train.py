@@ -57,7 +57,7 @@ class Order:
     """Which step comes next, by chance, and when new scenes are drawn for it."""
 
     KINDS = {
-        "image": {"click": 50, "box": 46, "many": 4},
+        "image": {"click": 40, "box": 42, "clicks": 12, "box-click": 6},
         "clip": {"clip-click": 30, "clip-late": 28, "clip-mask": 22, "clip-box": 20},
     }
 

@@ -65,6 +65,7 @@ class Trainer:
         self.random, self.kept = Random(None, self.device), {}
         self.choice = python_random.Random(options.seed)
         self.focal, self.spread, self.objects = (torch.zeros((), device=self.device) for _ in range(3))
+        self.enlargement = losses.enlargement(options.side // 4, options.side, self.device)
         self.paint, self.expose, self.combined = paint_layer, expose, losses.combined
         self.library = Library.draw(options.seed + 2, self.device, tuple(options.bank), "training")
         if options.compile:
@@ -134,9 +135,10 @@ class Trainer:
         """Drawing and every kind of step by name, recorded where the device can."""
         drawing = {"draw-image": self.draw_images, "draw-clip": self.draw_clips}
         kinds = {
-            "click": lambda: self.image_loss("click", 3),
-            "box": lambda: self.image_loss("box", 2),
-            "many": lambda: self.image_loss("click", 6),
+            "click": lambda: self.image_loss("click", 2),
+            "box": lambda: self.image_loss("box", 1),
+            "clicks": lambda: self.image_loss("click", 4),
+            "box-click": lambda: self.image_loss("box", 2),
             "clip-click": lambda: self.clip_loss("click", 0),
             "clip-late": lambda: self.clip_loss("click", 14),
             "clip-mask": lambda: self.clip_loss("mask", 10),
@@ -196,33 +198,35 @@ class Trainer:
         options = self.options
         scene = self.scenes()
         with torch.no_grad():
-            codes = prompts.choose_targets(
+            codes = prompts.choose_varied_targets(
                 self.random, scene, options.targets, part_weight=options.part_weight, stride=2
             )
             masks = prompts.target_masks(scene, codes)
-            target = prompts.shrink(masks)
+            wanted = losses.Wanted(prompts.shrink(masks), masks.flatten(0, 1))
         total, reached = 0, {}
         with self.autocast():
             features = self.model.features(scene.images).repeat(options.targets)
             coarse = self.model.without_memory(features)
-            prompt = self.first_prompt(kind, masks.flatten(0, 1), target)
+            prompt = self.first_prompt(kind, wanted)
             for index in range(1, rounds + 1):
                 decoded = self.model.decode(coarse, features.fine, prompt)
-                loss, iou = self.loss(decoded, target)
+                loss, iou = self.loss(decoded, wanted)
                 total = total + loss
                 chosen = answer(decoded)
                 reached[f"{kind}{index}"] = iou.gather(1, chosen[:, None]).mean()
-                prompt = self.corrected(prompt, decoded.mask(chosen).detach(), target)
+                prompt = self.corrected(prompt, decoded.mask(chosen).detach(), wanted.coarse)
         return total / rounds, reached
 
-    def loss(self, decoded, target):
-        return self.combined(decoded.masks, decoded.iou, decoded.score, target, (self.focal, self.spread))
+    def loss(self, decoded, wanted):
+        weights = losses.Weights(self.focal, self.spread, self.enlargement)
+        return self.combined(decoded.masks, decoded.iou, decoded.score, wanted, weights)
 
-    def first_prompt(self, kind, masks, target):
+    def first_prompt(self, kind, wanted):
         if kind == "click":
+            target = wanted.coarse
             place = prompts.click(self.random, target > 0.5, weight=target)[:, None]
             return Prompt(place, torch.ones_like(place[..., 0], dtype=torch.long))
-        corners = prompts.boxes(self.random, masks)
+        corners = prompts.boxes(self.random, wanted.full)
         return Prompt(corners, constant((2, 3), self.device, torch.long).expand(len(corners), -1))
 
     def corrected(self, prompt, logits, target):
@@ -245,28 +249,29 @@ class Trainer:
         with torch.no_grad():
             codes = prompts.choose_tracks(self.random, scene, frames, count)
             masks = prompts.target_masks(scene, codes.repeat_interleave(frames, 0))
-            targets = prompts.shrink(masks).unflatten(0, (clips, frames, count)).transpose(1, 2).flatten(0, 1)
-            opening_masks = masks.unflatten(0, (clips, frames))[:, 0].flatten(0, 1)
+            full = masks.unflatten(0, (clips, frames))
+            coarse = prompts.shrink(masks).unflatten(0, (clips, frames, count))
+            wanted = [losses.Wanted(coarse[:, now].flatten(0, 1), full[:, now].flatten(0, 1)) for now in range(frames)]
         with self.autocast():
             features = self.model.features(scene.images).frames(frames)
-            return self.follow((kind, pause), features, targets, opening_masks)
+            return self.follow((kind, pause), features, wanted)
 
-    def follow(self, opening, features, targets, opening_masks):
-        """Runs the frames' `features` in order; `targets` is [tracks, frames, h, w], `opening` = (kind, pause)."""
+    def follow(self, opening, features, wanted):
+        """Runs the frames' `features` in order; `wanted` is each frame's, of all tracks; `opening` = (kind, pause)."""
         (kind, pause), frames = opening, len(features)
         prompted, recent, total, reached = {}, {}, 0, []
         for now in range(frames):
-            current, target = features[now].repeat(self.options.clip_targets), targets[:, now]
+            current, target = features[now].repeat(self.options.clip_targets), wanted[now].coarse
             if now == 0 and kind == "mask":
-                prompted[-pause] = start_from_mask(self.model, current, opening_masks[:, None].float())
+                prompted[-pause] = start_from_mask(self.model, current, wanted[now].full[:, None].float())
                 continue
             if now == 0:
-                prompt, coarse = self.first_prompt(kind, opening_masks, target), self.model.without_memory(current)
+                prompt, coarse = self.first_prompt(kind, wanted[now]), self.model.without_memory(current)
             else:
                 prompt = Prompt.empty(len(target), self.device)
                 coarse = self.model.conditioned(current, prompted, recent, now)
             decoded = self.model.decode(coarse, current.fine, prompt)
-            loss, iou = self.loss(decoded, target)
+            loss, iou = self.loss(decoded, wanted[now])
             total = total + loss
             chosen = choose(decoded, prompt.labels.shape[1] if now == 0 else 0)
             reached.append(iou.gather(1, chosen[:, None]).mean())
