@@ -69,9 +69,9 @@ pub fn gemm(
     });
 }
 
-/// Right panels up to which rows are read where they lie: packing them, which makes reading a little faster, takes longer than it
-/// gains where they meet few columns.
-const FEW_PANELS: usize = 8;
+/// Right panels up to which a task reads its rows where they lie: packing, a transpose, takes longer than it gains where each
+/// row meets few columns.
+const FEW_PANELS: usize = 24;
 /// Bytes from one line of a set of the first-level cache to the next: rows so far apart drive each other out.
 const CACHE_WAY: usize = 4 << 10;
 

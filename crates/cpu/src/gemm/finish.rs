@@ -113,13 +113,42 @@ impl Finish {
         }
         if whole && self.is_plain() && !self.divides(place) {
             // SAFETY: the tile was written above, and the caller vouches for the output and the bias.
-            let rows = unsafe { ActivateRows::<ROWS, VECTORS>::new(self, &tile, place) };
+            let rows = unsafe { ActivateRows::<VECTORS>::new(self, tile.at(0), place) };
             simd.vectorize(rows);
             return;
         }
         let stride = VECTORS * S::LANES;
         // SAFETY: `ROWS` rows of `stride` elements were written above; the caller vouches for the rest.
         simd.vectorize(unsafe { StoreRows::new(self, &tile, stride, place) });
+    }
+
+    /// Finishes and stores a tile of sums from memory, `[ROWS][VECTORS * LANES]`.
+    ///
+    /// Panics if the tile has fewer.
+    ///
+    /// # Safety
+    /// As for [`Finish::store`].
+    #[inline(always)]
+    pub(super) unsafe fn store_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        tile: &[f32],
+        place: &Place,
+    ) {
+        assert!(tile.len() >= ROWS * VECTORS * S::LANES && place.rows <= ROWS);
+        let whole = place.columns == VECTORS * S::LANES;
+        if whole && !self.is_light() && self.is_plain() && !self.divides(place) {
+            // SAFETY: the tile was measured above, and the caller vouches for the output and the bias.
+            let rows = unsafe { ActivateRows::<VECTORS>::new(self, tile.as_ptr(), place) };
+            simd.vectorize(rows);
+            return;
+        }
+        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+        for (sum, values) in sums.as_flattened_mut().iter_mut().zip(tile.chunks_exact(S::LANES)) {
+            *sum = simd.load(values);
+        }
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.store(simd, sums, place) };
     }
 
     /// Finishes a whole tile in registers.
@@ -225,29 +254,26 @@ impl TileBuffer {
     }
 }
 
-/// Finishes a whole tile from memory that has a bias and a long activation and nothing else: row by row, so that the code of the
-/// activation is repeated for the vectors of one row only.
-struct ActivateRows<'a, const ROWS: usize, const VECTORS: usize> {
+/// Finishes whole rows of a tile from memory that have a bias and an activation and nothing else: in a loop over the rows, in
+/// which what the activation is made of stays in registers.
+struct ActivateRows<'a, const VECTORS: usize> {
     finish: &'a Finish,
-    tile: &'a TileBuffer,
+    /// `[rows][VECTORS * LANES]`.
+    tile: *const f32,
     place: &'a Place,
 }
 
-impl<'a, const ROWS: usize, const VECTORS: usize> ActivateRows<'a, ROWS, VECTORS> {
+impl<'a, const VECTORS: usize> ActivateRows<'a, VECTORS> {
     /// # Safety
-    /// As for [`Finish::store`], with a `place` of `ROWS` rows and `VECTORS` vectors in one group of rows and of columns, whose sums
-    /// are in `tile`.
+    /// As for [`Finish::store`], with a `place` of `VECTORS` vectors in one group of rows and of columns, whose sums are at `tile`.
     #[inline(always)]
-    unsafe fn new(finish: &'a Finish, tile: &'a TileBuffer, place: &'a Place) -> Self {
+    unsafe fn new(finish: &'a Finish, tile: *const f32, place: &'a Place) -> Self {
         ActivateRows { finish, tile, place }
     }
-}
 
-impl<const ROWS: usize, const VECTORS: usize> Kernel for ActivateRows<'_, ROWS, VECTORS> {
-    type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let ActivateRows { finish, tile, place } = self;
+    fn with<S: Simd, A: Function>(&self, simd: S, _function: A) {
+        let ActivateRows { finish, tile, place } = *self;
         let mut bias = [simd.splat(0.0); VECTORS];
         if !finish.bias.is_null() {
             for (index, bias) in bias.iter_mut().enumerate() {
@@ -257,32 +283,66 @@ impl<const ROWS: usize, const VECTORS: usize> Kernel for ActivateRows<'_, ROWS, 
             }
         }
         let output = finish.output_at(place, 0, 0);
-        for row in 0..ROWS {
-            let mut values = bias;
-            for (index, value) in values.iter_mut().enumerate() {
-                let source = tile.at((row * VECTORS + index) * S::LANES);
-                // SAFETY: by the contract of `new` the tile has these sums.
-                *value = simd.add(unsafe { simd.load_pointer(source) }, *value);
-            }
-            for value in &mut values {
-                *value = activate(simd, finish.activation, *value);
-            }
+        for row in 0..place.rows {
             let target = output.wrapping_add(row * finish.output_stride);
-            for (index, value) in values.into_iter().enumerate() {
-                // SAFETY: by the contract of `new` the whole tile is inside the output.
+            for (index, &bias) in bias.iter().enumerate() {
+                let source = tile.wrapping_add((row * VECTORS + index) * S::LANES);
+                // SAFETY: by the contract of `new` these sums are there.
+                let sum = unsafe { simd.load_pointer(source) };
+                let value = A::apply(simd, simd.add(sum, bias));
+                // SAFETY: by the contract of `new` the rows are inside the output.
                 unsafe { simd.store_pointer(value, target.wrapping_add(index * S::LANES)) };
             }
         }
     }
 }
 
+impl<const VECTORS: usize> Kernel for ActivateRows<'_, VECTORS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        match self.finish.activation {
+            Activation::Identity => self.with(simd, Identity),
+            Activation::Relu => self.with(simd, Relu),
+            Activation::Gelu => self.with(simd, Gelu),
+            Activation::Sigmoid => self.with(simd, Sigmoid),
+        }
+    }
+}
+
+/// An activation that is known at compile time. Implementations are `#[inline(always)]`.
+trait Function {
+    fn apply<S: Simd>(simd: S, value: S::F) -> S::F;
+}
+
+/// Types for [`Activation`]'s variants.
+macro_rules! functions {
+    ($($name:ident: |$simd:ident, $x:ident| $value:expr;)*) => {$(
+        struct $name;
+
+        impl Function for $name {
+            #[inline(always)]
+            fn apply<S: Simd>($simd: S, $x: S::F) -> S::F {
+                $value
+            }
+        }
+    )*};
+}
+
+functions! {
+    Identity: |_simd, x| x;
+    Relu: |simd, x| simd.max(simd.splat(0.0), x);
+    Gelu: |simd, x| vecmath::gelu(simd, x);
+    Sigmoid: |simd, x| vecmath::sigmoid(simd, x);
+}
+
 #[inline(always)]
 fn activate<S: Simd>(simd: S, activation: Activation, value: S::F) -> S::F {
     match activation {
-        Activation::Identity => value,
-        Activation::Relu => simd.max(simd.splat(0.0), value),
-        Activation::Gelu => vecmath::gelu(simd, value),
-        Activation::Sigmoid => vecmath::sigmoid(simd, value),
+        Activation::Identity => Identity::apply(simd, value),
+        Activation::Relu => Relu::apply(simd, value),
+        Activation::Gelu => Gelu::apply(simd, value),
+        Activation::Sigmoid => Sigmoid::apply(simd, value),
     }
 }
 
