@@ -48,6 +48,9 @@ pub fn gemm(
     }
     let tasks = Tasks::new(shape, tile, split);
     let in_place = left.in_place().filter(|rows| reads_in_place(rows, split));
+    if let Some(rows) = in_place {
+        assert!(rows.rows() == shape.rows && rows.depth() == shape.depth, "the same matrix");
+    }
     let scratch = match in_place {
         Some(_) => 0,
         None => split.row_block.next_multiple_of(tile.rows) * split.depth_block,
