@@ -7,6 +7,9 @@
 //! Everything between `dispatch` and the intrinsics must be `#[inline(always)]` (and closures must be avoided): code that
 //! is not inlined is compiled for the baseline instruction set and is an order of magnitude slower.
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +22,7 @@ mod portable;
 pub enum Isa {
     /// AVX-512 F, BW, DQ, VL and VNNI: 16 lanes, 32 registers.
     Avx512,
-    /// AVX2 and FMA: 8 lanes, 16 registers.
+    /// AVX2, FMA and F16C: 8 lanes, 16 registers.
     Avx2,
     /// Plain Rust over arrays of 8, vectorised by the compiler for the baseline of the target (SSE2, NEON, ...).
     Portable,
@@ -298,6 +301,12 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// `right` holds signed bytes. `left` holds signed bytes of magnitude at most 127 to which [`Simd::DOT_OFFSET`] was
     /// added, wrapping at 8 bits; the caller corrects for that offset.
     fn dot4(self, sum: Self::I, left: Self::I, right: Self::I) -> Self::I;
+
+    /// `target = source`, exactly; panics unless both have the same length.
+    #[inline(always)]
+    fn widen_f16(self, source: &[f16], target: &mut [f32]) {
+        source.convert_to_f32_slice(target);
+    }
 
     /// Transposes a block of `LANES` columns: `out[i * panel_rows + row] = rows[row][column + i]` for `row` below `LANES` and
     /// `panel_rows`, and zero for the rows that are not given.

@@ -3,6 +3,7 @@
 //! All are the same separable convolution: each output pixel is a weighted mean of a window of input pixels, the
 //! window as wide as the shrinking demands (antialiasing); rows first, then columns. They differ in arithmetic only.
 
+mod bands;
 mod bytes;
 mod floats;
 mod window;

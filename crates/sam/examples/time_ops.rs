@@ -1,5 +1,6 @@
-//! Times the graphs of a model with random weights by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`,
-//! `sam2.1_tiny`, `sam2.1_large` or `sam3`; with `steps`, each step with its speed; with a part's name, that part alone.
+//! Times the graphs of a model by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`, `sam2.1_tiny`,
+//! `sam2.1_large` or `sam3`, with random weights, or a checkpoint of SAM 2 or 2.1, with its own; with `steps`, each step with its
+//! speed; with a part's name, that part alone.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use cutout_sam::decoder::{DecoderImage, PromptShape};
 use cutout_sam::memory::MaskSource;
 use cutout_sam::{sam1, sam2, sam3};
 use cutout_tensor::{DType, Tensor};
+use cutout_weights::Checkpoint;
 
 fn random(shape: &cutout_tensor::Shape, scale: f64, random: &mut Random) -> Tensor {
     let values = (0..shape.elements()).map(|_| ((random.unit() - 0.5) * scale) as f32).collect();
@@ -128,7 +130,7 @@ fn sam2_parts(config: &Sam2Config) -> Vec<Part> {
     let bank = sam2::MemoryShape { objects: 1, frames: 7, pointers: 16 };
     let memory = sam2::memory_encoder_graph(config, 1, MaskSource::Predicted);
     vec![
-        ("encoder", sam2::encoder_graph(config).unwrap(), 3),
+        ("encoder", sam2::encoder_graph(config).unwrap(), 9),
         ("image_side", sam2::image_side_graph(config).unwrap(), 5),
         ("decoder", decoder(1, DecoderImage::Shared), 20),
         ("decoder_16", decoder(16, DecoderImage::Shared), 5),
@@ -166,19 +168,29 @@ fn weights(graph: &Graph) -> Weights {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut loaded = None;
     let parts = match arguments.first().map(String::as_str) {
         Some("vit_b") => sam1_parts(&Sam1Config::vit_b()),
         Some("sam2.1_tiny") => sam2_parts(&Sam2Config::tiny(MemoryForm::Sam2_1)),
         Some("sam2.1_large") => sam2_parts(&Sam2Config::large(MemoryForm::Sam2_1)),
         Some("sam3") => sam3_parts(&Sam3Config::published()),
-        Some(_) | None => panic!("the model: vit_b, sam2.1_tiny, sam2.1_large or sam3"),
+        Some(file) => {
+            let model = loaded.insert(sam2::load(&Checkpoint::open(file).unwrap()).unwrap());
+            sam2_parts(&model.config)
+        }
+        None => {
+            panic!("the model: vit_b, sam2.1_tiny, sam2.1_large, sam3 or a checkpoint of SAM 2")
+        }
     };
     let wanted: Vec<&String> =
         arguments.iter().skip(1).filter(|argument| *argument != "steps").collect();
     let cpu = Cpu::new(std::thread::available_parallelism().map_or(1, usize::from));
     for (name, graph, rounds) in &parts {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
-            time(name, &cpu, graph, &weights(graph), *rounds);
+            match &loaded {
+                Some(model) => time(name, &cpu, graph, &model.weights, *rounds),
+                None => time(name, &cpu, graph, &weights(graph), *rounds),
+            }
         }
     }
 }

@@ -171,7 +171,14 @@ impl Task<'_> {
         // A last panel may reach beyond the rows; its sums there are not stored.
         assert!(filled.len() >= panels * ROWS * depth);
         let whole = weights.whole().expect("terms are packed from single precision");
-        let product = RowProduct { left: filled.as_ptr(), right: whole.as_ptr(), depth };
+        let product = RowProduct {
+            left: filled.as_ptr(),
+            row_stride: depth,
+            last_row: panels * ROWS - 1,
+            right: whole.as_ptr(),
+            right_stride: weights.stride(),
+            depth,
+        };
         for panel in 0..panels {
             let tiles = &mut *self.tiles;
             let call = MultiplyInto::<RowProduct, ROWS, VECTORS> {

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use crate::gemm::finish::Finish;
-use crate::gemm::kernel::{Block, FloatProduct};
-use crate::gemm::left::{LeftSource, PanelBlock};
-use crate::gemm::pack::PackedWeights;
+use crate::gemm::kernel::{Block, FloatProduct, Product, RowProduct};
+use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
+use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::strassen::Strassen;
 use crate::gemm::tile::Tile;
 use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Output, Residual};
-use crate::pool::{Pool, with_scratch};
+use crate::pool::Pool;
 use crate::simd::dispatch;
 
 /// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
@@ -47,35 +47,71 @@ pub fn gemm(
         split = Split::with_depth_block(shape, tile, shape.depth.max(1));
     }
     let tasks = Tasks::new(shape, tile, split);
-    let scratch = split.row_block.next_multiple_of(tile.rows) * split.depth_block;
-    pool.run_with_scratch(tasks.count(), scratch, &|task, scratch| {
-        let (rows, panels) = tasks.get(task);
-        for depth in blocks(shape.depth, split.depth_block) {
-            let block = PanelBlock {
-                isa: tile.isa,
-                rows: rows.clone(),
-                depth: depth.clone(),
-                panel_rows: tile.rows,
-            };
-            let packed = &mut scratch[..block.len()];
-            left.pack(&block, packed);
-            let block = PackedRows {
-                tile,
-                left: packed,
-                rows: rows.clone(),
-                finish: &finish.for_depths(&depth, shape.depth),
-                columns: shape.columns,
-            };
-            block.multiply(weights, depth, panels.clone());
-        }
+    let in_place = left.in_place().filter(|rows| reads_in_place(rows, split));
+    if let Some(rows) = in_place {
+        assert!(rows.rows() == shape.rows && rows.depth() == shape.depth, "the same matrix");
+    }
+    let scratch = match in_place {
+        Some(_) => 0,
+        None => split.row_block.next_multiple_of(tile.rows) * split.depth_block,
+    };
+    weights.for_readers(pool, shape.rows.div_ceil(split.row_block), |right| {
+        pool.run_with_scratch(tasks.count(), scratch, &|task, scratch| {
+            let (rows, panels) = tasks.get(task);
+            for depth in blocks(shape.depth, split.depth_block) {
+                let left = match in_place {
+                    Some(rows) => LeftRows::InPlace(rows),
+                    None => LeftRows::Packed(pack(left, tile, &rows, &depth, scratch)),
+                };
+                let finish = &finish.for_depths(&depth, shape.depth);
+                let rows = rows.clone();
+                let block = TaskRows { tile, left, rows, finish, columns: shape.columns };
+                block.multiply(right, depth, panels.clone());
+            }
+        });
     });
 }
 
-/// Rows that are packed over some depths.
-pub(super) struct PackedRows<'a> {
+/// Right panels up to which a task reads its rows where they lie: packing, a transpose, takes longer than it gains where each
+/// row meets few columns.
+const FEW_PANELS: usize = 24;
+/// Bytes from one line of a set of the first-level cache to the next: rows so far apart drive each other out.
+const CACHE_WAY: usize = 4 << 10;
+
+/// Whether a product reads its rows where they lie.
+fn reads_in_place(rows: &RowMajor<'_>, split: Split) -> bool {
+    let conflict = rows.row_stride() > 0 && (4 * rows.row_stride()).is_multiple_of(CACHE_WAY);
+    split.panel_block <= FEW_PANELS && !conflict
+}
+
+/// Packs some rows over some depths.
+fn pack<'a>(
+    left: &dyn LeftSource,
+    tile: Tile,
+    rows: &Range<usize>,
+    depth: &Range<usize>,
+    scratch: &'a mut [f32],
+) -> &'a [f32] {
+    let (isa, rows, depth) = (tile.isa, rows.clone(), depth.clone());
+    let block = PanelBlock { isa, rows, depth, panel_rows: tile.rows };
+    let packed = &mut scratch[..block.len()];
+    left.pack(&block, packed);
+    packed
+}
+
+/// The left side of a task.
+#[derive(Clone, Copy)]
+pub(super) enum LeftRows<'a> {
+    /// Panels of the task's rows over its depths.
+    Packed(&'a [f32]),
+    /// The whole matrix.
+    InPlace(RowMajor<'a>),
+}
+
+/// Some rows of a product.
+pub(super) struct TaskRows<'a> {
     pub(super) tile: Tile,
-    /// Their panels.
-    pub(super) left: &'a [f32],
+    pub(super) left: LeftRows<'a>,
     /// Their places in the output.
     pub(super) rows: Range<usize>,
     pub(super) finish: &'a Finish,
@@ -83,33 +119,38 @@ pub(super) struct PackedRows<'a> {
     pub(super) columns: usize,
 }
 
-impl PackedRows<'_> {
-    /// Multiplies with some panels of the weights over the same depths.
+impl TaskRows<'_> {
+    /// Multiplies with some panels of the weights over some depths, those of packed rows.
     pub(super) fn multiply(
         &self,
-        weights: &PackedWeights,
+        right: &RightPanels<'_>,
         depth: Range<usize>,
         panels: Range<usize>,
     ) {
-        let width = self.tile.columns();
-        if let Some(whole) = weights.whole() {
-            let right = whole[depth.start * width..].as_ptr();
-            self.run(right, weights.stride(), depth.len(), panels);
-            return;
-        }
-        with_scratch(depth.len() * width, |scratch| {
-            for panel in panels {
-                let right = weights.panel(panel, depth.clone(), scratch).as_ptr();
-                self.run(right, 0, depth.len(), panel..panel + 1);
+        right.for_each(&depth, panels, |right, right_stride, panels| match self.left {
+            LeftRows::Packed(left) => {
+                let (left, left_stride) = (left.as_ptr(), depth.len() * self.tile.rows);
+                let depth = depth.len();
+                self.run(FloatProduct { left, left_stride, right, right_stride, depth }, panels);
+            }
+            LeftRows::InPlace(left) => {
+                let product = RowProduct {
+                    left: left.at(self.rows.start, depth.start),
+                    row_stride: left.row_stride(),
+                    last_row: self.rows.len() - 1,
+                    right,
+                    right_stride,
+                    depth: depth.len(),
+                };
+                self.run(product, panels);
             }
         });
     }
 
-    fn run(&self, right: *const f32, right_stride: usize, depth: usize, panels: Range<usize>) {
-        let (left, left_stride) = (self.left.as_ptr(), depth * self.tile.rows);
+    fn run<P: Product>(&self, product: P, panels: Range<usize>) {
         let block = Block {
             tile: self.tile,
-            product: FloatProduct { left, left_stride, right, right_stride, depth },
+            product,
             finish: self.finish,
             first_row: self.rows.start,
             rows: self.rows.len(),

@@ -1,5 +1,7 @@
 //! What happens to a tile of sums before it is stored.
 
+use std::mem::MaybeUninit;
+
 use crate::gemm::{Activation, Groups};
 use crate::simd::{Kernel, Simd};
 use crate::vecmath;
@@ -54,6 +56,11 @@ impl Finish {
         }
     }
 
+    /// Whether nothing but a bias and an activation changes the sums.
+    fn is_plain(&self) -> bool {
+        !self.partial && self.scale == 1.0 && self.residual.is_null() && !self.streaming
+    }
+
     /// Where element (row, column) of a tile lies in the output.
     #[inline(always)]
     fn output_at(&self, place: &Place, row: usize, column: usize) -> *mut f32 {
@@ -95,14 +102,53 @@ impl Finish {
             unsafe { self.store_whole(simd, sums, place) };
             return;
         }
-        let mut tile = TileBuffer([0.0; MAX_TILE]);
+        assert!(ROWS * VECTORS * S::LANES <= MAX_TILE, "a tile has a place in the buffer");
+        let mut tile = TileBuffer::new();
         for (row, vectors) in sums.into_iter().enumerate() {
             for (index, sum) in vectors.into_iter().enumerate() {
-                simd.store(sum, &mut tile.0[(row * VECTORS + index) * S::LANES..]);
+                let place = (row * VECTORS + index) * S::LANES;
+                // SAFETY: the buffer holds `ROWS * VECTORS` vectors, as asserted above.
+                unsafe { simd.store_pointer(sum, tile.start().wrapping_add(place)) };
             }
         }
+        if whole && self.is_plain() && !self.divides(place) {
+            // SAFETY: the tile was written above, and the caller vouches for the output and the bias.
+            let rows = unsafe { ActivateRows::<VECTORS>::new(self, tile.at(0), place) };
+            simd.vectorize(rows);
+            return;
+        }
         let stride = VECTORS * S::LANES;
-        simd.vectorize(StoreRows { finish: self, tile: &tile, stride, place });
+        // SAFETY: `ROWS` rows of `stride` elements were written above; the caller vouches for the rest.
+        simd.vectorize(unsafe { StoreRows::new(self, &tile, stride, place) });
+    }
+
+    /// Finishes and stores a tile of sums from memory, `[ROWS][VECTORS * LANES]`.
+    ///
+    /// Panics if the tile has fewer.
+    ///
+    /// # Safety
+    /// As for [`Finish::store`].
+    #[inline(always)]
+    pub(super) unsafe fn store_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        tile: &[f32],
+        place: &Place,
+    ) {
+        assert!(tile.len() >= ROWS * VECTORS * S::LANES && place.rows <= ROWS);
+        let whole = place.columns == VECTORS * S::LANES;
+        if whole && !self.is_light() && self.is_plain() && !self.divides(place) {
+            // SAFETY: the tile was measured above, and the caller vouches for the output and the bias.
+            let rows = unsafe { ActivateRows::<VECTORS>::new(self, tile.as_ptr(), place) };
+            simd.vectorize(rows);
+            return;
+        }
+        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+        for (sum, values) in sums.as_flattened_mut().iter_mut().zip(tile.chunks_exact(S::LANES)) {
+            *sum = simd.load(values);
+        }
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.store(simd, sums, place) };
     }
 
     /// Finishes a whole tile in registers.
@@ -187,17 +233,140 @@ unsafe fn add_matrix<S: Simd, const ROWS: usize, const VECTORS: usize>(
 /// Elements of the largest tile: 14 by 32.
 const MAX_TILE: usize = 448;
 
-/// A tile of sums in memory.
+/// A tile of sums in memory. Nothing is written that the tile does not have.
 #[repr(align(64))]
-struct TileBuffer([f32; MAX_TILE]);
+struct TileBuffer(MaybeUninit<[f32; MAX_TILE]>);
 
-/// Finishes a tile from memory, row by row: the way for tiles at the edges and for long activations, whose code would be
-/// repeated for each register of the tile.
+impl TileBuffer {
+    #[inline(always)]
+    fn new() -> TileBuffer {
+        TileBuffer(MaybeUninit::uninit())
+    }
+
+    #[inline(always)]
+    fn start(&mut self) -> *mut f32 {
+        self.0.as_mut_ptr().cast()
+    }
+
+    #[inline(always)]
+    fn at(&self, place: usize) -> *const f32 {
+        self.0.as_ptr().cast::<f32>().wrapping_add(place)
+    }
+}
+
+/// Finishes whole rows of a tile from memory that have a bias and an activation and nothing else: in a loop over the rows, in
+/// which what the activation is made of stays in registers.
+struct ActivateRows<'a, const VECTORS: usize> {
+    finish: &'a Finish,
+    /// `[rows][VECTORS * LANES]`.
+    tile: *const f32,
+    place: &'a Place,
+}
+
+impl<'a, const VECTORS: usize> ActivateRows<'a, VECTORS> {
+    /// # Safety
+    /// As for [`Finish::store`], with a `place` of `VECTORS` vectors in one group of rows and of columns, whose sums are at `tile`.
+    #[inline(always)]
+    unsafe fn new(finish: &'a Finish, tile: *const f32, place: &'a Place) -> Self {
+        ActivateRows { finish, tile, place }
+    }
+
+    #[inline(always)]
+    fn with<S: Simd, A: Function>(&self, simd: S, _function: A) {
+        let ActivateRows { finish, tile, place } = *self;
+        let mut bias = [simd.splat(0.0); VECTORS];
+        if !finish.bias.is_null() {
+            for (index, bias) in bias.iter_mut().enumerate() {
+                let source = finish.bias.wrapping_add(place.column + index * S::LANES);
+                // SAFETY: the bias has an element for each column of the output.
+                *bias = unsafe { simd.load_pointer(source) };
+            }
+        }
+        let output = finish.output_at(place, 0, 0);
+        for row in 0..place.rows {
+            let target = output.wrapping_add(row * finish.output_stride);
+            for (index, &bias) in bias.iter().enumerate() {
+                let source = tile.wrapping_add((row * VECTORS + index) * S::LANES);
+                // SAFETY: by the contract of `new` these sums are there.
+                let sum = unsafe { simd.load_pointer(source) };
+                let value = A::apply(simd, simd.add(sum, bias));
+                // SAFETY: by the contract of `new` the rows are inside the output.
+                unsafe { simd.store_pointer(value, target.wrapping_add(index * S::LANES)) };
+            }
+        }
+    }
+}
+
+impl<const VECTORS: usize> Kernel for ActivateRows<'_, VECTORS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        match self.finish.activation {
+            Activation::Identity => self.with(simd, Identity),
+            Activation::Relu => self.with(simd, Relu),
+            Activation::Gelu => self.with(simd, Gelu),
+            Activation::Sigmoid => self.with(simd, Sigmoid),
+        }
+    }
+}
+
+/// An activation that is known at compile time. Implementations are `#[inline(always)]`.
+trait Function {
+    fn apply<S: Simd>(simd: S, value: S::F) -> S::F;
+}
+
+/// Types for [`Activation`]'s variants.
+macro_rules! functions {
+    ($($name:ident: |$simd:ident, $x:ident| $value:expr;)*) => {$(
+        struct $name;
+
+        impl Function for $name {
+            #[inline(always)]
+            fn apply<S: Simd>($simd: S, $x: S::F) -> S::F {
+                $value
+            }
+        }
+    )*};
+}
+
+functions! {
+    Identity: |_simd, x| x;
+    Relu: |simd, x| simd.max(simd.splat(0.0), x);
+    Gelu: |simd, x| vecmath::gelu(simd, x);
+    Sigmoid: |simd, x| vecmath::sigmoid(simd, x);
+}
+
+#[inline(always)]
+fn activate<S: Simd>(simd: S, activation: Activation, value: S::F) -> S::F {
+    match activation {
+        Activation::Identity => Identity::apply(simd, value),
+        Activation::Relu => Relu::apply(simd, value),
+        Activation::Gelu => Gelu::apply(simd, value),
+        Activation::Sigmoid => Sigmoid::apply(simd, value),
+    }
+}
+
+/// Finishes a tile from memory, row by row: the way for tiles at the edges and for what is seldom asked of a long activation.
 struct StoreRows<'a> {
     finish: &'a Finish,
     tile: &'a TileBuffer,
     stride: usize,
     place: &'a Place,
+}
+
+impl<'a> StoreRows<'a> {
+    /// # Safety
+    /// As for [`Finish::store`]; the tile has the sums of the place's rows, `stride` elements apart and each a whole number of
+    /// vectors.
+    #[inline(always)]
+    unsafe fn new(
+        finish: &'a Finish,
+        tile: &'a TileBuffer,
+        stride: usize,
+        place: &'a Place,
+    ) -> Self {
+        StoreRows { finish, tile, stride, place }
+    }
 }
 
 impl Kernel for StoreRows<'_> {
@@ -208,13 +377,15 @@ impl Kernel for StoreRows<'_> {
             let mut column = 0;
             while column < self.place.columns {
                 let rest = self.place.columns - column;
-                let sum = simd.load(&self.tile.0[row * self.stride + column..]);
+                let source = self.tile.at(row * self.stride + column);
+                // SAFETY: by the contract of `new` the tile has these sums.
+                let sum = unsafe { simd.load_pointer(source) };
                 let at = Offset { row, column, count: rest.min(S::LANES) };
                 if rest >= S::LANES {
-                    // SAFETY: the caller of `Finish::store` vouches for these elements.
+                    // SAFETY: by the contract of `new` these elements are inside the output.
                     unsafe { self.finish.store_vector::<S, true>(simd, sum, self.place, at) };
                 } else {
-                    // SAFETY: the caller of `Finish::store` vouches for these elements.
+                    // SAFETY: by the contract of `new` these elements are inside the output.
                     unsafe { self.finish.store_vector::<S, false>(simd, sum, self.place, at) };
                 }
                 column += S::LANES;
@@ -256,12 +427,7 @@ impl Finish {
             // SAFETY: the bias has an element for each column of the output.
             value = simd.add(value, unsafe { load::<S, WHOLE>(simd, bias, at.count) });
         }
-        value = match self.activation {
-            Activation::Identity => value,
-            Activation::Relu => simd.max(simd.splat(0.0), value),
-            Activation::Gelu => vecmath::gelu(simd, value),
-            Activation::Sigmoid => vecmath::sigmoid(simd, value),
-        };
+        value = activate(simd, self.activation, value);
         if !self.residual.is_null() {
             let residual = self.residual_at(place, at.row, at.column);
             // SAFETY: inside the residual, for which the caller vouches.

@@ -46,6 +46,8 @@ unsafe impl Sync for FloatProduct {}
 const PREFETCH: usize = 16;
 /// Depths per turn of the inner loop.
 const UNROLL: usize = 4;
+/// Elements of a cache line: so often the rows of the next panel are asked for, of which the processor cannot know.
+const LINE: usize = 16;
 
 impl Product for FloatProduct {
     const BLOCKED: bool = false;
@@ -64,14 +66,14 @@ impl Product for FloatProduct {
                 let left = left.wrapping_add(step * PANEL);
                 let right = right.wrapping_add(step * VECTORS * S::LANES);
                 // SAFETY: the turn covers `UNROLL` depths of the panels.
-                unsafe { multiply_add(simd, &mut sums, (left, 1), right) };
+                unsafe { multiply_add(simd, &mut sums, side_by_side(left), right) };
             }
             left = left.wrapping_add(UNROLL * PANEL);
             right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
         }
         for _ in 0..self.depth % UNROLL {
             // SAFETY: one of the remaining depths of the panels.
-            unsafe { multiply_add(simd, &mut sums, (left, 1), right) };
+            unsafe { multiply_add(simd, &mut sums, side_by_side(left), right) };
             left = left.wrapping_add(PANEL);
             right = right.wrapping_add(VECTORS * S::LANES);
         }
@@ -79,13 +81,19 @@ impl Product for FloatProduct {
     }
 }
 
-/// Plain rows by right panels.
+/// Rows where they lie by right panels.
 #[derive(Clone, Copy)]
 pub(super) struct RowProduct {
-    /// Rows of the left side, each as long as the sums; row `panel * PANEL` begins a panel.
+    /// The first row; row `panel * PANEL` begins a panel.
     pub(super) left: *const f32,
+    /// Elements from one row to the next.
+    pub(super) row_stride: usize,
+    /// The last row. It is read again for rows of a panel beyond it, whose sums are not stored.
+    pub(super) last_row: usize,
     /// Right panels, `[panel][depth][VECTORS * LANES]`.
     pub(super) right: *const f32,
+    /// Elements from one right panel to the next.
+    pub(super) right_stride: usize,
     /// Length of the sums.
     pub(super) depth: usize,
 }
@@ -104,28 +112,47 @@ impl Product for RowProduct {
         simd: S,
         panels: (usize, usize),
     ) -> [[S::F; VECTORS]; ROWS] {
-        let mut left = self.left.wrapping_add(panels.0 * PANEL * self.depth);
-        let mut right = self.right.wrapping_add(panels.1 * self.depth * VECTORS * S::LANES);
+        let mut rows = [self.left; ROWS];
+        for (index, row) in rows.iter_mut().enumerate() {
+            let number = (panels.0 * PANEL + index).min(self.last_row);
+            *row = self.left.wrapping_add(number * self.row_stride);
+        }
+        let mut right = self.right.wrapping_add(panels.1 * self.right_stride);
         let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-        for _ in 0..self.depth {
-            // SAFETY: one depth of the rows and of the panel.
-            unsafe { multiply_add(simd, &mut sums, (left, self.depth), right) };
-            left = left.wrapping_add(1);
+        for _ in 0..self.depth / LINE {
+            for row in &mut rows {
+                simd.prefetch(row.wrapping_add(PANEL * self.row_stride));
+            }
+            for _ in 0..LINE / UNROLL {
+                for step in 0..UNROLL {
+                    let elements = moved(rows, step);
+                    let right = right.wrapping_add(step * VECTORS * S::LANES);
+                    // SAFETY: the turn covers `UNROLL` depths of the rows and of the panel.
+                    unsafe { multiply_add(simd, &mut sums, elements, right) };
+                }
+                rows = moved(rows, UNROLL);
+                right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
+            }
+        }
+        for _ in 0..self.depth % LINE {
+            // SAFETY: one of the remaining depths of the rows and of the panel.
+            unsafe { multiply_add(simd, &mut sums, rows, right) };
+            rows = moved(rows, 1);
             right = right.wrapping_add(VECTORS * S::LANES);
         }
         sums
     }
 }
 
-/// Adds the outer product of `ROWS` elements of `left`, some way apart, and `VECTORS` vectors of `right`.
+/// Adds the outer product of the elements `left` and `VECTORS` vectors of `right`.
 ///
 /// # Safety
-/// That many elements are readable.
+/// All of them are readable.
 #[inline(always)]
 unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
     sums: &mut [[S::F; VECTORS]; ROWS],
-    (left, apart): (*const f32, usize),
+    left: [*const f32; ROWS],
     right: *const f32,
 ) {
     let mut columns = [simd.splat(0.0); VECTORS];
@@ -134,13 +161,32 @@ unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
         *column = unsafe { simd.load_pointer(right.wrapping_add(index * S::LANES)) };
         simd.prefetch(right.wrapping_add((index + PREFETCH * VECTORS) * S::LANES));
     }
-    for (index, row) in sums.iter_mut().enumerate() {
-        // SAFETY: the caller vouches for `ROWS` elements.
-        let element = simd.splat(unsafe { left.wrapping_add(index * apart).read() });
+    for (row, element) in sums.iter_mut().zip(left) {
+        // SAFETY: the caller vouches for the element.
+        let element = simd.splat(unsafe { element.read() });
         for (sum, &column) in row.iter_mut().zip(&columns) {
             *sum = simd.fma(element, column, *sum);
         }
     }
+}
+
+/// Addresses some elements further on.
+#[inline(always)]
+fn moved<const ROWS: usize>(mut elements: [*const f32; ROWS], by: usize) -> [*const f32; ROWS] {
+    for element in &mut elements {
+        *element = element.wrapping_add(by);
+    }
+    elements
+}
+
+/// The addresses of `ROWS` neighbouring elements.
+#[inline(always)]
+fn side_by_side<const ROWS: usize>(first: *const f32) -> [*const f32; ROWS] {
+    let mut elements = [first; ROWS];
+    for (index, element) in elements.iter_mut().enumerate() {
+        *element = first.wrapping_add(index);
+    }
+    elements
 }
 
 /// Calls a method with the rows and vectors of a tile as constants: `for_each_tile!(tile, S, self.method(simd))`. The

@@ -13,6 +13,10 @@ pub trait LeftSource: Sync {
     fn depth(&self) -> usize;
     /// Fills `out` with a block of the matrix, as [`PanelBlock`] lays it out.
     fn pack(&self, block: &PanelBlock, out: &mut [f32]);
+    /// The matrix where it lies, if its rows are in memory as they are.
+    fn in_place(&self) -> Option<RowMajor<'_>> {
+        None
+    }
     /// One whole row: borrowed where it lies in one piece, else packed into `scratch`, which has `depth` elements.
     fn row<'a>(&'a self, row: usize, scratch: &'a mut [f32]) -> &'a [f32] {
         let block = PanelBlock {
@@ -154,6 +158,17 @@ impl<'a> RowMajor<'a> {
         assert!(data.len() >= needed, "{needed} elements needed, {} given", data.len());
         RowMajor { data, rows, depth, row_stride }
     }
+
+    /// Elements from one row to the next.
+    pub(super) fn row_stride(&self) -> usize {
+        self.row_stride
+    }
+
+    /// Where an element lies.
+    pub(super) fn at(&self, row: usize, depth: usize) -> *const f32 {
+        assert!(row < self.rows && depth <= self.depth);
+        self.data[row * self.row_stride + depth..].as_ptr()
+    }
 }
 
 impl LeftSource for RowMajor<'_> {
@@ -163,6 +178,10 @@ impl LeftSource for RowMajor<'_> {
 
     fn depth(&self) -> usize {
         self.depth
+    }
+
+    fn in_place(&self) -> Option<RowMajor<'_>> {
+        Some(*self)
     }
 
     fn row<'a>(&'a self, row: usize, _scratch: &'a mut [f32]) -> &'a [f32] {

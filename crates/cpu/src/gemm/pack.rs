@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use cutout_tensor::TensorError;
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use crate::execute::for_chunks;
@@ -12,7 +11,7 @@ use crate::gemm::driver::blocks;
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
 use crate::memory::AlignedBuffer;
-use crate::pool::Pool;
+use crate::pool::{Pool, with_scratch};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The elements of a weight, as the checkpoint has them.
@@ -80,7 +79,7 @@ impl<'a> WeightView<'a> {
 }
 
 /// A weight in panels `[panel][depth][tile.columns()]`, padded with zeros to whole panels, in the type that the checkpoint has:
-/// half precision is widened panel by panel on the way to the kernels.
+/// half precision is widened on the way to the kernels.
 #[derive(Debug)]
 pub struct PackedWeights {
     tile: Tile,
@@ -162,6 +161,27 @@ impl PackedWeights {
         }
     }
 
+    /// Calls `body` with the panels as they are read by `readers` tasks or more, each of which reads some of them: half precision
+    /// is widened beforehand, on all threads, where several tasks would widen the same panels and the whole is not large.
+    pub(super) fn for_readers(
+        &self,
+        pool: &Pool,
+        readers: usize,
+        body: impl FnOnce(&RightPanels<'_>),
+    ) {
+        let elements = self.outputs.next_multiple_of(self.tile.columns()) * self.depth;
+        let whole = self.whole();
+        if whole.is_some() || readers < FEW_READERS || elements > MOST_WIDENED {
+            return body(&RightPanels { weights: self, whole });
+        }
+        with_scratch(elements, |widened| {
+            for_chunks(pool, widened, self.stride(), &|panel, widened| {
+                self.panel(panel, 0..self.depth, widened);
+            });
+            body(&RightPanels { weights: self, whole: Some(widened) });
+        });
+    }
+
     /// Some depths of a panel as `f32`: `[depth][tile.columns()]`, where they lie or widened into `scratch`, which then has as
     /// many elements.
     pub(super) fn panel<'a>(
@@ -177,7 +197,7 @@ impl PackedWeights {
             Panels::F32(panels) => &panels[range],
             Panels::F16(panels) => {
                 let out = &mut scratch[..range.len()];
-                panels[range].convert_to_f32_slice(out);
+                dispatch(self.tile.isa, WidenF16 { source: &panels[range], out: &mut *out });
                 out
             }
             Panels::Bf16(panels) => {
@@ -186,6 +206,59 @@ impl PackedWeights {
                 out
             }
         }
+    }
+}
+
+/// Tasks from which on a panel of half precision is widened for all of them at once.
+const FEW_READERS: usize = 3;
+/// Elements up to which a weight is widened as a whole: 4 MiB, which the caches beyond the second level still hold.
+const MOST_WIDENED: usize = 1 << 20;
+
+/// The right panels of a product.
+pub(super) struct RightPanels<'a> {
+    weights: &'a PackedWeights,
+    /// All panels, if they are `f32` somewhere.
+    whole: Option<&'a [f32]>,
+}
+
+impl<'a> RightPanels<'a> {
+    /// Panels that are read as the weight has them.
+    pub(super) fn new(weights: &'a PackedWeights) -> RightPanels<'a> {
+        RightPanels { weights, whole: weights.whole() }
+    }
+
+    /// Calls `body` for some depths of some panels: with the first element, the elements from one panel to the next, and the
+    /// numbers of panels that lie so.
+    pub(super) fn for_each(
+        &self,
+        depth: &Range<usize>,
+        panels: Range<usize>,
+        body: impl Fn(*const f32, usize, Range<usize>),
+    ) {
+        let width = self.weights.tile.columns();
+        if let Some(whole) = self.whole {
+            return body(whole[depth.start * width..].as_ptr(), self.weights.stride(), panels);
+        }
+        with_scratch(depth.len() * width, |scratch| {
+            for panel in panels {
+                let right = self.weights.panel(panel, depth.clone(), scratch).as_ptr();
+                body(right, 0, panel..panel + 1);
+            }
+        });
+    }
+}
+
+/// `out = source`.
+struct WidenF16<'a> {
+    source: &'a [f16],
+    out: &'a mut [f32],
+}
+
+impl Kernel for WidenF16<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        simd.widen_f16(self.source, self.out);
     }
 }
 

@@ -23,11 +23,11 @@
 use std::ops::Range;
 
 use crate::execute::for_chunks;
-use crate::gemm::driver::{PackedRows, blocks};
+use crate::gemm::driver::{LeftRows, TaskRows, blocks};
 use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::{FloatProduct, for_each_tile};
 use crate::gemm::left::{LeftSource, PanelBlock};
-use crate::gemm::pack::PackedWeights;
+use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, even_blocks};
 use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
 use crate::gemm::tile::Tile;
@@ -244,14 +244,14 @@ impl Part<'_> {
     /// The usual product with the panel that has no neighbour.
     fn multiply_single(&self, work: &Work<'_>) {
         let Some(panel) = self.single else { return };
-        let rows = PackedRows {
+        let rows = TaskRows {
             tile: self.whole.tile,
-            left: work.packed,
+            left: LeftRows::Packed(work.packed),
             rows: work.rows.clone(),
             finish: &self.finish,
             columns: self.whole.shape.columns,
         };
-        rows.multiply(self.weights, self.depth.clone(), panel..panel + 1);
+        rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), panel..panel + 1);
     }
 }
 

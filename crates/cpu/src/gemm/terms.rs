@@ -90,12 +90,7 @@ impl<const ROWS: usize, const VECTORS: usize> Kernel for FinishTile<'_, ROWS, VE
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-        let values = self.tile.chunks_exact(S::LANES);
-        for (sum, values) in sums.as_flattened_mut().iter_mut().zip(values) {
-            *sum = simd.load(values);
-        }
         // SAFETY: the driver gives each task its own rows of the output.
-        unsafe { self.finish.store(simd, sums, self.place) };
+        unsafe { self.finish.store_tile::<S, ROWS, VECTORS>(simd, self.tile, self.place) };
     }
 }

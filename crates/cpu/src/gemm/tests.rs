@@ -2,6 +2,7 @@
 
 mod batched;
 mod epilogues;
+mod in_place;
 mod packing;
 mod shapes;
 mod strassen;

@@ -32,7 +32,7 @@ use cutout_graph::ops::{Attention, AttentionInputs};
 use self::operands::Operands;
 use self::plan::{Job, Plan};
 use self::scratch::Lengths;
-use self::task::{Steps, Task};
+use self::task::{Memory, Steps, Task};
 use self::write::Target;
 use crate::execute::{Execute, Io, SharedSlice};
 use crate::lower::Site;
@@ -64,18 +64,14 @@ impl Execute for StreamingAttention {
         let image_stride = output.len() / plan.batch.max(1);
         // SAFETY: the output is borrowed until the tasks are done, and each query of each head belongs to one of them.
         let target = unsafe { Target::new(output) };
-        let run = |job: Job, steps: Steps, states: &mut [f32], scratch: &mut [f32]| {
-            let task = Task { plan, job, operands, target, image_stride, states, scratch, steps };
+        let run = |jobs: Jobs<'_>, steps: Steps, states: &mut [f32], scratch: &mut [f32]| {
+            let Jobs { job, following } = jobs;
+            let memory = Memory { states, scratch };
+            let task = Task { plan, job, following, operands, target, image_stride, memory, steps };
             dispatch(plan.isa, task);
         };
-        let lengths = Lengths::new(plan);
         if plan.key_parts == 1 {
-            io.pool.run_with_scratch(plan.tasks(), lengths.total(), &|task, memory| {
-                let (state, scratch) = memory.split_at_mut(lengths.state());
-                if let Some(job) = plan.job(task, 0) {
-                    run(job, Steps::All, state, scratch);
-                }
-            });
+            in_groups(plan, io.pool, &run);
         } else {
             in_parts(plan, io.pool, &run);
         }
@@ -83,8 +79,32 @@ impl Execute for StreamingAttention {
     }
 }
 
+/// A job, and the one that the same thread does next.
+struct Jobs<'a> {
+    job: Job,
+    following: Option<&'a Job>,
+}
+
 /// Runs some steps of a job in its states and its scratch memory; see [`Task`].
-type RunSteps<'a> = dyn Fn(Job, Steps, &mut [f32], &mut [f32]) + Sync + 'a;
+type RunSteps<'a> = dyn Fn(Jobs<'_>, Steps, &mut [f32], &mut [f32]) + Sync + 'a;
+
+/// Runs tasks that meet all their keys, some of them one after the other on the same thread.
+fn in_groups(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
+    let (lengths, group) = (Lengths::new(plan), plan.group());
+    pool.run_with_scratch(plan.tasks().div_ceil(group), lengths.total(), &|number, memory| {
+        let (state, scratch) = memory.split_at_mut(lengths.state());
+        let end = plan.tasks().min((number + 1) * group);
+        let mut next = plan.job(number * group, 0);
+        for task in number * group..end {
+            let following = if task + 1 < end { plan.job(task + 1, 0) } else { None };
+            if let Some(job) = next {
+                let jobs = Jobs { job, following: following.as_ref() };
+                run(jobs, Steps::All, state, scratch);
+            }
+            next = following;
+        }
+    });
+}
 
 /// Runs tasks whose keys are divided: all parts, then what joins them.
 fn in_parts(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
@@ -96,14 +116,14 @@ fn in_parts(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
             // SAFETY: each part of each task has a state of its own, and `states` is borrowed until all are done.
             let state = unsafe { states.part(number * length, length) };
             if let Some(job) = plan.job(number / parts, number % parts) {
-                run(job, Steps::Meet, state, scratch);
+                run(Jobs { job, following: None }, Steps::Meet, state, scratch);
             }
         });
         pool.run(plan.tasks(), &|task| {
             // SAFETY: the states of each task are its own, and no part is under way any more.
             let states = unsafe { states.part(task * parts * length, parts * length) };
             if let Some(job) = plan.job(task, 0) {
-                run(job, Steps::Join, states, &mut []);
+                run(Jobs { job, following: None }, Steps::Join, states, &mut []);
             }
         });
     });

@@ -50,6 +50,9 @@ impl RowKernel for NormRow {
 
     #[inline(always)]
     fn read<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> (f32, f32) {
+        if self.width <= NARROW && self.width.is_multiple_of(S::LANES) {
+            return self.read_narrow(simd, source, scratch);
+        }
         fill_scratch(source.values, 0.0, scratch);
         let mean = (sum(simd, scratch) / self.width as f64) as f32;
         // What fills up the last vector adds nothing to the variance.
@@ -75,6 +78,59 @@ impl RowKernel for NormRow {
             out.put(simd, result, number * S::LANES);
         }
     }
+}
+
+/// Rows up to this length are copied and summed in one go, if they are whole vectors.
+const NARROW: usize = 512;
+
+impl NormRow {
+    /// As [`RowKernel::read`], for a narrow row of whole vectors: the same sums in the same order.
+    #[inline(always)]
+    fn read_narrow<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> (f32, f32) {
+        let (values, group) = (source.values, 4 * S::LANES);
+        let whole = self.width - self.width % group;
+        assert!(values.len() == self.width && scratch.len() >= self.width);
+        let mut sums = [simd.splat(0.0); 4];
+        for start in (0..whole).step_by(group) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let place = start + i * S::LANES;
+                *sum = simd.add(*sum, copied(simd, &source, place, scratch));
+            }
+        }
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let place = whole + i * S::LANES;
+            if place < self.width {
+                *sum = simd.add(*sum, copied(simd, &source, place, scratch));
+            }
+        }
+        let mean = (f64::from(combined(simd, sums)) / self.width as f64) as f32;
+        let center = simd.splat(mean);
+        let mut squares = [simd.splat(0.0); 4];
+        for start in (0..whole).step_by(group) {
+            for (i, square) in squares.iter_mut().enumerate() {
+                let distance = simd.sub(simd.load(&scratch[start + i * S::LANES..]), center);
+                *square = simd.fma(distance, distance, *square);
+            }
+        }
+        for (i, square) in squares.iter_mut().enumerate() {
+            let place = whole + i * S::LANES;
+            if place < self.width {
+                let distance = simd.sub(simd.load(&scratch[place..]), center);
+                *square = simd.fma(distance, distance, *square);
+            }
+        }
+        let variance = f64::from(combined(simd, squares)) / self.width as f64;
+        (mean, (1.0 / (variance + f64::from(self.epsilon)).sqrt()) as f32)
+    }
+}
+
+/// Copies a vector of a row, fetches that of the next row and returns it.
+#[inline(always)]
+fn copied<S: Simd>(simd: S, row: &RowIn<'_>, place: usize, scratch: &mut [f32]) -> S::F {
+    row.prefetch_next(simd, place);
+    let values = simd.load(&row.values[place..]);
+    simd.store(values, &mut scratch[place..]);
+    values
 }
 
 /// Sum of the elements, a multiple of 64.

@@ -1,10 +1,13 @@
-//! AVX2 with FMA: 8 lanes, masks as vectors.
+//! AVX2 with FMA and F16C: 8 lanes, masks as vectors.
 
 use std::arch::x86_64::*;
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
 use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
 
-/// Proof that the machine has AVX2 and FMA.
+/// Proof that the machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
@@ -12,12 +15,14 @@ impl Avx2 {
     /// The proof, if the machine has the instructions.
     #[inline]
     pub(super) fn detect() -> Option<Avx2> {
-        let found = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let found = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
         found.then_some(Avx2(()))
     }
 
     #[inline(never)]
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }
@@ -248,6 +253,20 @@ impl Simd for Avx2 {
         let bytes = unsafe { low_bytes(value) };
         // SAFETY: the caller vouches for 8 writable bytes.
         unsafe { _mm_storel_epi64(target.cast(), bytes) }
+    }
+
+    #[inline(always)]
+    fn widen_f16(self, source: &[f16], target: &mut [f32]) {
+        assert_eq!(source.len(), target.len());
+        let whole = source.len() - source.len() % 8;
+        for start in (0..whole).step_by(8) {
+            // SAFETY: the slice has 8 elements from `start` on, each of 16 bits.
+            let halves = unsafe { _mm_loadu_si128(source[start..][..8].as_ptr().cast()) };
+            // SAFETY: `self` is proof that the machine has the instruction.
+            let values = unsafe { _mm256_cvtph_ps(halves) };
+            self.store(values, &mut target[start..]);
+        }
+        source[whole..].convert_to_f32_slice(&mut target[whole..]);
     }
 
     #[inline(always)]

@@ -2,6 +2,9 @@
 
 use std::arch::x86_64::*;
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
 use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
 
 /// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and FMA.
@@ -192,6 +195,20 @@ impl Simd for Avx512 {
         let bytes = unsafe { _mm512_cvtepi32_epi8(value) };
         // SAFETY: the caller vouches for 16 writable bytes.
         unsafe { _mm_storeu_si128(target.cast(), bytes) }
+    }
+
+    #[inline(always)]
+    fn widen_f16(self, source: &[f16], target: &mut [f32]) {
+        assert_eq!(source.len(), target.len());
+        let whole = source.len() - source.len() % 16;
+        for start in (0..whole).step_by(16) {
+            // SAFETY: the slice has 16 elements from `start` on, each of 16 bits.
+            let halves = unsafe { _mm256_loadu_si256(source[start..][..16].as_ptr().cast()) };
+            // SAFETY: `self` is proof that the machine has the instruction.
+            let values = unsafe { _mm512_cvtph_ps(halves) };
+            self.store(values, &mut target[start..]);
+        }
+        source[whole..].convert_to_f32_slice(&mut target[whole..]);
     }
 
     #[inline(always)]

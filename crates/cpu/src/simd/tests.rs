@@ -1,3 +1,5 @@
+use half::f16;
+
 use super::*;
 
 /// Inputs that meet every special case, and a length that is a multiple of every lane count.
@@ -251,6 +253,34 @@ fn interleave_transposes_and_pads_with_zeros() {
                 let input = Transposed { source, stride, rows, panel_rows };
                 let expected = input.expected(isa.lanes());
                 assert_eq!(dispatch(isa, &input), expected, "{isa:?} {rows} of {panel_rows}");
+            }
+        }
+    }
+}
+
+struct Widened<'a>(&'a [f16]);
+
+impl Kernel for Widened<'_> {
+    type Output = Vec<f32>;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> Vec<f32> {
+        let mut target = vec![-7.0; self.0.len()];
+        simd.widen_f16(self.0, &mut target);
+        target
+    }
+}
+
+#[test]
+fn every_half_is_widened_exactly() {
+    let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+    for isa in Isa::available() {
+        for source in [&halves[..], &halves[3..26], &halves[31_740..31_751], &[]] {
+            let found = dispatch(isa, Widened(source));
+            assert_eq!(found.len(), source.len());
+            for (half, found) in source.iter().zip(found) {
+                let (half, expected) = (half.to_bits(), half.to_f32_const());
+                let same = found.to_bits() == expected.to_bits();
+                assert!(same || found.is_nan() && expected.is_nan(), "{isa:?} {half:x} {found}");
             }
         }
     }

@@ -1,16 +1,11 @@
 //! The two resizes on bytes: weights as whole numbers, every pass rounded back to a byte.
 
-use std::num::NonZero;
-use std::thread;
-
+use super::bands::in_bands;
 use super::window::{Filter, Windows};
 use crate::{Image, ImageError, Size};
 
 /// Bits behind the point of Pillow's weights: 32, less 8 for the byte, less 2 for sign and overshoot.
 const PILLOW_BITS: u32 = 32 - 8 - 2;
-
-/// Rows below which a pass is not worth a second thread.
-const LEAST_ROWS_PER_THREAD: usize = 64;
 
 /// Pillow's `Image.resize(size, filter)`, bit by bit: of Pillow up to 12, which Meta's models were made with. Pillow 13
 /// does the columns first for some sizes.
@@ -60,17 +55,16 @@ fn resize(
     axis: impl Fn(usize, usize) -> Axis,
 ) -> Result<Image, ImageError> {
     size.pixels(3)?;
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let mut pixels = None;
     if size.width != image.width() {
         let axis = axis(image.width(), size.width);
         let between = Size::new(size.width, image.height());
-        pixels = Some(shrink_rows(image.as_rgb(), image.width(), between, &axis, threads)?);
+        pixels = Some(shrink_rows(image.as_rgb(), image.width(), between, &axis)?);
     }
     if size.height != image.height() {
         let axis = axis(image.height(), size.height);
         let source = pixels.as_deref().unwrap_or(image.as_rgb());
-        pixels = Some(shrink_columns(source, size, &axis, threads)?);
+        pixels = Some(shrink_columns(source, size, &axis)?);
     }
     Image::from_rgb(size, pixels.unwrap_or_else(|| image.as_rgb().to_vec()))
 }
@@ -81,10 +75,9 @@ fn shrink_rows(
     width: usize,
     size: Size,
     axis: &Axis,
-    threads: usize,
 ) -> Result<Vec<u8>, ImageError> {
     let mut output = vec![0; size.pixels(3)? * 3];
-    in_bands(&mut output, size, threads, |first, band| {
+    in_bands(&mut output, size, |first, band| {
         let rows = source.chunks_exact(3 * width).skip(first);
         for (row, result) in rows.zip(band.chunks_exact_mut(3 * size.width)) {
             shrink_row(row, result, axis);
@@ -107,15 +100,10 @@ fn shrink_row(row: &[u8], result: &mut [u8], axis: &Axis) {
 }
 
 /// u8 `[rows, size.width, 3]` to `[size.height, size.width, 3]`.
-fn shrink_columns(
-    source: &[u8],
-    size: Size,
-    axis: &Axis,
-    threads: usize,
-) -> Result<Vec<u8>, ImageError> {
+fn shrink_columns(source: &[u8], size: Size, axis: &Axis) -> Result<Vec<u8>, ImageError> {
     let length = 3 * size.width;
     let mut output = vec![0; size.pixels(3)? * 3];
-    in_bands(&mut output, size, threads, |first, band| {
+    in_bands(&mut output, size, |first, band| {
         let mut sums = vec![0i32; length];
         for (i, result) in band.chunks_exact_mut(length).enumerate() {
             let (start, weights) = axis.weights.get(first + i);
@@ -137,21 +125,6 @@ fn to_byte(sum: i32, bits: u32) -> u8 {
     (sum >> bits).clamp(0, 255) as u8
 }
 
-/// Calls `work(first row, rows)` for bands of `output`, each on a thread of its own.
-fn in_bands(output: &mut [u8], size: Size, threads: usize, work: impl Fn(usize, &mut [u8]) + Sync) {
-    let bands = threads.min(size.height / LEAST_ROWS_PER_THREAD).max(1);
-    let rows = size.height.div_ceil(bands);
-    let mut parts = output.chunks_mut(rows * 3 * size.width).enumerate();
-    let Some((_, own)) = parts.next() else { return };
-    thread::scope(|scope| {
-        for (i, band) in parts {
-            let work = &work;
-            scope.spawn(move || work(i * rows, band));
-        }
-        work(0, own);
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,22 +138,6 @@ mod tests {
             for filter in [Filter::Bilinear, Filter::Bicubic] {
                 assert_eq!(resize_pillow(&image, expected.size(), filter).unwrap(), expected);
                 assert_eq!(resize_torch_bytes(&image, expected.size(), filter).unwrap(), expected);
-            }
-        }
-    }
-
-    #[test]
-    fn bands_cover_every_row_once() {
-        for (height, threads) in [(1, 4), (63, 2), (200, 3), (130, 2), (1000, 16)] {
-            let size = Size::new(2, height);
-            let mut output = vec![0u8; 6 * height];
-            in_bands(&mut output, size, threads, |first, band| {
-                for (i, row) in band.chunks_exact_mut(6).enumerate() {
-                    row.iter_mut().for_each(|value| *value += ((first + i) % 251) as u8 + 1);
-                }
-            });
-            for (i, row) in output.chunks_exact(6).enumerate() {
-                assert_eq!(row, [(i % 251) as u8 + 1; 6]);
             }
         }
     }

@@ -50,6 +50,9 @@ pub(super) struct KeyBlock {
     pub(super) rotated: usize,
     keys: [*const f32; MOST_KEYS],
     values: [*const f32; MOST_KEYS],
+    /// The first queries that will meet the keys, where those are fetched too.
+    queries: [*const f32; MOST_KEYS],
+    query_count: usize,
     /// Index in the window.
     pub(super) indices: [u32; MOST_KEYS],
     /// Row and column in the packed biases.
@@ -65,6 +68,8 @@ impl KeyBlock {
             rotated: 0,
             keys: [std::ptr::null(); MOST_KEYS],
             values: [std::ptr::null(); MOST_KEYS],
+            queries: [std::ptr::null(); MOST_KEYS],
+            query_count: 0,
             indices: [0; MOST_KEYS],
             bias: [[0; 2]; MOST_KEYS],
         }
@@ -127,6 +132,15 @@ impl KeyBlock {
         self.span = span;
     }
 
+    /// Notes the first queries of a job, to be fetched with the keys.
+    pub(super) fn gather_queries(&mut self, job: &Job, operands: &Operands<'_>) {
+        self.query_count = job.count.min(MOST_KEYS);
+        for (number, query) in self.queries[..self.query_count].iter_mut().enumerate() {
+            let token = job.queries.token(job.queries.position(job.first + number));
+            *query = operands.query.row(job.place, token).as_ptr();
+        }
+    }
+
     /// Adds neighbouring tokens, from `token` on, except masked ones. `places` are the task's first and last head.
     fn add_tokens(&mut self, places: [Place; 2], operands: &Operands<'_>, token: usize, run: &Run) {
         let [place, last_head] = places;
@@ -172,10 +186,17 @@ impl KeyBlock {
         self.bias[slot] = [run.bias[0] as u32, (run.bias[1] + number) as u32];
     }
 
-    /// Asks for some of the keys and values, because they are needed soon.
+    /// Asks for some of the keys and values, and of the queries that were noted, because they are needed soon.
     #[inline(always)]
     pub(super) fn fetch<S: Simd>(&self, simd: S, plan: &Plan, range: Range<usize>) {
         const LINE: usize = 16;
+        for query in
+            &self.queries[range.start.min(self.query_count)..range.end.min(self.query_count)]
+        {
+            for line in 0..(plan.task_heads * plan.width).div_ceil(LINE) {
+                simd.prefetch_second_level(query.wrapping_add(line * LINE));
+            }
+        }
         for slot in range.start..range.end.min(self.count) {
             for line in 0..(plan.task_heads * plan.width).div_ceil(LINE) {
                 simd.prefetch_second_level(self.keys[slot].wrapping_add(line * LINE));

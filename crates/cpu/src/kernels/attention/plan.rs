@@ -28,6 +28,8 @@ const BLOCK_BYTES: usize = 256 << 10;
 const QUERY_BYTES: usize = 512 << 10;
 /// Tasks that a large attention should have at least, so that several threads end at about the same time.
 const ENOUGH_TASKS: usize = 32;
+/// Most tasks that a thread does one after the other without asking for more.
+const MOST_GROUPED: usize = 8;
 /// Panels that share keys, where there are as many.
 const ENOUGH_PANELS: usize = 2;
 /// Tasks below which keys are divided among several: then parts of the answer are computed apart and joined at the end.
@@ -161,6 +163,12 @@ impl Plan {
     /// How many tasks there are, the parts of one counted once.
     pub(super) fn tasks(&self) -> usize {
         self.batch * self.queries.window_count() * (self.heads / self.task_heads) * self.blocks
+    }
+
+    /// Tasks that a thread does one after the other: while it computes one, it fetches what the next reads. Small tasks, windows of
+    /// a few tokens, would otherwise wait for most of it.
+    pub(super) fn group(&self) -> usize {
+        (self.tasks() / ENOUGH_TASKS).clamp(1, MOST_GROUPED)
     }
 
     /// Whether values are copied, because their width is no multiple of a tile's rows.

@@ -18,16 +18,23 @@ use crate::simd::{Kernel, Simd};
 pub(super) struct Task<'a> {
     pub(super) plan: &'a Plan,
     pub(super) job: Job,
+    /// What the same thread does next, fetched meanwhile.
+    pub(super) following: Option<&'a Job>,
     pub(super) operands: &'a Operands<'a>,
     /// `[batch, queries, heads * value_width]`; the task writes its queries in its head.
     pub(super) target: Target,
     /// Elements of one image in the output.
     pub(super) image_stride: usize,
+    pub(super) memory: Memory<'a>,
+    pub(super) steps: Steps,
+}
+
+/// What a task works in.
+pub(super) struct Memory<'a> {
     /// What the keys leave behind: [`Lengths::state`] elements for each part, of which the first is this task's.
     pub(super) states: &'a mut [f32],
     /// [`Lengths::work`] elements.
     pub(super) scratch: &'a mut [f32],
-    pub(super) steps: Steps,
 }
 
 /// What a task does.
@@ -45,7 +52,8 @@ impl Kernel for Task<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Task { plan, job, operands, target, image_stride, states, scratch, steps } = self;
+        let Task { plan, job, following, operands, target, image_stride, memory, steps } = self;
+        let Memory { states, scratch } = memory;
         let lengths = Lengths::new(plan);
         let (own, others) = states.split_at_mut(lengths.state());
         let state = State::new(&lengths, own);
@@ -54,7 +62,8 @@ impl Kernel for Task<'_> {
             Steps::Join => Scratch::default(),
         };
         let started = [false; MOST_UNITS];
-        let mut run = Run { plan, job, operands, target, image_stride, state, scratch, started };
+        let mut run =
+            Run { plan, job, following, operands, target, image_stride, state, scratch, started };
         match steps {
             Steps::All => {
                 run.meet_keys(simd);
@@ -75,6 +84,7 @@ impl Kernel for Task<'_> {
 struct Run<'a> {
     plan: &'a Plan,
     job: Job,
+    following: Option<&'a Job>,
     operands: &'a Operands<'a>,
     target: Target,
     image_stride: usize,
@@ -259,9 +269,15 @@ impl Run<'_> {
         next.gather(plan, &job, operands, start);
         next.fetch(simd, plan, 0..next.count);
         self.pack_queries(simd);
+        let mut following = KeyBlock::new();
         while !next.span.indices.is_empty() {
             std::mem::swap(&mut block, &mut next);
             next.gather(plan, &job, operands, block.span.indices.end);
+            if let (true, Some(job)) = (next.span.indices.is_empty(), self.following) {
+                following.gather(plan, job, operands, job.key_range.start);
+                following.gather_queries(job, operands);
+            }
+            let upcoming = if next.span.indices.is_empty() { &following } else { &*next };
             let starts = block.span.indices.start == start;
             if plan.bias.is_some_and(|bias| starts || !bias.is_whole()) {
                 self.pack_bias(simd, &block.span);
@@ -272,7 +288,7 @@ impl Run<'_> {
             self.copy(simd, block);
             for head in 0..plan.task_heads {
                 for panel in 0..self.panels::<S>() {
-                    self.meet_block(simd, (head, panel), (block, next));
+                    self.meet_block(simd, (head, panel), (block, upcoming));
                 }
             }
         }

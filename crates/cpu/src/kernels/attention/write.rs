@@ -79,8 +79,13 @@ impl Kernel for WriteVector<'_> {
             unsafe { simd.interleave(block) };
             for (&start, row) in self.starts.iter().zip(turned.chunks_exact(S::LANES)) {
                 let target = self.target.part(start + channel, count);
-                // SAFETY: these elements of the target are this task's.
-                unsafe { simd.store_partial_pointer(simd.load(row), target, count) };
+                if count == S::LANES {
+                    // SAFETY: these elements of the target are this task's.
+                    unsafe { simd.store_pointer(simd.load(row), target) };
+                } else {
+                    // SAFETY: as above.
+                    unsafe { simd.store_partial_pointer(simd.load(row), target, count) };
+                }
             }
         }
     }
