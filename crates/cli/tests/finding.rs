@@ -5,7 +5,8 @@ use cutout_tensor::DType;
 use cutout_weights::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{MODEL, SAM3, folder_with_sam3};
+use crate::segment::npy;
+use crate::support::{Folder, MODEL, SAM3, folder_with_sam3};
 
 fn annotations(document: &Value) -> &Vec<Value> {
     document["annotations"].as_array().unwrap()
@@ -87,11 +88,16 @@ fn questions_for_finders_are_checked() {
 #[test]
 fn wrong_questions_cost_no_time() {
     let folder = folder_with_sam3();
+    folder.write("small.npy", npy(&[0.0; 4], 2));
     for (model, wrong) in [
         (SAM3, &["--text", ""][..]),
         (SAM3, &["--text", "cat", "--threshold", "7"]),
         (SAM3, &["--exemplar", "1,1,99,9"]),
         (MODEL, &["--text", "cat"]),
+        (SAM3, &["-p", "51,3"]),
+        (MODEL, &["-p", "20,11", "-p", "51,3,0"]),
+        (MODEL, &["-b", "1,1,9,9", "-b", "1,1,99,9"]),
+        (MODEL, &["--mask-input", "small.npy"]),
     ] {
         let always = ["segment", "picture.png", "--model", model, "--save-scene", "scene"];
         let ended = folder.cutout(&[&always[..], wrong].concat());

@@ -194,6 +194,20 @@ fn what_makes_no_sense_is_refused() {
     track(&folder, &["-p", "960,1"]).could_not(&["object 1 on frame 0", "outside"]);
     track(&folder, &["-p", "-1,1"]).could_not(&["object 1 on frame 0", "outside"]);
     track(&folder, &["-p", "1,1", "--frame", "9", "-p", "1,1"]).could_not(&["no frame 9"]);
+    // Nothing is written before prompts are known to be right, on whatever frame they are.
+    folder.write("old.jsonl", "kept");
+    let late = ["-p", "1,1", "--frame", "2", "--object", "2"];
+    for (wrong, words) in [
+        (&["--frame", "9", "-p", "1,1"][..], "no frame 9"),
+        (&["-p", "960,1"], "outside"),
+        (&["-b", "9,9,9,9"], "no area"),
+        (&["--mask-input", "absent.png"], "absent.png"),
+    ] {
+        let outputs = ["-o", "old.jsonl", "-o", "masks", "--overlay", "drawn"];
+        track(&folder, &[&late[..], wrong, &outputs].concat()).could_not(&[words]);
+        assert_eq!(folder.read("old.jsonl"), b"kept");
+        assert!(!folder.has("masks") && !folder.has("drawn"), "{wrong:?}");
+    }
     folder.cutout(&["track", "absent", "-p", "1,1"]).could_not(&["absent"]);
     let model = folder_with_model();
     model.picture("clip/0.png", SIZE);

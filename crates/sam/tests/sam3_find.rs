@@ -224,6 +224,8 @@ fn a_part_of_the_model_does_its_part() {
     assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "objects");
     let error = detector.segment(&click).map(|_| ()).unwrap_err();
     assert!(matches!(error, SegmentError::Model(ModelError::NoInteractiveHead)), "{error}");
+    let early = detector.sam().check_prompt(&click, detector.size()).unwrap_err();
+    assert_eq!(early.to_string(), error.to_string());
     let tracker = part(&small, "tracker", |name| {
         name.starts_with("tracker.")
             || name.contains(".vision_backbone.trunk.")

@@ -81,6 +81,7 @@ impl Segment {
         let sam = self.model.open(&self.run)?;
         // What is wrong with the question is said before the long part.
         question.iter().try_for_each(|find| sam.check_find(find, image.size()))?;
+        prompts.iter().try_for_each(|prompt| sam.check_prompt(prompt, image.size()))?;
         let scene = self.scene(&sam, &image)?;
         let objects = match &question {
             Some(find) => self.find(&scene, find)?,
