@@ -171,3 +171,35 @@ fn raw_tensors_of_phrases_keep_their_names() {
     }
     assert!(folder.has(SAM3) && !folder.has("picture.mask.png"));
 }
+
+/// The most memory that a command ever had, in KiB.
+#[cfg(target_os = "linux")]
+fn peak_memory(folder: &Folder, arguments: &[&str]) -> u64 {
+    let mut child = folder.command(arguments).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let found = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+        peak = peak.max(found.unwrap_or(0));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(child.wait().unwrap().success());
+    peak
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn raw_tensors_of_many_phrases_are_not_all_in_memory() {
+    let folder = folder_with_sam3();
+    let peak = |count: usize| {
+        let mut run = vec!["segment", "picture.png", "--model", SAM3, "--raw", "raw"];
+        run.extend((0..count).flat_map(|_| ["--text", "cat"]));
+        peak_memory(&folder, &run)
+    };
+    let (few, many) = (peak(20), peak(1000));
+    let written = folder.read("raw").len() as u64 / 1024;
+    assert!(written > 30_000, "{written} KiB are enough to see");
+    assert!(many < few + written / 3, "{few} KiB, then {many}, {written} of them written");
+}
