@@ -1,5 +1,7 @@
 //! Phrases and exemplars on the command line: what they may be, and what is said of those that cannot be.
 
+use std::process::Stdio;
+
 use cutout_imaging::{DecodeLimits, open};
 use cutout_tensor::DType;
 use cutout_weights::Checkpoint;
@@ -175,7 +177,7 @@ fn raw_tensors_of_phrases_keep_their_names() {
 /// The most memory that a command ever had, in KiB.
 #[cfg(target_os = "linux")]
 fn peak_memory(folder: &Folder, arguments: &[&str]) -> u64 {
-    let mut child = folder.command(arguments).spawn().unwrap();
+    let mut child = folder.command(arguments).stderr(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     while child.try_wait().unwrap().is_none() {

@@ -262,7 +262,10 @@ fn tensors_may_come_in_turn() {
     for (wrong, words) in [
         (vec![Ok(tensor(1.0))], "a: tensor: expected f32[2], found none"),
         (vec![Ok(tensor(1.0)), Ok(tensor(2.0)), Ok(tensor(3.0))], "number of tensors"),
-        (vec![Ok(tensor(1.0)), Ok(tensor(2.0).cast(DType::F16).unwrap())], "a: type: expected f32[2]"),
+        (
+            vec![Ok(tensor(1.0)), Ok(tensor(2.0).cast(DType::F16).unwrap())],
+            "a: type: expected f32[2]",
+        ),
         (vec![Ok(tensor(1.0)), Err("the maker's own words".into())], "the maker's own words"),
     ] {
         let error = write(wrong).unwrap_err().to_string();

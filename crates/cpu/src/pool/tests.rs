@@ -107,6 +107,11 @@ fn scratch_is_aligned_kept_and_distinct_when_nested() {
 /// More floats than any machine has memory for.
 const TOO_MANY: usize = 1 << 58;
 
+/// Too many for the first task.
+fn wanted(task: usize) -> usize {
+    if task == 0 { TOO_MANY } else { 16 }
+}
+
 #[test]
 fn no_scratch_is_an_error_on_any_thread() {
     for threads in [1, 3] {
@@ -117,9 +122,7 @@ fn no_scratch_is_an_error_on_any_thread() {
             assert_eq!(catch_no_scratch(none), missing);
             // In a task, beside what other tasks hold.
             let nested = || {
-                pool.run_with_scratch(tasks, 16, &|task, _| {
-                    with_scratch(if task == 0 { TOO_MANY } else { 16 }, |_| ());
-                });
+                pool.run_with_scratch(tasks, 16, &|task, _| with_scratch(wanted(task), |_| ()));
             };
             assert_eq!(catch_no_scratch(nested), missing);
         }
