@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Segment anything: a click, a box or a mask goes in, exact masks come out.
+/// Segment anything: a click, a box, a mask or a phrase goes in, exact masks come out.
 #[derive(Parser)]
 #[command(name = "cutout", version, propagate_version = true, max_term_width = 100)]
 #[command(

@@ -17,7 +17,7 @@ fn pictures() {
     segment("notes.txt").could_not(&["notes.txt", "not a picture"]);
     segment("empty.png").could_not(&["empty.png", "empty"]);
     segment("cut.png").could_not(&["cut.png", "damaged or incomplete"]);
-    segment("folder.png").could_not(&["folder.png"]);
+    segment("folder.png").could_not(&["folder.png", "a folder", "`everything`"]);
     assert!(!folder.has("cut.mask.png"));
 }
 

@@ -95,7 +95,9 @@ fn crops_are_looked_at_too() {
 #[test]
 fn one_picture() {
     let folder = folder_with_model();
-    everything(&folder, "picture.png", &[]).done();
+    let ended = everything(&folder, "picture.png", &[]);
+    assert_eq!(ended.stderr, "wrote picture.masks.json and picture.overlay.png\n");
+    ended.done();
     assert_eq!(folder.json("picture.masks.json").as_array().unwrap().len(), 48);
     assert!(folder.has("picture.overlay.png"));
     let printed = everything(&folder, "picture.png", &["--json", "-o", "masks.json"]).json();

@@ -1,11 +1,14 @@
 //! Phrases and exemplars on the command line: what they may be, and what is said of those that cannot be.
 
+use std::process::Stdio;
+
 use cutout_imaging::{DecodeLimits, open};
 use cutout_tensor::DType;
 use cutout_weights::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{MODEL, SAM3, folder_with_sam3};
+use crate::segment::npy;
+use crate::support::{Folder, MODEL, SAM3, folder_with_sam3};
 
 fn annotations(document: &Value) -> &Vec<Value> {
     document["annotations"].as_array().unwrap()
@@ -87,11 +90,16 @@ fn questions_for_finders_are_checked() {
 #[test]
 fn wrong_questions_cost_no_time() {
     let folder = folder_with_sam3();
+    folder.write("small.npy", npy(&[0.0; 4], 2));
     for (model, wrong) in [
         (SAM3, &["--text", ""][..]),
         (SAM3, &["--text", "cat", "--threshold", "7"]),
         (SAM3, &["--exemplar", "1,1,99,9"]),
         (MODEL, &["--text", "cat"]),
+        (SAM3, &["-p", "51,3"]),
+        (MODEL, &["-p", "20,11", "-p", "51,3,0"]),
+        (MODEL, &["-b", "1,1,9,9", "-b", "1,1,99,9"]),
+        (MODEL, &["--mask-input", "small.npy"]),
     ] {
         let always = ["segment", "picture.png", "--model", model, "--save-scene", "scene"];
         let ended = folder.cutout(&[&always[..], wrong].concat());
@@ -164,4 +172,36 @@ fn raw_tensors_of_phrases_keep_their_names() {
         assert_eq!(tensor.to_vec::<f32>().unwrap(), second.to_vec::<f32>().unwrap(), "{name}");
     }
     assert!(folder.has(SAM3) && !folder.has("picture.mask.png"));
+}
+
+/// The most memory that a command ever had, in KiB.
+#[cfg(target_os = "linux")]
+fn peak_memory(folder: &Folder, arguments: &[&str]) -> u64 {
+    let mut child = folder.command(arguments).stderr(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let found = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+        peak = peak.max(found.unwrap_or(0));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(child.wait().unwrap().success());
+    peak
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn raw_tensors_of_many_phrases_are_not_all_in_memory() {
+    let folder = folder_with_sam3();
+    let peak = |count: usize| {
+        let mut run = vec!["segment", "picture.png", "--model", SAM3, "--raw", "raw"];
+        run.extend((0..count).flat_map(|_| ["--text", "cat"]));
+        peak_memory(&folder, &run)
+    };
+    let (few, many) = (peak(20), peak(1000));
+    let written = folder.read("raw").len() as u64 / 1024;
+    assert!(written > 30_000, "{written} KiB are enough to see");
+    assert!(many < few + written / 3, "{few} KiB, then {many}, {written} of them written");
 }

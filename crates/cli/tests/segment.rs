@@ -123,7 +123,7 @@ fn thresholds_leave_out_masks_and_pixels() {
 }
 
 /// Logits of one mask as NumPy writes them.
-fn npy(logits: &[f32], side: usize) -> Vec<u8> {
+pub(crate) fn npy(logits: &[f32], side: usize) -> Vec<u8> {
     let mut header =
         format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({side}, {side}), }}");
     header.push_str(&" ".repeat(117 - header.len()));

@@ -184,6 +184,25 @@ fn a_frame_of_another_size_leaves_the_masks_before_it() {
 }
 
 #[test]
+fn a_clip_that_breaks_before_its_first_mask_leaves_nothing() {
+    let folder = clip();
+    let nothing_left = |prompts: &[&str], words: &str| {
+        let outputs = ["-o", "masks", "--overlay", "drawn", "--raw", "raw"];
+        track(&folder, &[prompts, &outputs].concat()).could_not(&[words]);
+        track(&folder, prompts).could_not(&[words]);
+        for name in ["masks", "drawn", "raw", "clip.masks", "clip.overlay.gif"] {
+            assert!(!folder.has(name), "{name}, {prompts:?}");
+        }
+    };
+    folder.write("clip/00001.png", "no picture");
+    nothing_left(&["-p", "35,30", "--frame", "1", "-p", "41,30"], "00001.png");
+    folder.write("clip/00000.png", "no picture");
+    nothing_left(&["-p", "35,30"], "00000.png");
+    track(&folder, &["-p", "35,30", "--history", "kept"]).could_not(&["00000.png"]);
+    assert!(!folder.has("kept"));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let folder = clip();
     track(&folder, &[]).wrong_usage(&["nothing to follow"]);
@@ -194,6 +213,20 @@ fn what_makes_no_sense_is_refused() {
     track(&folder, &["-p", "960,1"]).could_not(&["object 1 on frame 0", "outside"]);
     track(&folder, &["-p", "-1,1"]).could_not(&["object 1 on frame 0", "outside"]);
     track(&folder, &["-p", "1,1", "--frame", "9", "-p", "1,1"]).could_not(&["no frame 9"]);
+    // Nothing is written before prompts are known to be right, on whatever frame they are.
+    folder.write("old.jsonl", "kept");
+    let late = ["-p", "1,1", "--frame", "2", "--object", "2"];
+    for (wrong, words) in [
+        (&["--frame", "9", "-p", "1,1"][..], "no frame 9"),
+        (&["-p", "960,1"], "outside"),
+        (&["-b", "9,9,9,9"], "no area"),
+        (&["--mask-input", "absent.png"], "absent.png"),
+    ] {
+        let outputs = ["-o", "old.jsonl", "-o", "masks", "--overlay", "drawn"];
+        track(&folder, &[&late[..], wrong, &outputs].concat()).could_not(&[words]);
+        assert_eq!(folder.read("old.jsonl"), b"kept");
+        assert!(!folder.has("masks") && !folder.has("drawn"), "{wrong:?}");
+    }
     folder.cutout(&["track", "absent", "-p", "1,1"]).could_not(&["absent"]);
     let model = folder_with_model();
     model.picture("clip/0.png", SIZE);

@@ -130,7 +130,8 @@ impl Pool {
     }
 
     /// Like [`Pool::run`]; each task also gets `floats` elements of scratch memory, aligned to 64 bytes, with unspecified
-    /// contents. The memory belongs to the thread and is kept for later loops.
+    /// contents. The memory belongs to the thread and is kept for later loops. A thread that cannot get it ends the loop as
+    /// [`with_scratch`] says.
     pub fn run_with_scratch(
         &self,
         tasks: usize,
@@ -282,17 +283,39 @@ impl Drop for Inside {
     }
 }
 
+/// A thread could not get the scratch memory that it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes of scratch memory could not be allocated")]
+pub struct NoScratch {
+    /// How much it needs.
+    pub bytes: usize,
+}
+
 /// Calls `body` with `floats` elements of this thread's scratch memory, aligned to 64 bytes, with unspecified contents.
 /// Nested calls get different memory.
+///
+/// Where there is no such memory it unwinds with [`NoScratch`], out of the loop this thread works in and on in whoever
+/// started that, silently: [`catch_no_scratch`] makes an error of it. Kernels need not look for it.
 pub fn with_scratch<R>(floats: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
     let kept = SCRATCH.with_borrow_mut(Vec::pop);
-    let mut buffer = match kept {
-        Some(buffer) if buffer.len() >= floats => buffer,
-        Some(_) | None => AlignedBuffer::zeroed(floats),
+    // One that is too small is gone before a larger one is asked for.
+    let kept = kept.filter(|buffer| buffer.len() >= floats);
+    let missing = || -> AlignedBuffer<f32> {
+        resume_unwind(Box::new(NoScratch { bytes: floats.saturating_mul(size_of::<f32>()) }))
     };
+    let new = || AlignedBuffer::try_zeroed(floats).unwrap_or_else(missing);
+    let mut buffer = kept.unwrap_or_else(new);
     let result = body(&mut buffer[..floats]);
     SCRATCH.with_borrow_mut(|scratch| scratch.push(buffer));
     result
+}
+
+/// Calls `body`, in which a thread may have no scratch memory. Panics go on.
+pub fn catch_no_scratch<R>(body: impl FnOnce() -> R) -> Result<R, NoScratch> {
+    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| match panic.downcast::<NoScratch>() {
+        Ok(missing) => *missing,
+        Err(panic) => resume_unwind(panic),
+    })
 }
 
 #[cfg(test)]

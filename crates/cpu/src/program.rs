@@ -12,6 +12,7 @@ use crate::backend::Machine;
 use crate::execute::{Execute, Inputs, Io, Memory, Output};
 use crate::kernels::copy::copied_tensor;
 use crate::memory::AlignedBuffer;
+use crate::pool::{NoScratch, catch_no_scratch};
 
 /// Where an operand's memory is.
 pub(crate) enum OperandSource {
@@ -167,7 +168,8 @@ impl Instruction {
         // overwritten one, which kernels read only through the output itself.
         let output = unsafe { std::slice::from_raw_parts_mut(start, self.output.len()) };
         let io = Io { inputs, output: Output::new(output), pool: &machine.pool, isa: machine.isa };
-        self.kernel.run(io)
+        let done = catch_no_scratch(|| self.kernel.run(io));
+        done.map_err(|NoScratch { bytes }| RunError::Scratch { op: self.name, bytes })?
     }
 }
 
@@ -194,4 +196,46 @@ fn whole(tensor: &Tensor) -> (*const u8, usize) {
 /// The bytes of a contiguous tensor.
 fn tensor_bytes(tensor: &Tensor) -> &[u8] {
     tensor.as_bytes().expect("inputs and statics were made contiguous")
+}
+
+#[cfg(test)]
+mod tests {
+    use cutout_graph::{Builder, Profile, Weights};
+    use cutout_tensor::DType;
+
+    use super::*;
+    use crate::Cpu;
+
+    /// Asks for more scratch than any machine has.
+    struct Greedy;
+
+    impl Execute for Greedy {
+        fn run(&self, io: Io<'_>) -> Result<(), RunError> {
+            io.pool.run_with_scratch(8, 1 << 58, &|_, _| ());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_scratch_is_an_error_with_its_name() {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [4]);
+        builder.output("y", x.gelu());
+        let graph = builder.finish().unwrap();
+        for threads in [1, 3] {
+            let cpu = Cpu::new(threads);
+            let compile =
+                || cpu.compile_program(&graph, &Weights::default(), &Profile::default()).unwrap();
+            let (program, mut greedy) = (compile(), compile());
+            greedy.steps[0].kernel = Box::new(Greedy);
+            let x = Tensor::from_vec([4], vec![1f32; 4]).unwrap();
+            let error = greedy.run(&[("x", &x)]).unwrap_err();
+            let name = program.steps[0].name;
+            assert_eq!(error, RunError::Scratch { op: name, bytes: 1 << 60 });
+            let words = format!("{name}: {} bytes of scratch memory", 1u64 << 60);
+            assert!(error.to_string().contains(&words), "{error}");
+            // The threads and the arena are as good as before.
+            assert!(program.run(&[("x", &x)]).is_ok());
+        }
+    }
 }

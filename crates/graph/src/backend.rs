@@ -111,6 +111,14 @@ pub enum RunError {
     /// Memory for the activations could not be had.
     #[error("{0} bytes of memory for activations could not be allocated")]
     OutOfMemory(usize),
+    /// A thread could not have the memory it works in.
+    #[error("{op}: {bytes} bytes of scratch memory could not be allocated")]
+    Scratch {
+        /// Name of the op.
+        op: &'static str,
+        /// How much one thread needs.
+        bytes: usize,
+    },
 }
 
 /// The inputs of a run in the order `expected` declares them, each checked by name and type.

@@ -169,8 +169,9 @@ impl Shapes<'_> {
 pub(crate) fn read_config(shapes: &HashMap<String, Shape>) -> Result<Sam1Config, OpenError> {
     let shapes = Shapes(shapes);
     let encoder = read_encoder(&shapes)?;
+    let [embedding] = shapes.axes("image_encoder.neck.1.weight")?;
     let decoder = read_decoder(&shapes, DecoderForm::Sam1, DECODER_HEADS)?;
-    Ok(Sam1Config { encoder, decoder })
+    Ok(Sam1Config { encoder, embedding, decoder })
 }
 
 fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
@@ -178,7 +179,6 @@ fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
     let [_, _, patch, _] = shapes.axes("image_encoder.patch_embed.proj.weight")?;
     let [_, head_width] = shapes.axes("image_encoder.blocks.0.attn.rel_pos_h")?;
     let [mlp_width] = shapes.axes("image_encoder.blocks.0.mlp.lin1.bias")?;
-    let [embedding] = shapes.axes("image_encoder.neck.1.weight")?;
     let depth = shapes.count("image_encoder.blocks", "norm1.weight");
     // A block that sees the whole grid has one relative position for each distance on it.
     let mut global_blocks = Vec::new();
@@ -203,7 +203,6 @@ fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
         window,
         global_blocks,
         norm_epsilon: 1e-6,
-        embedding,
     })
 }
 

@@ -5,10 +5,10 @@ mod sam3;
 use serde::Serialize;
 
 pub use sam3::{
-    DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+    DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, Sam3Config, TextConfig,
 };
 
-/// A ViT image encoder with windowed and global attention.
+/// A ViT with windowed and global attention: the image encoder of SAM 1 in front of its neck, and that of SAM 3.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VitConfig {
     /// Side of the square input, in pixels.
@@ -27,10 +27,8 @@ pub struct VitConfig {
     pub window: usize,
     /// Blocks that attend to the whole image.
     pub global_blocks: Vec<usize>,
-    /// Epsilon of the blocks' layer norms.
+    /// Epsilon of its layer norms.
     pub norm_epsilon: f32,
-    /// Channels of the embedding behind the neck.
-    pub embedding: usize,
 }
 
 impl VitConfig {
@@ -202,6 +200,8 @@ pub struct MemoryConfig {
 pub struct Sam1Config {
     /// The image encoder.
     pub encoder: VitConfig,
+    /// Channels of the embedding behind the encoder's neck.
+    pub embedding: usize,
     /// The prompt encoder and mask decoder.
     pub decoder: DecoderConfig,
 }

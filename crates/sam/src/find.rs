@@ -103,35 +103,30 @@ impl Scene {
         mut receive: impl FnMut(Answer),
     ) -> Result<(), FindError> {
         let find = what.into();
-        self.look(&find, |detection| {
-            receive(detection.answer(&find)?);
-            Ok(())
-        })
-    }
-
-    /// The model's own numbers for each phrase, of which [`Detection::answer`] makes what [`Scene::find`] gives. At the
-    /// published size they take 66 MB for each phrase.
-    pub fn detect(&self, find: &Find) -> Result<Vec<Detection>, FindError> {
-        let mut detections = Vec::new();
-        self.look(find, |detection| {
-            detections.push(detection);
-            Ok(())
-        })?;
-        Ok(detections)
-    }
-
-    /// Runs the detector for each phrase in turn.
-    fn look(
-        &self,
-        find: &Find,
-        mut receive: impl FnMut(Detection) -> Result<(), FindError>,
-    ) -> Result<(), FindError> {
-        let network = self.sam().finder()?;
-        let exemplars = find.check(network.finder()?, self.size())?;
-        for phrase in find.read(network)? {
-            let detected = network.detect(self.embedding(), &phrase.tokens, &exemplars)?;
-            receive(Detection::new(phrase, detected, self))?;
+        for detection in self.detections(&find)? {
+            receive(detection?.answer(&find)?);
         }
         Ok(())
+    }
+
+    /// The model's own numbers for all phrases. At the published size they take 66 MB for each phrase, all at once;
+    /// [`Scene::detections`] gives them one by one.
+    pub fn detect(&self, find: &Find) -> Result<Vec<Detection>, FindError> {
+        self.detections(find)?.collect()
+    }
+
+    /// The model's own numbers for each phrase, of which [`Detection::answer`] makes what [`Scene::find`] gives. A phrase is
+    /// looked for when its numbers are asked for.
+    pub fn detections<'s>(
+        &'s self,
+        find: &Find,
+    ) -> Result<impl ExactSizeIterator<Item = Result<Detection, FindError>> + use<'s>, FindError>
+    {
+        let network = self.sam().finder()?;
+        let exemplars = find.check(network.finder()?, self.size())?;
+        Ok(find.read(network)?.into_iter().map(move |phrase| {
+            let detected = network.detect(self.embedding(), &phrase.tokens, &exemplars)?;
+            Ok(Detection::new(phrase, detected, self))
+        }))
     }
 }

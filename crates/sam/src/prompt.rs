@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cutout_imaging::{Mapping, Size};
-use cutout_tensor::Tensor;
+use cutout_tensor::{DType, Tensor, TensorType};
 
 use crate::network::PromptBatch;
 use crate::prompt_encoder::PointKind;
@@ -127,13 +127,21 @@ impl Prompt {
         (self.points.len(), self.rect.is_some(), self.logits.is_some())
     }
 
-    /// Checks every coordinate against an image of that size.
-    fn check(&self, size: Size) -> Result<(), PromptError> {
+    /// Checks every coordinate against an image of that size, and logits against the side of a model's low-resolution
+    /// masks.
+    pub(crate) fn check(&self, size: Size, mask_side: usize) -> Result<(), PromptError> {
         if self.points.is_empty() && self.rect.is_none() && self.logits.is_none() {
             return Err(PromptError::Empty);
         }
         self.points.iter().try_for_each(|(point, _)| check_point(*point, size))?;
-        self.rect.map_or(Ok(()), |rect| check_rect(rect, size))
+        self.rect.map_or(Ok(()), |rect| check_rect(rect, size))?;
+        let wanted = TensorType::new(DType::F32, [mask_side, mask_side]);
+        match &self.logits {
+            Some(logits) if *logits.ty() != wanted => {
+                Err(PromptError::MaskShape { side: mask_side })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The points as the model takes them; none for a prompt that is only a mask.
@@ -205,7 +213,7 @@ impl PromptBatch {
         order: TokenOrder,
         mask_side: usize,
     ) -> Result<PromptBatch, PromptError> {
-        prompts.iter().try_for_each(|prompt| prompt.check(mapping.original))?;
+        prompts.iter().try_for_each(|prompt| prompt.check(mapping.original, mask_side))?;
         let tokens: Vec<Vec<(Point, PointKind)>> =
             prompts.iter().map(|prompt| prompt.tokens(order)).collect();
         let points = tokens.first().map_or(0, Vec::len);
@@ -225,9 +233,6 @@ impl PromptBatch {
         let wrong = |_| PromptError::MaskShape { side: mask_side };
         let mut logits = Vec::new();
         for mask in prompts.iter().filter_map(|prompt| prompt.logits.as_ref()) {
-            if mask.shape()[..] != [mask_side, mask_side] {
-                return Err(PromptError::MaskShape { side: mask_side });
-            }
             logits.extend(mask.to_vec::<f32>().map_err(wrong)?);
         }
         let count = prompts.len();
@@ -319,16 +324,22 @@ mod tests {
     #[test]
     fn coordinates_are_checked_against_the_image() {
         let size = Size::new(10, 9);
-        assert_eq!(Prompt::default().check(size), Err(PromptError::Empty));
-        assert!(Prompt::point(10, 9).check(size).is_ok());
+        assert_eq!(Prompt::default().check(size, 4), Err(PromptError::Empty));
+        assert!(Prompt::point(10, 9).check(size, 4).is_ok());
         for outside in [Prompt::point(10.5, 3), Prompt::point(-0.1, 3), Prompt::point(f64::NAN, 3)]
         {
-            assert!(matches!(outside.check(size), Err(PromptError::PointOutside { .. })));
+            assert!(matches!(outside.check(size, 4), Err(PromptError::PointOutside { .. })));
         }
-        let flat = Prompt::rect(1.0, 1.0, 1.0, 5.0).check(size);
+        let flat = Prompt::rect(1.0, 1.0, 1.0, 5.0).check(size, 4);
         assert!(matches!(flat, Err(PromptError::RectEmpty(_))));
-        let wide = Prompt::rect(1.0, 1.0, 12.0, 5.0).check(size);
+        let wide = Prompt::rect(1.0, 1.0, 12.0, 5.0).check(size, 4);
         assert!(matches!(wide, Err(PromptError::RectOutside { .. })));
+        let zeros = |side: usize| Tensor::from_vec([side, side], vec![0f32; side * side]).unwrap();
+        let refused = Err(PromptError::MaskShape { side: 4 });
+        assert!(Prompt::logits(zeros(4)).check(size, 4).is_ok());
+        assert_eq!(Prompt::logits(zeros(3)).check(size, 4), refused);
+        let whole = Tensor::from_vec([4, 4], vec![0i64; 16]).unwrap();
+        assert_eq!(Prompt::logits(whole).check(size, 4), refused);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use cutout_graph::explain::{Question, explain};
 use cutout_graph::passes::Context;
 use cutout_graph::{Profile, ProfileError, Weights};
-use cutout_imaging::{Image, ImageError, Mapping};
+use cutout_imaging::{Image, ImageError, Mapping, Size};
 use cutout_tensor::Tensor;
 use cutout_weights::layout::{Family, Identity, Model};
 use cutout_weights::{Checkpoint, WeightsError};
@@ -15,6 +15,7 @@ use crate::checkpoint::{OpenError, load_sam1};
 use crate::device::{self, DeviceError};
 use crate::network::{Network, Sam1, Sam2, Sam3};
 use crate::programs::ModelError;
+use crate::prompt::Prompt;
 use crate::scene::{Scene, SceneFileError, SegmentError};
 use crate::{sam2, sam3};
 
@@ -178,6 +179,15 @@ impl Sam {
         let (pixels, mapping) = self.preprocess(image)?;
         let embedding = self.network().encode(&pixels)?;
         Ok(Scene::new(self.clone(), embedding, mapping)?)
+    }
+
+    /// Whether a prompt can be answered on a picture of this size: all that can be wrong with it is known before the picture
+    /// is embedded.
+    pub fn check_prompt(&self, prompt: &Prompt, size: Size) -> Result<(), SegmentError> {
+        if !self.answers_clicks() {
+            return Err(ModelError::NoInteractiveHead.into());
+        }
+        Ok(prompt.check(size, self.network().mask_side())?)
     }
 
     /// Reads a scene that this model made and [`Scene::save`] wrote.

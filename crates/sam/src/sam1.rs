@@ -5,7 +5,7 @@ use cutout_tensor::DType;
 
 use crate::config::{DecoderConfig, DecoderForm, Sam1Config, VitConfig};
 use crate::decoder::{Decoder, DecoderImage};
-use crate::image_encoder::vit;
+use crate::image_encoder::{neck, vit};
 
 pub use crate::decoder::PromptShape;
 
@@ -21,7 +21,6 @@ fn encoder(width: usize, depth: usize, heads: usize, global_blocks: &[usize]) ->
         window: 14,
         global_blocks: global_blocks.to_vec(),
         norm_epsilon: 1e-6,
-        embedding: 256,
     }
 }
 
@@ -30,6 +29,7 @@ impl Sam1Config {
     pub fn vit_b() -> Self {
         Sam1Config {
             encoder: encoder(768, 12, 12, &[2, 5, 8, 11]),
+            embedding: 256,
             decoder: DecoderConfig::published(DecoderForm::Sam1),
         }
     }
@@ -38,6 +38,7 @@ impl Sam1Config {
     pub fn vit_l() -> Self {
         Sam1Config {
             encoder: encoder(1024, 24, 16, &[5, 11, 17, 23]),
+            embedding: 256,
             decoder: DecoderConfig::published(DecoderForm::Sam1),
         }
     }
@@ -46,6 +47,7 @@ impl Sam1Config {
     pub fn vit_h() -> Self {
         Sam1Config {
             encoder: encoder(1280, 32, 16, &[7, 15, 23, 31]),
+            embedding: 256,
             decoder: DecoderConfig::published(DecoderForm::Sam1),
         }
     }
@@ -65,8 +67,9 @@ fn build_encoder(config: &Sam1Config) -> Builder {
     let builder = Builder::new();
     let size = config.encoder.image_size;
     let pixels = builder.input("pixels", DType::F32, [1, size, size, 3]);
-    let embedding = vit(pixels, &builder.weights().at("image_encoder"), &config.encoder);
-    builder.output("embedding", embedding);
+    let w = &builder.weights().at("image_encoder");
+    let features = vit(pixels, w, &config.encoder);
+    builder.output("embedding", neck(features, &w.at("neck"), config.embedding));
     builder
 }
 
@@ -103,6 +106,6 @@ fn build_decoder(config: &Sam1Config, shape: PromptShape) -> Builder {
 }
 
 fn decoder_of(config: &Sam1Config) -> Decoder<'_> {
-    let Sam1Config { encoder, decoder } = config;
+    let Sam1Config { encoder, decoder, .. } = config;
     Decoder { config: decoder, image_size: encoder.image_size, grid: encoder.grid() }
 }

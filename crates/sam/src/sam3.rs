@@ -19,7 +19,7 @@ mod load;
 use cutout_graph::{BuildError, Builder, Graph, Scope, Value};
 use cutout_tensor::DType;
 
-use crate::config::{DetectorConfig, FinderConfig, RotaryVitConfig, Sam3Config};
+use crate::config::{DetectorConfig, FinderConfig, Sam3Config, VitConfig};
 use crate::detector::{DecoderSources, decoder, scores};
 use crate::fusion_encoder::{FusionLayer, Memory};
 use crate::geometry_encoder::{Geometry, Labelled, corners, geometry_encoder};
@@ -72,7 +72,7 @@ const DETECTOR: &str = "detector";
 /// A graph of the detector in the making, with the configuration it follows.
 struct Assembly<'c> {
     builder: Builder,
-    trunk: &'c RotaryVitConfig,
+    trunk: &'c VitConfig,
     finder: &'c FinderConfig,
 }
 
@@ -88,16 +88,16 @@ fn part<'c, T>(part: Option<&'c T>, name: &str) -> Result<&'c T, BuildError> {
 
 /// Graph of the image encoder: `pixels: f32[1, size, size, 3]` to `trunk: f32[1, grid, grid, channels]`.
 pub fn trunk_graph(config: &Sam3Config) -> Result<Graph, BuildError> {
-    build_trunk(&config.trunk).finish()
+    build_trunk(config).finish()
 }
 
 /// The same graph with every stage among its outputs, for comparison with Meta's code.
 pub fn trunk_stages(config: &Sam3Config) -> Result<Graph, BuildError> {
-    build_trunk(&config.trunk).finish_with_stages()
+    build_trunk(config).finish_with_stages()
 }
 
-fn build_trunk(config: &RotaryVitConfig) -> Builder {
-    let (builder, size) = (Builder::new(), config.image_size);
+fn build_trunk(config: &Sam3Config) -> Builder {
+    let (builder, size) = (Builder::new(), config.trunk.image_size);
     let pixels = builder.input("pixels", DType::F32, [1, size, size, 3]);
     let w = &builder.weights().at(DETECTOR).at("backbone.vision_backbone.trunk");
     builder.output("trunk", rotary_vit(pixels, w, config));
@@ -148,7 +148,7 @@ pub fn detector_stages(config: &Sam3Config, shape: DetectorShape) -> Result<Grap
 }
 
 /// The image encoder's result, as the necks take it.
-fn trunk_input<'g>(builder: &'g Builder, config: &RotaryVitConfig) -> Value<'g> {
+fn trunk_input<'g>(builder: &'g Builder, config: &VitConfig) -> Value<'g> {
     let (grid, width) = (config.grid(), config.width);
     builder.input("trunk", DType::F32, [1, grid, grid, width])
 }

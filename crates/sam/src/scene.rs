@@ -115,8 +115,10 @@ impl Scene {
         Ok(answers.pop().expect("one prompt has one answer"))
     }
 
-    /// The masks of many prompts, in their order. Prompts with the same number of points and boxes are decoded together.
+    /// The masks of many prompts, in their order. Prompts with the same number of points and boxes are decoded together, and
+    /// none before all are known to be right ([`Sam::check_prompt`]).
     pub fn segment_all(&self, prompts: &[Prompt]) -> Result<Vec<Masks>, SegmentError> {
+        prompts.iter().try_for_each(|prompt| self.sam.check_prompt(prompt, self.size()))?;
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut group_of = HashMap::new();
         for (index, prompt) in prompts.iter().enumerate() {

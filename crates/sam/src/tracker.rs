@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cutout_imaging::{Fit, Image, Mapping, Mask, Preprocess, Upsampler};
+use cutout_imaging::{Fit, Image, Mapping, Mask, Preprocess, Size, Upsampler};
 use cutout_tensor::Tensor;
 
 use crate::config::MemoryConfig;
@@ -11,7 +11,7 @@ use crate::mask_choice;
 use crate::masks::Segment;
 use crate::memory::MaskSource;
 use crate::network::{Decoded, Embedding, Network, PromptBatch, Sam2};
-use crate::prompt::{Candidates, Prompt, PromptError, TokenOrder};
+use crate::prompt::{Candidates, Prompt, TokenOrder};
 use crate::prompt_encoder::PointKind;
 use crate::sam::Sam;
 
@@ -20,12 +20,14 @@ mod history;
 mod holes;
 mod object;
 mod options;
+mod prompt;
 
 use ahead::{Ahead, Encoded, encode};
 use history::Archive;
 use holes::fill_holes;
 use object::{Moment, Object, Output};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
+pub use prompt::TrackPrompt;
 
 /// What a caller calls an object.
 pub type ObjectId = u32;
@@ -35,28 +37,6 @@ const HIDDEN: f32 = -1024.0;
 
 /// Bytes of projected memories that are kept for all objects together; beyond, they are made again on every frame.
 const MOST_PROJECTED_BYTES: usize = 512 << 20;
-
-/// What is shown to the model: points and a box, or a mask of the whole object.
-#[derive(Clone, Copy)]
-pub enum TrackPrompt<'a> {
-    /// All points of the object on this frame, and perhaps its box. Given again, they take the place of the earlier ones,
-    /// whose answer is refined.
-    Points(&'a Prompt),
-    /// The object itself, as large as the video.
-    Mask(&'a Mask),
-}
-
-impl<'a> From<&'a Prompt> for TrackPrompt<'a> {
-    fn from(prompt: &'a Prompt) -> Self {
-        TrackPrompt::Points(prompt)
-    }
-}
-
-impl<'a> From<&'a Mask> for TrackPrompt<'a> {
-    fn from(mask: &'a Mask) -> Self {
-        TrackPrompt::Mask(mask)
-    }
-}
 
 /// One object on one frame.
 #[derive(Clone)]
@@ -178,6 +158,11 @@ impl Tracker {
         self.ahead = Ahead::begin(&self.sam, &self.preprocess, next);
     }
 
+    /// The model that tracks.
+    pub fn sam(&self) -> &Sam {
+        &self.sam
+    }
+
     /// Frames after which an object's memory is full: more are forgotten, or kept by the history alone.
     pub fn reach(&self) -> usize {
         self.archive.reach()
@@ -193,6 +178,16 @@ impl Tracker {
         self.objects.keys().copied()
     }
 
+    /// Whether an object can be shown like this in a video of this size: all that can be wrong with a prompt is known before
+    /// any frame is encoded.
+    pub fn check_prompt<'p>(
+        &self,
+        prompt: impl Into<TrackPrompt<'p>>,
+        size: Size,
+    ) -> Result<(), TrackError> {
+        prompt.into().check(size, self.sam.network().mask_side())
+    }
+
     /// Shows an object on the frame at hand, a new one or one that is tracked already, and gives its mask there.
     pub fn prompt<'p>(
         &mut self,
@@ -204,7 +199,10 @@ impl Tracker {
         if frame != current {
             return Err(TrackError::OtherFrame { asked: frame, current });
         }
-        let output = match prompt.into() {
+        let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
+        let prompt = prompt.into();
+        self.check_prompt(prompt, mapping.original)?;
+        let output = match prompt {
             TrackPrompt::Points(prompt) => self.answer_points(object, prompt)?,
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
         };
@@ -341,14 +339,8 @@ impl Tracker {
     /// as a picture of its own. An earlier answer there is refined.
     fn answer_points(&mut self, id: ObjectId, prompt: &Prompt) -> Result<Output, TrackError> {
         let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
-        if prompt.has_logits() {
-            return Err(TrackError::Logits);
-        }
         let side = self.sam.network().mask_side();
         let mut batch = PromptBatch::of(&[prompt], mapping, TokenOrder::CornersFirst, side)?;
-        if batch.points.shape()[1] == 0 {
-            return Err(PromptError::Empty.into());
-        }
         let current = self.current()?;
         let frame = current.frame;
         let earlier = self.objects.get(&id).and_then(|object| object.newest(frame));
@@ -376,11 +368,6 @@ impl Tracker {
 
     /// Takes a user's mask as the answer on the frame at hand.
     fn answer_mask(&self, id: ObjectId, mask: &Mask) -> Result<Output, TrackError> {
-        let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
-        if mask.size() != mapping.original {
-            let (expected, found) = (mapping.original, mask.size());
-            return Err(TrackError::MaskSize { expected, found });
-        }
         let network = self.network()?;
         let pixels = network.fit_mask(&mask_tensor(mask)?)?;
         let shown = pixels.to_vec::<f32>()?.iter().any(|pixel| *pixel > 0.0);

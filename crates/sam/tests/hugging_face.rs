@@ -92,7 +92,7 @@ fn the_configuration_is_read_from_the_file() {
         (encoder.depth, "depth"),
         (encoder.heads, "heads"),
         (encoder.window, "window"),
-        (encoder.embedding, "embedding"),
+        (sam.config().embedding, "embedding"),
         (decoder.width, "embedding"),
         (decoder.heads, "decoder_heads"),
         (decoder.mlp_width, "mlp"),

@@ -27,8 +27,8 @@ fn config(file: &StageFile) -> Sam1Config {
             window: number("window"),
             global_blocks: global.iter().map(|block| block.as_u64().unwrap() as usize).collect(),
             norm_epsilon: 1e-6,
-            embedding: number("embedding"),
         },
+        embedding: number("embedding"),
         decoder: DecoderConfig {
             form: DecoderForm::Sam1,
             width: number("embedding"),

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use cutout_cpu::Cpu;
 use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights, interpret};
 use cutout_sam::config::{
-    DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig, Sam3Config, TextConfig,
+    DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, Sam3Config, TextConfig,
+    VitConfig,
 };
 use cutout_sam::sam3::{
     DetectorShape, GeometryShape, TextShape, detector_stages, geometry_stages, image_side_graph,
@@ -97,7 +98,7 @@ fn config(file: &StageFile) -> Sam3Config {
     let number = |key: &str| json[key].as_u64().unwrap() as usize;
     let global = json["global_blocks"].as_array().unwrap();
     Sam3Config {
-        trunk: RotaryVitConfig {
+        trunk: VitConfig {
             image_size: number("patch") * number("grid"),
             patch: number("patch"),
             width: number("width"),
@@ -107,8 +108,10 @@ fn config(file: &StageFile) -> Sam3Config {
             window: number("window"),
             global_blocks: global.iter().map(|block| block.as_u64().unwrap() as usize).collect(),
             norm_epsilon: 1e-5,
-            position_grid: number("pretrained_grid"),
-            position_rows: PositionRows::ClassAndGrid,
+        },
+        positions: PositionTable {
+            grid: number("pretrained_grid"),
+            rows: PositionRows::ClassAndGrid,
         },
         finder: Some(FinderConfig {
             text: TextConfig {

@@ -95,7 +95,7 @@ fn hugging_faces_layout_gives_the_same_objects() {
         let loaded = through_a_file(&name, &file.weights(), rename, DType::F32);
         assert_eq!(loaded.config.clicks, None);
         assert_eq!(exemplars(&loaded.config), Some(Exemplars::Boxes));
-        assert_eq!(loaded.config.trunk.position_rows, PositionRows::Grid);
+        assert_eq!(loaded.config.positions.rows, PositionRows::Grid);
         for name in ["text", "boxes"] {
             let mut values = file.inputs("image");
             values.extend(file.inputs(name));
@@ -314,7 +314,7 @@ fn published_sam3_1() -> Sam3Config {
 fn every_published_checkpoint_has_what_the_graphs_ask_for() {
     let meta = Sam3Config::published();
     let mut video = meta.clone();
-    video.trunk.position_rows = PositionRows::Grid;
+    video.positions.rows = PositionRows::Grid;
     video.finder.as_mut().unwrap().detector.exemplars = Exemplars::Boxes;
     let detector = Sam3Config { clicks: None, ..video.clone() };
     let tracker = Sam3Config { finder: None, ..video.clone() };

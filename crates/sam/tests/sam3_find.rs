@@ -105,6 +105,12 @@ fn many_phrases_are_answered_in_their_order() {
         assert_eq!(first.best_score(), scores(first)[0]);
     }
     assert_ne!(scores(&seen[0]), scores(&seen[1]));
+    let mut detections = scene.detections(&find).unwrap();
+    assert_eq!(detections.len(), 100);
+    for index in [0, 1, 2] {
+        let detection = detections.next().unwrap().unwrap();
+        assert_eq!(scores(&detection.answer(&find).unwrap()), scores(&seen[index]));
+    }
     let above = scene.find(Find::phrase(&phrases[7]).threshold(1.0)).unwrap();
     assert!(above.is_empty());
     assert_eq!(above.answers()[0].best_score(), seen[7].best_score());
@@ -224,6 +230,8 @@ fn a_part_of_the_model_does_its_part() {
     assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "objects");
     let error = detector.segment(&click).map(|_| ()).unwrap_err();
     assert!(matches!(error, SegmentError::Model(ModelError::NoInteractiveHead)), "{error}");
+    let early = detector.sam().check_prompt(&click, detector.size()).unwrap_err();
+    assert_eq!(early.to_string(), error.to_string());
     let tracker = part(&small, "tracker", |name| {
         name.starts_with("tracker.")
             || name.contains(".vision_backbone.trunk.")

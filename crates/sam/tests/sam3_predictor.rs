@@ -3,11 +3,10 @@
 
 mod small_sam3;
 
-use cutout_sam::{Candidates, Everything, Family, Find, Label, Point, Prompt, Rect, Scene};
+use cutout_sam::{Candidates, Everything, Family, Find, Point, Prompt, Rect, Scene};
 use cutout_tensor::{Tensor, Tolerance, compare};
-use small_sam3::{PICTURES, Small, assert_near, rect};
-
-const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits", "logits"];
+use small_sam3::answers::{PICTURES, PROMPTS, label, rect};
+use small_sam3::{Small, assert_near};
 
 const RUNS: [&str; 6] = ["text", "other_text", "text_box", "negative_box", "boxes", "points"];
 
@@ -25,16 +24,15 @@ fn scenes(small: &Small) -> Vec<(&'static str, Scene)> {
 /// The question of a run, in pixels of its picture.
 fn question(small: &Small, title: &str, run: &str) -> Find {
     let numbers = |part: &str| small.numbers(&format!("{title}/find/{run}/{part}"));
-    let label = |number: &f64| if *number == 1.0 { Label::Positive } else { Label::Negative };
     let mut find = small.phrase(run).map_or_else(Find::default, Find::phrase);
     if let (Some(boxes), Some(labels)) = (numbers("boxes"), numbers("box_labels")) {
         for (corners, sign) in boxes.chunks(4).zip(&labels) {
-            find = find.with_rect(rect(corners), label(sign));
+            find = find.with_rect(rect(corners), label(*sign));
         }
     }
     if let (Some(points), Some(labels)) = (numbers("points"), numbers("point_labels")) {
         for (place, sign) in points.chunks(2).zip(&labels) {
-            find = find.with_point(Point { x: place[0], y: place[1] }, label(sign));
+            find = find.with_point(Point { x: place[0], y: place[1] }, label(*sign));
         }
     }
     find.threshold(numbers("threshold").unwrap()[0] as f32)

@@ -128,3 +128,25 @@ fn prompts_outside_the_picture_are_errors() {
     assert!(matches!(error, SegmentError::Prompt(PromptError::PointOutside { .. })), "{error}");
     assert!(scene.segment_all(&[]).unwrap().is_empty());
 }
+
+/// What a scene refuses the model refuses before there is one, in the same words.
+#[test]
+fn prompts_are_checked_without_a_picture() {
+    let folder = Folder::new("check");
+    let scene = scene(&checkpoint(&folder, "model.safetensors", 1.0));
+    let (sam, size) = (scene.sam(), scene.size());
+    let side = scene.segment(&Prompt::point(3, 3)).unwrap().best().logits().shape()[0];
+    let zeros = |side: usize| Tensor::from_vec([side, side], vec![0f32; side * side]).unwrap();
+    sam.check_prompt(&Prompt::point(50, 31).with_logits(zeros(side)), size).unwrap();
+    for (prompt, words) in [
+        (Prompt::default(), "no point, no box and no mask"),
+        (Prompt::point(20, 11).not(51, 3), "outside"),
+        (Prompt::rect(0.0, 0.0, 60.0, 10.0), "outside"),
+        (Prompt::rect(9.0, 9.0, 9.0, 10.0), "no area"),
+        (Prompt::logits(zeros(side + 1)), "mask logits must be"),
+    ] {
+        let error = sam.check_prompt(&prompt, size).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(scene.segment(&prompt).map(|_| ()).unwrap_err().to_string(), error);
+    }
+}

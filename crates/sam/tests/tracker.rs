@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use cutout_sam::imaging::{Image, Mask, Size};
 use cutout_sam::{
-    Corrections, Direction, History, Label, Point, Prompt, Rect, Sam, TrackError, TrackOptions,
-    TrackPrompt, TrackedObject, Tracker,
+    Corrections, Direction, History, Label, Point, Prompt, PromptError, Rect, Sam, TrackError,
+    TrackOptions, TrackPrompt, TrackedObject, Tracker,
 };
 use cutout_tensor::Tensor;
 use cutout_testing::StageFile;
@@ -226,6 +226,13 @@ fn what_cannot_be_meant_is_an_error() {
     let click = Prompt::point(10, 10);
     assert!(matches!(tracker.prompt(0, 1, &click).map(|_| ()), Err(TrackError::NoFrame)));
     assert!(matches!(tracker.masks().map(|_| ()), Err(TrackError::NoFrame)));
+    // Prompts are checked before there is a frame.
+    let (size, small) = (clip.frames[0].size(), Mask::empty(Size::new(5, 5)).unwrap());
+    tracker.check_prompt(&click, size).unwrap();
+    tracker.check_prompt(&small, small.size()).unwrap();
+    let refused = tracker.check_prompt(&click, small.size());
+    assert!(matches!(refused, Err(TrackError::Prompt(PromptError::PointOutside { .. }))));
+    assert!(matches!(tracker.check_prompt(&small, size), Err(TrackError::MaskSize { .. })));
     assert!(matches!(tracker.push_back(&clip.frames[0]).map(|_| ()), Err(TrackError::NoFrame)));
     assert!(tracker.push(&clip.frames[0]).unwrap().objects.is_empty());
     assert!(matches!(
@@ -234,7 +241,6 @@ fn what_cannot_be_meant_is_an_error() {
     ));
     let other = tracker.prompt(3, 1, &click).map(|_| ());
     assert!(matches!(other, Err(TrackError::OtherFrame { asked: 3, current: 0 })));
-    let small = Mask::empty(Size::new(5, 5)).unwrap();
     assert!(matches!(tracker.prompt(0, 1, &small).map(|_| ()), Err(TrackError::MaskSize { .. })));
     let wrong = Image::filled(Size::new(9, 9), [0; 3]).unwrap();
     assert!(matches!(tracker.push(&wrong).map(|_| ()), Err(TrackError::FrameSize { .. })));

@@ -30,7 +30,7 @@ pub enum VideoError {
     },
     /// A folder without a picture.
     #[error(
-        "{}: no pictures among the {others} things in this folder; files ending in {extensions} count as frames",
+        "{}: no pictures in this folder (other things in it: {others}); files ending in {extensions} count as frames",
         path.display()
     )]
     EmptyFolder {

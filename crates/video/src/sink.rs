@@ -4,12 +4,14 @@ use cutout_imaging::{Image, ImageError, Rle};
 
 use crate::SinkError;
 
+mod folder;
 mod json_lines;
 mod label_pictures;
 mod overlay;
 mod overlay_gif;
 mod overlay_video;
 
+pub use folder::FrameFolder;
 pub use json_lines::JsonLines;
 pub use label_pictures::LabelPictures;
 pub use overlay::{OverlayOptions, open_overlay};

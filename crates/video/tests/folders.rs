@@ -79,6 +79,7 @@ fn folders_that_are_no_clip_are_refused() {
     let folder = Folder::new("empty");
     let refuse = || open(&folder.0, &OpenOptions::default()).err().unwrap();
     assert!(matches!(refuse(), VideoError::EmptyFolder { others: 0, .. }));
+    assert!(refuse().to_string().contains("no pictures in this folder"), "{}", refuse());
     folder.put("notes.txt", "x");
     let error = refuse();
     assert!(matches!(error, VideoError::EmptyFolder { others: 1, .. }));

@@ -7,8 +7,8 @@ use std::fs;
 
 use cutout_imaging::{Image, Rle, Size, WriteError, distinct_colour};
 use cutout_video::{
-    FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink, SinkError, Tools,
-    open_overlay,
+    FrameFolder, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
+    SinkError, Tools, open_overlay,
 };
 use serde_json::Value;
 use support::{Folder, columns, fake_tools, grey_image, names_in, opened};
@@ -41,6 +41,25 @@ fn labels_are_the_numbers_of_objects() {
     show(&mut sink, 123_456, &[]).unwrap();
     Box::new(sink).finish().unwrap();
     assert_eq!(names_in(&target), ["00000.png", "12345.png", "123456.png"]);
+}
+
+#[test]
+fn a_folder_without_a_frame_goes_again() {
+    let folder = Folder::new("no-frame");
+    let (new, old) = (folder.0.join("new"), folder.0.join("old"));
+    fs::create_dir(&old).unwrap();
+    for path in [&new, &old] {
+        Box::new(LabelPictures::create(path).unwrap()).finish().unwrap();
+        open_overlay(path, &overlay_options(25.0)).unwrap().finish().unwrap();
+        // A sink that is dropped has no frames either.
+        assert!(FrameFolder::create(path).unwrap().path().is_dir());
+    }
+    assert_eq!(folder.names(), ["old"], "what was there before stays");
+    // What somebody else puts into it stays too.
+    let sink = LabelPictures::create(&new).unwrap();
+    fs::write(new.join("notes.txt"), "mine").unwrap();
+    drop(sink);
+    assert_eq!(names_in(&new), ["notes.txt"]);
 }
 
 #[test]

@@ -34,5 +34,5 @@ pub use gguf::blocks::BlockType;
 pub use gguf::write::{Encoding, write_gguf};
 pub use metadata::{Metadata, MetadataValue};
 pub use outgoing::{LeftOut, Outgoing, OutgoingTensor};
-pub use safetensors::write::write_safetensors;
+pub use safetensors::write::{write_safetensors, write_safetensors_in_turn};
 pub use stored::StoredType;

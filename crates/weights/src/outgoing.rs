@@ -84,11 +84,16 @@ impl<'a> OutgoingTensor<'a> {
 
     /// The error that names this tensor.
     pub(crate) fn refuse(&self, file: &Path, problem: impl Into<Problem>) -> WeightsError {
-        WeightsError::Tensor {
-            file: file.display().to_string(),
-            tensor: self.name.clone(),
-            problem: problem.into(),
-        }
+        refuse(file, &self.name, problem)
+    }
+}
+
+/// The error that names a tensor.
+pub(crate) fn refuse(file: &Path, name: &str, problem: impl Into<Problem>) -> WeightsError {
+    WeightsError::Tensor {
+        file: file.display().to_string(),
+        tensor: name.to_owned(),
+        problem: problem.into(),
     }
 }
 
@@ -168,14 +173,14 @@ pub(crate) fn convert(tensor: &Tensor, dtype: DType) -> Result<Tensor, Problem> 
 }
 
 /// Refuses two tensors of one name.
-pub(crate) fn refuse_duplicates(
+pub(crate) fn refuse_duplicates<'n>(
     path: &Path,
-    tensors: &[OutgoingTensor<'_>],
+    names: impl Iterator<Item = &'n str>,
 ) -> Result<(), WeightsError> {
-    let mut names: Vec<&OutgoingTensor<'_>> = tensors.iter().collect();
-    names.sort_by(|a, b| a.name.cmp(&b.name));
-    match names.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => Err(pair[0].refuse(path, Problem::Duplicate(pair[0].name.clone()))),
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(refuse(path, pair[0], Problem::Duplicate(pair[0].to_owned()))),
         None => Ok(()),
     }
 }

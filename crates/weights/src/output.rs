@@ -28,10 +28,10 @@ impl<W: Write> Output<'_, W> {
 /// Writes `path` through a neighbouring temporary file that takes its place only when it is complete: whatever goes
 /// wrong, the old content of `path` is untouched and nothing half-written is left. Devices and pipes, which must not be
 /// replaced by a file, are written to directly.
-pub(crate) fn write_whole(
+pub(crate) fn write_whole<E: From<WeightsError>>(
     path: &Path,
-    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), WeightsError>,
-) -> Result<(), WeightsError> {
+    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), E>,
+) -> Result<(), E> {
     let refuse = |error| WeightsError::writing(path, error);
     if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         let device = OpenOptions::new().write(true).open(path).map_err(refuse)?;
@@ -41,7 +41,7 @@ pub(crate) fn write_whole(
     let result = fill(path, file, body).and_then(|file| {
         // Some file systems notice only now that the disk is full.
         file.sync_all().map_err(refuse)?;
-        fs::rename(&temporary, path).map_err(refuse)
+        Ok(fs::rename(&temporary, path).map_err(refuse)?)
     });
     if result.is_err() {
         // The first error is the one to report; a temporary file that cannot be removed is no news after it.
@@ -51,15 +51,15 @@ pub(crate) fn write_whole(
 }
 
 /// Writes what `body` writes to a file that is open.
-fn fill(
+fn fill<E: From<WeightsError>>(
     path: &Path,
     file: File,
-    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), WeightsError>,
-) -> Result<File, WeightsError> {
+    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), E>,
+) -> Result<File, E> {
     let mut output = Output { path, writer: BufWriter::with_capacity(1 << 20, file) };
     body(&mut output)?;
     let flushed = output.writer.into_inner();
-    flushed.map_err(|error| WeightsError::writing(path, error.into_error()))
+    Ok(flushed.map_err(|error| WeightsError::writing(path, error.into_error()))?)
 }
 
 /// A new file in the folder of `path`, under a name nobody else uses.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use cutout_tensor::{DType, Tensor, Tolerance, compare};
 use cutout_weights::{
     Checkpoint, Encoding, Format, Metadata, MetadataValue, Outgoing, OutgoingTensor, StoredType,
-    WeightsError, write_gguf, write_safetensors,
+    WeightsError, write_gguf, write_safetensors, write_safetensors_in_turn,
 };
 use support::{Folder, Random};
 
@@ -247,4 +247,38 @@ fn a_read_only_place_is_called_so() {
     assert!(matches!(error, WeightsError::ReadOnly { .. } | WeightsError::Io { .. }), "{error}");
     let error = write_safetensors("/sys/cutout", &[], &Metadata::new()).unwrap_err();
     assert!(matches!(error, WeightsError::ReadOnly { .. }), "{error}");
+}
+
+#[test]
+fn tensors_may_come_in_turn() {
+    let folder = Folder::new("in-turn");
+    let path = folder.0.join("turn");
+    let tensor = |value: f32| Tensor::from_vec([2], vec![value; 2]).unwrap();
+    let ty = tensor(0.0).ty().clone();
+    let announced = [("b".to_owned(), ty.clone()), ("a".to_owned(), ty)];
+    let write = |tensors: Vec<Result<Tensor, Box<dyn std::error::Error>>>| {
+        write_safetensors_in_turn(&path, &announced, &metadata(), tensors)
+    };
+    for (wrong, words) in [
+        (vec![Ok(tensor(1.0))], "a: tensor: expected f32[2], found none"),
+        (vec![Ok(tensor(1.0)), Ok(tensor(2.0)), Ok(tensor(3.0))], "number of tensors"),
+        (
+            vec![Ok(tensor(1.0)), Ok(tensor(2.0).cast(DType::F16).unwrap())],
+            "a: type: expected f32[2]",
+        ),
+        (vec![Ok(tensor(1.0)), Err("the maker's own words".into())], "the maker's own words"),
+    ] {
+        let error = write(wrong).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "{words}");
+    }
+    write(vec![Ok(tensor(1.0)), Ok(tensor(2.0))]).unwrap();
+    let read = Checkpoint::open(&path).unwrap();
+    assert_same(&read.tensor("b").unwrap(), &tensor(1.0), "b");
+    assert_same(&read.tensor("a").unwrap(), &tensor(2.0), "a");
+    assert_eq!(read.metadata().len(), metadata().len());
+    let twice = [announced[0].clone(), announced[0].clone()];
+    let tensors = [Ok::<_, WeightsError>(tensor(1.0)), Ok(tensor(2.0))];
+    let error = write_safetensors_in_turn(&path, &twice, &Metadata::new(), tensors).unwrap_err();
+    assert!(matches!(error, WeightsError::Tensor { .. }), "{error}");
 }

@@ -65,6 +65,7 @@ impl Everything {
         let pictures = pictures_in(&self.input)?;
         let destination = self.destination()?;
         destination.check()?;
+        let usual = self.asks_for_nothing().then(|| destination.names());
         let sam = self.model.open(&self.run)?;
         let options = self.knobs.options(sam.identity().family)?;
         let mut failed = 0;
@@ -95,7 +96,14 @@ impl Everything {
         if failed > 0 {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
+        if let Some(names) = usual {
+            screen::note(&format!("wrote {names}"));
+        }
         Ok(())
+    }
+
+    fn asks_for_nothing(&self) -> bool {
+        self.output.is_none() && self.overlay.is_none() && !self.json
     }
 
     fn destination(&self) -> Result<Destination> {
@@ -108,8 +116,7 @@ impl Everything {
         if folder && self.json {
             return Err(Usage::error("--json is for one picture; a folder needs --output"));
         }
-        let nothing = self.output.is_none() && self.overlay.is_none() && !self.json;
-        if nothing {
+        if self.asks_for_nothing() {
             return Ok(Destination::usual(&self.input));
         }
         Ok(Destination {

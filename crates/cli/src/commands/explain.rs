@@ -19,7 +19,7 @@ pub(crate) struct Explain {
     /// The checkpoint
     model: PathBuf,
     /// Part of the model: encoder, image_side or decoder; of SAM 2 also memory_encoder, memory_projection or
-    /// memory_attention
+    /// memory_attention, of SAM 3 also clicks, click_image_side, text, geometry or detector
     #[arg(long, default_value = "encoder")]
     part: String,
     /// Show the graph after this pass instead of after all

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use cutout_imaging::{DecodeLimits, Image, Rle, Threshold, open};
 use cutout_sam::{Masks, Prompt, Sam, Scene};
@@ -58,8 +58,8 @@ pub(crate) struct Segment {
     /// Keep the picture's embedding for later prompts
     #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
     save_scene: Option<PathBuf>,
-    /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks; of phrases and
-    /// exemplars pred_logits, presence_logit, pred_boxes, pred_masks, semantic
+    /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks, and object_score where
+    /// the model has one; of phrases and exemplars pred_logits, presence_logit, pred_boxes, pred_masks, semantic
     #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
     raw: Option<PathBuf>,
     #[command(flatten)]
@@ -72,6 +72,12 @@ impl Segment {
     pub(crate) fn run(self) -> Result<()> {
         self.output.check()?;
         self.raw.iter().chain(&self.save_scene).try_for_each(|path| check_folder(path))?;
+        if self.image.is_dir() {
+            bail!(
+                "{}: a folder; `segment` takes one picture, `everything` and `track` take folders",
+                self.image.display()
+            );
+        }
         let image = open(&self.image, &DecodeLimits::default())?;
         let question = self.finding.question(&self.prompts, image.size(), self.threshold)?;
         let prompts = match question {
@@ -81,6 +87,7 @@ impl Segment {
         let sam = self.model.open(&self.run)?;
         // What is wrong with the question is said before the long part.
         question.iter().try_for_each(|find| sam.check_find(find, image.size()))?;
+        prompts.iter().try_for_each(|prompt| sam.check_prompt(prompt, image.size()))?;
         let scene = self.scene(&sam, &image)?;
         let objects = match &question {
             Some(find) => self.find(&scene, find)?,

@@ -8,7 +8,7 @@ use cutout_imaging::{Image, Size, Threshold};
 use cutout_sam::{
     Corrections, Direction, History, Sam, TrackOptions, TrackedFrame, Tracker, device,
 };
-use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, Tools, open};
+use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, open};
 
 use crate::environment::Environment;
 use crate::failure::Usage;
@@ -116,42 +116,61 @@ impl Track {
         let options =
             OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
         let source = open(&self.video, &options)?;
+        let sam = self.model.open(&self.run)?;
+        let tracker = self.tracker(&sam, &*source)?;
+        let (length, rate) = (source.length(), source.frame_rate());
+        let mut recorded = Recorded::new(source, self.goes_back())?;
+        let (first, last) = self.prompts.frames();
+        let first = recorded.frame(first)?;
+        recorded.check(last)?;
+        // What is wrong with the prompts is said before the long part, and before older results are overwritten.
+        self.prompts.check(&tracker, first.size())?;
         if let Some(folder) = &self.history {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
         }
-        let sam = self.model.open(&self.run)?;
-        let session = self.session(&sam, &*source, &tools)?;
+        let writers = self.outputs.open(&self.video, rate, &tools)?;
         interrupt::finish_gracefully();
-        self.follow(source, session)
+        let session = self.session(tracker, writers, length);
+        self.follow(first, recorded, session)
     }
 
-    fn session(&self, sam: &Sam, source: &dyn FrameSource, tools: &Tools) -> Result<Session> {
-        let tracker = sam.track(TrackOptions {
+    fn tracker(&self, sam: &Sam, source: &dyn FrameSource) -> Result<Tracker> {
+        Ok(sam.track(TrackOptions {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
             fill_hole_area: self.fill_hole_area,
             corrections: Corrections::default(),
             history: self.history.clone().map_or(History::Recent, History::Disk),
-        })?;
-        let progress = match source.length() {
+        })?)
+    }
+
+    fn session(&self, tracker: Tracker, writers: Writers, length: Option<usize>) -> Session {
+        let progress = match length {
             Some(length) => Progress::bar(length as u64, "frames"),
             None => Progress::spinner("frames"),
         };
         let live = self.video.as_os_str() == "-";
-        Ok(Session {
+        let threads = device::threads(tracker.sam().profile());
+        Session {
             tracker,
-            writers: self.outputs.open(&self.video, source.frame_rate(), tools)?,
+            writers,
             progress,
             started: std::time::Instant::now(),
             done: 0,
             most: self.max_frames.unwrap_or(usize::MAX),
-            looks_ahead: self.look_ahead.is_wanted(device::threads(sam.profile()), live),
-        })
+            looks_ahead: self.look_ahead.is_wanted(threads, live),
+        }
     }
 
-    fn follow(&self, source: Box<dyn FrameSource>, mut session: Session) -> Result<()> {
-        let result = self.all_ways(source, &mut session);
+    /// Whether frames are needed again.
+    fn goes_back(&self) -> bool {
+        let (first, last) = self.prompts.frames();
+        first != last || self.reverse || self.both
+    }
+
+    fn follow(&self, first: Image, recorded: Recorded, mut session: Session) -> Result<()> {
+        let result = self.all_ways(first, recorded, &mut session);
         let finished = session.writers.finish();
         drop(session.progress);
         // What went wrong first is what to tell.
@@ -163,13 +182,13 @@ impl Track {
         Ok(())
     }
 
-    /// Shows the objects on their frames, then goes through the video.
-    fn all_ways(&self, source: Box<dyn FrameSource>, session: &mut Session) -> Result<()> {
+    /// Shows the objects on their frames, of which the first is at hand, then goes through the video.
+    fn all_ways(&self, image: Image, mut recorded: Recorded, session: &mut Session) -> Result<()> {
         let (first, last) = self.prompts.frames();
-        let again = first != last || self.reverse || self.both;
-        let mut recorded = Recorded::new(source, again)?;
+        let again = self.goes_back();
+        let mut at_hand = Some(image);
         for frame in self.prompts.each_frame() {
-            let image = recorded.frame(frame)?;
+            let image = at_hand.take().map_or_else(|| recorded.frame(frame), Ok)?;
             session.tracker.visit(frame, &image)?;
             self.prompts.show(&mut session.tracker, frame)?;
             if !again {

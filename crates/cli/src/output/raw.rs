@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cutout_imaging::{Size, Threshold};
 use cutout_sam::{Detection, Masks, Scene, Segment};
-use cutout_tensor::Tensor;
-use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
+use cutout_tensor::{Tensor, TensorType};
+use cutout_weights::{Metadata, OutgoingTensor, write_safetensors, write_safetensors_in_turn};
 
 use crate::interrupt;
 
@@ -43,26 +43,40 @@ pub(crate) fn write_raw(path: &Path, scene: &Scene, answers: &[Masks]) -> Result
 /// Writes `pred_logits [queries]`, `presence_logit [1]`, `pred_boxes [queries, 4]` (left, top, right, bottom, in 0..1),
 /// `pred_masks [queries, h, w]` and `semantic [1, h, w]` of one phrase; of several, each name has the phrase's number in
 /// front, from `0/pred_logits` on. The metadata has the phrases.
-pub(crate) fn write_raw_detections(path: &Path, detections: &[Detection]) -> Result<()> {
+///
+/// What belongs to a phrase is written before the next one is asked for: one at a time is in memory.
+pub(crate) fn write_raw_detections(
+    path: &Path,
+    phrases: &[String],
+    mut detections: impl Iterator<Item = Result<Detection>>,
+) -> Result<()> {
     interrupt::writes_beside(path);
-    let (mut tensors, mut metadata) = (Vec::new(), Metadata::new());
-    for (index, detection) in detections.iter().enumerate() {
-        let front = if detections.len() > 1 { format!("{index}/") } else { String::new() };
-        let parts = [
-            ("pred_logits", detection.pred_logits()),
-            ("presence_logit", detection.presence_logit()),
-            ("pred_boxes", detection.pred_boxes()),
-            ("pred_masks", detection.pred_masks()),
-            ("semantic", detection.semantic()),
-        ];
-        for (name, tensor) in parts {
-            tensors.push(OutgoingTensor::new(format!("{front}{name}"), tensor.clone()));
-        }
-        if let Some(phrase) = detection.phrase() {
-            metadata.insert(format!("{front}phrase"), phrase.into());
-        }
-    }
-    Ok(write_safetensors(path, &tensors, &metadata)?)
+    // Exemplars alone are a question too. The model gives tensors of the same shapes for all phrases.
+    let count = phrases.len().max(1);
+    let first = detections.next().context("nothing was looked for")??;
+    let front = |index: usize| if count > 1 { format!("{index}/") } else { String::new() };
+    let announce = |index: usize| {
+        tensors(&first).map(|(name, tensor)| (front(index) + name, tensor.ty().clone()))
+    };
+    let announced: Vec<(String, TensorType)> = (0..count).flat_map(announce).collect();
+    let named =
+        |(index, phrase): (usize, &String)| (front(index) + "phrase", phrase.as_str().into());
+    let metadata: Metadata = phrases.iter().enumerate().map(named).collect();
+    let each = std::iter::once(Ok(first)).chain(detections).flat_map(|detection| match detection {
+        Ok(detection) => tensors(&detection).map(|(_, tensor)| Ok(tensor.clone())).into(),
+        Err(error) => vec![Err(error)],
+    });
+    write_safetensors_in_turn(path, &announced, &metadata, each)
+}
+
+fn tensors(detection: &Detection) -> [(&'static str, &Tensor); 5] {
+    [
+        ("pred_logits", detection.pred_logits()),
+        ("presence_logit", detection.presence_logit()),
+        ("pred_boxes", detection.pred_boxes()),
+        ("pred_masks", detection.pred_masks()),
+        ("semantic", detection.semantic()),
+    ]
 }
 
 /// The masks at the size of the picture, 0 or 1.

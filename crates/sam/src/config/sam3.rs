@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{DecoderConfig, DecoderForm};
+use super::{DecoderConfig, DecoderForm, VitConfig};
 
 /// What a table of positions holds besides the cells of its grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -13,48 +13,13 @@ pub enum PositionRows {
     Grid,
 }
 
-/// A ViT with rotary positions in windowed and global attention.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RotaryVitConfig {
-    /// Side of the square input, in pixels.
-    pub image_size: usize,
-    /// Side of a patch, in pixels.
-    pub patch: usize,
-    /// Channels.
-    pub width: usize,
-    /// Blocks.
-    pub depth: usize,
-    /// Attention heads.
-    pub heads: usize,
-    /// Channels between the two layers of a block's MLP.
-    pub mlp_width: usize,
-    /// Side of an attention window, in tokens. Positions in global blocks are scaled to its range.
-    pub window: usize,
-    /// Blocks that attend to the whole image.
-    pub global_blocks: Vec<usize>,
-    /// Epsilon of all layer norms.
-    pub norm_epsilon: f32,
-    /// Side of the position table, which is tiled over the grid.
-    pub position_grid: usize,
-    /// What else the position table holds.
-    pub position_rows: PositionRows,
-}
-
-impl RotaryVitConfig {
-    /// Side of the token grid.
-    pub fn grid(&self) -> usize {
-        self.image_size / self.patch
-    }
-
-    /// Channels of one head.
-    pub fn head_width(&self) -> usize {
-        self.width / self.heads
-    }
-
-    /// Whether a block attends to the whole image.
-    pub fn is_global(&self, block: usize) -> bool {
-        self.global_blocks.contains(&block)
-    }
+/// The positions that are added to patches, besides the rotation in attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct PositionTable {
+    /// Side of the table, which is tiled over the grid of patches.
+    pub grid: usize,
+    /// What else it holds.
+    pub rows: PositionRows,
 }
 
 /// The encoder of phrases.
@@ -118,8 +83,10 @@ pub struct FinderConfig {
 /// A whole SAM 3, or the parts of it that a checkpoint has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sam3Config {
-    /// The image encoder.
-    pub trunk: RotaryVitConfig,
+    /// The image encoder. Its attention has rotary positions, in global blocks scaled to the range of a window.
+    pub trunk: VitConfig,
+    /// The image encoder's other positions.
+    pub positions: PositionTable,
     /// What finds objects; nothing in a checkpoint of the tracker alone.
     pub finder: Option<FinderConfig>,
     /// What answers clicks, boxes and masks; nothing in a checkpoint of the detector alone.
@@ -130,7 +97,7 @@ impl Sam3Config {
     /// SAM 3 as published: 850 million parameters, without those that only videos need.
     pub fn published() -> Self {
         Sam3Config {
-            trunk: RotaryVitConfig {
+            trunk: VitConfig {
                 image_size: 1008,
                 patch: 14,
                 width: 1024,
@@ -140,9 +107,8 @@ impl Sam3Config {
                 window: 24,
                 global_blocks: vec![7, 15, 23, 31],
                 norm_epsilon: 1e-5,
-                position_grid: 24,
-                position_rows: PositionRows::ClassAndGrid,
             },
+            positions: PositionTable { grid: 24, rows: PositionRows::ClassAndGrid },
             finder: Some(FinderConfig {
                 text: TextConfig {
                     vocabulary: 49408,

@@ -4,7 +4,7 @@ use cutout_graph::ops::{Attention, AttentionInputs, AttentionRope, axial_rope_ta
 use cutout_graph::{Builder, Scope, Value};
 
 use super::vit::{Block, square_windows};
-use crate::config::{PositionRows, RotaryVitConfig};
+use crate::config::{PositionRows, PositionTable, Sam3Config, VitConfig};
 use crate::layers::{Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear};
 
 /// Base of the rotation's wavelengths.
@@ -14,7 +14,7 @@ const THETA: f64 = 1e4;
 pub(crate) fn rotary_vit<'g>(
     pixels: Value<'g>,
     w: &Scope<'g>,
-    config: &RotaryVitConfig,
+    Sam3Config { trunk: config, positions, .. }: &Sam3Config,
 ) -> Value<'g> {
     let (grid, width) = (config.grid(), config.width);
     let patches = Convolution {
@@ -24,7 +24,8 @@ pub(crate) fn rotary_vit<'g>(
         padding: 0,
         bias: Bias::Without,
     };
-    let x = patches.apply(pixels, &w.at("patch_embed.proj")) + tiled_positions(w, config);
+    let x = patches.apply(pixels, &w.at("patch_embed.proj"))
+        + tiled_positions(w, *positions, [grid, width]);
     let x = layer_norm(x.reshape([1, grid * grid, width]), &w.at("ln_pre"), config.norm_epsilon);
     let mut x = w.stage("ln_pre", x);
     let mlp =
@@ -41,9 +42,13 @@ pub(crate) fn rotary_vit<'g>(
 }
 
 /// The position table laid over the grid again and again, cut where the grid ends: `[1, grid, grid, width]`.
-fn tiled_positions<'g>(w: &Scope<'g>, config: &RotaryVitConfig) -> Value<'g> {
-    let (side, width, grid) = (config.position_grid, config.width, config.grid());
-    let first = match config.position_rows {
+fn tiled_positions<'g>(
+    w: &Scope<'g>,
+    table: PositionTable,
+    [grid, width]: [usize; 2],
+) -> Value<'g> {
+    let side = table.grid;
+    let first = match table.rows {
         PositionRows::ClassAndGrid => 1,
         PositionRows::Grid => 0,
     };
@@ -70,7 +75,7 @@ struct Rotated<'g> {
 
 impl<'g> Rotated<'g> {
     /// Windows count positions 0, 1, 2, …; the whole image squeezes its positions into the range of a window.
-    fn new(builder: &'g Builder, config: &RotaryVitConfig, reach: Reach) -> Self {
+    fn new(builder: &'g Builder, config: &VitConfig, reach: Reach) -> Self {
         let (grid, window) = (config.grid(), config.window);
         let (side, scale, windows) = match reach {
             Reach::Window => (window, 1.0, Some(square_windows(grid, window))),
@@ -90,7 +95,7 @@ impl<'g> Rotated<'g> {
     }
 
     /// Attention over normalised tokens `[1, tokens, width]`.
-    fn attend(&self, x: Value<'g>, w: &Scope<'g>, config: &RotaryVitConfig) -> Value<'g> {
+    fn attend(&self, x: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> Value<'g> {
         let width = config.width;
         let [query, key, value] = linear(x, &w.at("qkv"), 3 * width).split(2);
         let [_, padding_key, padding_value] = w.at("qkv").parameter("bias", [3 * width]).split(0);

@@ -5,10 +5,9 @@ use cutout_graph::{Scope, Value};
 use cutout_tensor::Tensor;
 
 use crate::config::VitConfig;
-use crate::image_encoder::neck::neck;
 use crate::layers::{Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear};
 
-/// Encodes normalised, padded pixels `[1, size, size, 3]` into an embedding `[1, grid, grid, embedding]`.
+/// Encodes normalised, padded pixels `[1, size, size, 3]` into features `[1, grid, grid, width]`.
 pub(crate) fn vit<'g>(pixels: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> Value<'g> {
     let grid = config.grid();
     let patches = Convolution {
@@ -28,7 +27,7 @@ pub(crate) fn vit<'g>(pixels: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> V
         let attend = |x| attention(x, &w.at("attn"), config, config.is_global(index));
         x = w.stage("", Block { mlp, norm_epsilon: config.norm_epsilon }.apply(x, w, attend));
     }
-    neck(x.reshape([1, grid, grid, config.width]), &w.at("neck"), config.embedding)
+    x.reshape([1, grid, grid, config.width])
 }
 
 /// Pre-norm transformer block over tokens `[1, tokens, width]`: attention, then MLP, each added to its input.

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::checkpoint::{DECODER_HEADS, Examined, OpenError, Shapes, read_decoder, shapes_of};
 use crate::config::{
-    DecoderForm, DetectorConfig, Exemplars, FinderConfig, PositionRows, RotaryVitConfig,
-    Sam3Config, TextConfig,
+    DecoderForm, DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, Sam3Config,
+    TextConfig, VitConfig,
 };
 use crate::decoder::PromptShape;
 
@@ -100,33 +100,38 @@ pub(crate) fn read_config(shapes: &HashMap<String, Shape>) -> Result<Sam3Config,
         Ok(FinderConfig { text: read_text(&shapes)?, detector: read_detector(&shapes)? })
     };
     let read_clicks = |form| read_decoder(&shapes, form, DECODER_HEADS);
+    let positions = read_positions(&shapes)?;
     Ok(Sam3Config {
-        trunk: read_trunk(&shapes)?,
+        trunk: read_trunk(&shapes, positions)?,
+        positions,
         finder: finding.then(read_finder).transpose()?,
         clicks: clicks.map(read_clicks).transpose()?,
     })
 }
 
-fn read_trunk(shapes: &Shapes<'_>) -> Result<RotaryVitConfig, OpenError> {
+fn read_positions(shapes: &Shapes<'_>) -> Result<PositionTable, OpenError> {
     let table = format!("{TRUNK}.pos_embed");
-    let [_, rows, width] = shapes.axes(&table)?;
-    let [_, _, patch, _] = shapes.axes(&format!("{TRUNK}.patch_embed.proj.weight"))?;
-    let [mlp_width] = shapes.axes(&format!("{TRUNK}.blocks.0.mlp.fc1.bias"))?;
-    let depth = shapes.count(&format!("{TRUNK}.blocks"), "norm1.weight");
-    let side = rows.isqrt();
-    let position_rows = match rows - side * side {
-        0 => PositionRows::Grid,
-        1 => PositionRows::ClassAndGrid,
+    let [_, rows, _] = shapes.axes(&table)?;
+    let grid = rows.isqrt();
+    match rows - grid * grid {
+        0 => Ok(PositionTable { grid, rows: PositionRows::Grid }),
+        1 => Ok(PositionTable { grid, rows: PositionRows::ClassAndGrid }),
         _ => {
             let reason = format!("{rows} rows are no square grid, with or without a class token");
-            return Err(OpenError::Shape { tensor: table, reason });
+            Err(OpenError::Shape { tensor: table, reason })
         }
-    };
+    }
+}
+
+fn read_trunk(shapes: &Shapes<'_>, positions: PositionTable) -> Result<VitConfig, OpenError> {
+    let [width, _, patch, _] = shapes.axes(&format!("{TRUNK}.patch_embed.proj.weight"))?;
+    let [mlp_width] = shapes.axes(&format!("{TRUNK}.blocks.0.mlp.fc1.bias"))?;
+    let depth = shapes.count(&format!("{TRUNK}.blocks"), "norm1.weight");
     let rotation = match shapes.count(&format!("{TRUNK}.blocks"), "attn.freqs_cis") {
-        0 => Rotation::published(side, depth),
+        0 => Rotation::published(positions.grid, depth),
         _ => Rotation::read(shapes, depth)?,
     };
-    Ok(RotaryVitConfig {
+    Ok(VitConfig {
         image_size: rotation.grid.saturating_mul(patch),
         patch,
         width,
@@ -136,8 +141,6 @@ fn read_trunk(shapes: &Shapes<'_>) -> Result<RotaryVitConfig, OpenError> {
         window: rotation.window,
         global_blocks: rotation.global_blocks,
         norm_epsilon: 1e-5,
-        position_grid: side,
-        position_rows,
     })
 }
 
@@ -226,7 +229,7 @@ mod tests {
     }
 
     /// The tables of rotation that Meta's files hold.
-    fn rotation(config: &RotaryVitConfig) -> Vec<(String, Shape)> {
+    fn rotation(config: &VitConfig) -> Vec<(String, Shape)> {
         let table = |block: usize| {
             let side = if config.is_global(block) { config.grid() } else { config.window };
             let shape = Shape::new(&[side * side, config.head_width() / 2]);
@@ -239,7 +242,7 @@ mod tests {
     fn configurations_are_read_back_from_their_own_shapes() {
         let published = Sam3Config::published();
         let mut small = published.clone();
-        small.trunk = RotaryVitConfig {
+        small.trunk = VitConfig {
             image_size: 40,
             patch: 4,
             width: 48,
@@ -247,9 +250,9 @@ mod tests {
             heads: 4,
             window: 5,
             global_blocks: vec![0, 2],
-            position_grid: 2,
             ..small.trunk
         };
+        small.positions.grid = 2;
         let finder = small.finder.as_mut().expect("the preset has all parts");
         finder.detector.heads = 4;
         finder.detector.exemplars = Exemplars::Boxes;

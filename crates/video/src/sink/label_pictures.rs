@@ -1,24 +1,22 @@
 //! Masks as palette pictures, in the form of the DAVIS data set.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cutout_imaging::{Size, encode_labels, write};
+use cutout_imaging::{Size, encode_labels};
 
-use super::overlay::{create_folder, picture_path};
-use super::{FrameResult, ObjectMask, Sink};
+use super::{FrameFolder, FrameResult, ObjectMask, Sink};
 use crate::SinkError;
 
 /// A folder of `00000.png`, `00001.png`, …: the value of a pixel is the number of its object, 0 is background. Where
 /// objects overlap, the one with the lowest number wins, as in Meta's tools.
 pub struct LabelPictures {
-    folder: PathBuf,
+    folder: FrameFolder,
 }
 
 impl LabelPictures {
-    /// Makes the folder if it is not there.
+    /// Makes the folder if it is not there. Without a frame it goes again.
     pub fn create(folder: impl AsRef<Path>) -> Result<Self, SinkError> {
-        let folder = create_folder(folder.as_ref())?;
-        Ok(LabelPictures { folder })
+        Ok(LabelPictures { folder: FrameFolder::create(folder.as_ref())? })
     }
 }
 
@@ -27,7 +25,7 @@ impl Sink for LabelPictures {
         frame.check_sizes()?;
         let size = frame.image.size();
         let bytes = encode_labels(size, &labels(size, frame.objects)?)?;
-        Ok(write(picture_path(&self.folder, frame.index), &bytes)?)
+        self.folder.write_picture(frame.index, &bytes)
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {

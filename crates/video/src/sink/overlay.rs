@@ -1,13 +1,12 @@
 //! Frames with their masks drawn over them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cutout_imaging::{Image, Rle, WriteError, distinct_colour, encode_image, overlay_with, write};
+use cutout_imaging::{Image, Rle, distinct_colour, encode_image, overlay_with};
 
 use super::overlay_gif::OverlayGif;
 use super::overlay_video::{Encoding, OverlayVideo};
-use super::{FrameResult, Sink};
+use super::{FrameFolder, FrameResult, Sink};
 use crate::{SinkError, Tools};
 
 /// How an overlay is made.
@@ -32,8 +31,8 @@ pub fn open_overlay(
     }
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     match extension.as_deref() {
-        None => Ok(Box::new(OverlayFolder { folder: create_folder(path)? })),
-        Some(_) if path.is_dir() => Ok(Box::new(OverlayFolder { folder: path.to_owned() })),
+        None => OverlayFolder::open(path),
+        Some(_) if path.is_dir() => OverlayFolder::open(path),
         Some("gif") => Ok(Box::new(OverlayGif::create(path, found)?)),
         Some(other) => match Encoding::of(other) {
             Some(encoding) => Ok(Box::new(OverlayVideo::create(path, encoding, options)?)),
@@ -55,27 +54,21 @@ pub(super) fn draw(frame: &FrameResult<'_>) -> Result<Image, SinkError> {
 
 /// A folder of `00000.png`, `00001.png`, …
 struct OverlayFolder {
-    folder: PathBuf,
+    folder: FrameFolder,
+}
+
+impl OverlayFolder {
+    fn open(path: &Path) -> Result<Box<dyn Sink>, SinkError> {
+        Ok(Box::new(OverlayFolder { folder: FrameFolder::create(path)? }))
+    }
 }
 
 impl Sink for OverlayFolder {
     fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError> {
-        let bytes = encode_image(&draw(frame)?)?;
-        Ok(write(picture_path(&self.folder, frame.index), &bytes)?)
+        self.folder.write_picture(frame.index, &encode_image(&draw(frame)?)?)
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         Ok(())
     }
-}
-
-/// The folder, made if it is not there.
-pub(super) fn create_folder(folder: &Path) -> Result<PathBuf, SinkError> {
-    fs::create_dir_all(folder).map_err(|source| WriteError::new(folder, source))?;
-    Ok(folder.to_owned())
-}
-
-/// `00007.png` for frame 7.
-pub(super) fn picture_path(folder: &Path, index: usize) -> PathBuf {
-    folder.join(format!("{index:05}.png"))
 }

@@ -87,7 +87,7 @@ pub fn write_gguf(
     encoding: Encoding,
 ) -> Result<(), WeightsError> {
     let path = path.as_ref();
-    refuse_duplicates(path, tensors)?;
+    refuse_duplicates(path, tensors.iter().map(|tensor| tensor.name.as_str()))?;
     let planned = tensors
         .iter()
         .map(|tensor| plan(tensor, encoding).map_err(|problem| tensor.refuse(path, problem)))

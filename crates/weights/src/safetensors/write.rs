@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use cutout_tensor::{Tensor, TensorType};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Problem, WeightsError};
 use crate::limits;
 use crate::metadata::{Metadata, MetadataValue};
-use crate::outgoing::{OutgoingTensor, element_bytes, refuse_duplicates};
+use crate::outgoing::{OutgoingTensor, element_bytes, refuse, refuse_duplicates};
 use crate::output::write_whole;
 
 use super::TYPES;
@@ -20,25 +21,60 @@ pub fn write_safetensors(
     metadata: &Metadata,
 ) -> Result<(), WeightsError> {
     let path = path.as_ref();
-    refuse_duplicates(path, tensors)?;
     let mut ordered: Vec<&OutgoingTensor<'_>> = tensors.iter().collect();
     ordered.sort_by_key(|tensor| (std::cmp::Reverse(tensor.ty.dtype.size()), &tensor.name));
-    let header = header(path, &ordered, metadata)?;
+    let announced: Vec<(&str, &TensorType)> =
+        ordered.iter().map(|tensor| (tensor.name.as_str(), &tensor.ty)).collect();
+    write(path, &announced, metadata, ordered.iter().map(|tensor| tensor.load(path)))
+}
+
+/// Writes a safetensors file of tensors that are not there yet: `tensors` brings one for each that is announced, in the
+/// order of the announcements, and each is written before the next is asked for. Nothing is sorted: all are aligned if
+/// those of wide elements are announced first. An error of `tensors` ends the writing; the file appears only once it is complete.
+pub fn write_safetensors_in_turn<E: From<WeightsError>>(
+    path: impl AsRef<Path>,
+    announced: &[(String, TensorType)],
+    metadata: &Metadata,
+    tensors: impl IntoIterator<Item = Result<Tensor, E>>,
+) -> Result<(), E> {
+    let announced: Vec<(&str, &TensorType)> =
+        announced.iter().map(|(name, ty)| (name.as_str(), ty)).collect();
+    write(path.as_ref(), &announced, metadata, tensors.into_iter())
+}
+
+fn write<E: From<WeightsError>>(
+    path: &Path,
+    announced: &[(&str, &TensorType)],
+    metadata: &Metadata,
+    mut tensors: impl Iterator<Item = Result<Tensor, E>>,
+) -> Result<(), E> {
+    refuse_duplicates(path, announced.iter().map(|(name, _)| *name))?;
+    let header = header(path, announced, metadata)?;
     write_whole(path, |output| {
         output.write(&(header.len() as u64).to_le_bytes())?;
         output.write(&header)?;
-        for tensor in &ordered {
-            let loaded = tensor.load(path)?;
-            output.write(&element_bytes(&loaded).map_err(|error| tensor.refuse(path, error))?)?;
+        for (name, ty) in announced {
+            let missing = || refuse(path, name, Problem::invalid("tensor", ty, "none"));
+            let tensor = tensors.next().ok_or_else(missing)??;
+            if tensor.ty() != *ty {
+                return Err(refuse(path, name, Problem::invalid("type", ty, tensor.ty())).into());
+            }
+            output.write(&element_bytes(&tensor).map_err(|error| refuse(path, name, error))?)?;
         }
-        Ok(())
+        match tensors.next() {
+            Some(_) => {
+                let problem = Problem::invalid("number of tensors", announced.len(), "more");
+                Err(refuse(path, "the end of the file", problem).into())
+            }
+            None => Ok(()),
+        }
     })
 }
 
 /// The JSON header, padded with blanks to a multiple of eight bytes.
 fn header(
     path: &Path,
-    tensors: &[&OutgoingTensor<'_>],
+    tensors: &[(&str, &TensorType)],
     metadata: &Metadata,
 ) -> Result<Vec<u8>, WeightsError> {
     let mut object = Map::new();
@@ -47,21 +83,18 @@ fn header(
         object.insert("__metadata__".into(), Value::Object(texts.collect()));
     }
     let mut offset = 0u64;
-    for tensor in tensors {
-        let elements = tensor.ty.shape.checked_len();
-        elements.map_err(|error| tensor.refuse(path, error))?;
-        if tensor.name == "__metadata__" {
-            let problem = Problem::invalid("name", "any other name", &tensor.name);
-            return Err(tensor.refuse(path, problem));
+    for (name, ty) in tensors {
+        ty.shape.checked_len().map_err(|error| refuse(path, name, error))?;
+        if *name == "__metadata__" {
+            return Err(refuse(path, name, Problem::invalid("name", "any other name", name)));
         }
         let (dtype, _) = TYPES
             .iter()
-            .find(|(_, dtype)| *dtype == tensor.ty.dtype)
+            .find(|(_, dtype)| *dtype == ty.dtype)
             .expect("every element type has a name in safetensors");
-        let end = offset.saturating_add(tensor.ty.bytes() as u64);
-        let fields =
-            json!({"dtype": dtype, "shape": &tensor.ty.shape[..], "data_offsets": [offset, end]});
-        object.insert(tensor.name.clone(), fields);
+        let end = offset.saturating_add(ty.bytes() as u64);
+        let fields = json!({"dtype": dtype, "shape": &ty.shape[..], "data_offsets": [offset, end]});
+        object.insert((*name).to_owned(), fields);
         offset = end;
     }
     let mut header = Value::Object(object).to_string().into_bytes();

@@ -57,6 +57,12 @@ impl Destination {
         }
     }
 
+    /// The paths, for people.
+    pub(super) fn names(&self) -> String {
+        let paths = self.output.iter().chain(&self.overlay);
+        paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
+    }
+
     /// Fails before the work where the paths cannot be meant.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(path) = &self.output

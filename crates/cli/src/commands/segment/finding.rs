@@ -11,6 +11,7 @@ use crate::screen;
 use super::Segment;
 
 /// What is written of objects.
+#[derive(Default)]
 pub(super) struct Objects {
     pub(super) categories: Vec<Category>,
     pub(super) annotations: Vec<Annotation>,
@@ -20,39 +21,43 @@ pub(super) struct Objects {
 }
 
 impl Segment {
-    /// Looks for what is asked, writes the model's own tensors if they are wanted, and makes the records.
+    /// Looks for what is asked, phrase by phrase: makes the records and writes the model's own tensors if they are wanted,
+    /// so that the numbers of one phrase at a time are in memory.
     pub(super) fn find(&self, scene: &Scene, find: &Find) -> Result<Objects> {
-        let answers = match &self.raw {
-            None => answers(scene, find)?,
-            Some(path) => {
-                let detections = scene.detect(find)?;
-                write_raw_detections(path, &detections)?;
-                detections
-                    .iter()
-                    .map(|detection| Ok(detection.answer(find)?))
-                    .collect::<Result<_>>()?
-            }
-        };
-        let mut objects = Objects {
-            categories: Vec::new(),
-            annotations: Vec::new(),
-            shown: Vec::new(),
-            labels: Vec::new(),
-        };
-        for (index, answer) in answers.iter().enumerate() {
-            self.add(&mut objects, index, answer);
+        let (mut objects, mut notes) = (Objects::default(), Vec::new());
+        let looking = Looking::begin(find.phrases());
+        let mut detections = scene.detections(find)?.enumerate().map(|(index, detection)| {
+            let detection = detection?;
+            let answer = detection.answer(find)?;
+            notes.extend(self.notes(&answer));
+            self.add(&mut objects, index, &answer);
+            looking.goes_on(index + 1);
+            Ok(detection)
+        });
+        match &self.raw {
+            Some(path) => write_raw_detections(path, find.phrases(), detections)?,
+            None => detections.try_for_each(|detection| detection.map(drop))?,
         }
+        drop(looking);
+        notes.iter().for_each(|note| screen::note(note));
         Ok(objects)
     }
 
-    fn add(&self, objects: &mut Objects, prompt: usize, answer: &Answer) {
-        let name = answer.phrase().unwrap_or("exemplars");
+    /// What is said of an answer.
+    fn notes(&self, answer: &Answer) -> Vec<String> {
+        let name = name(answer);
+        let mut notes = Vec::new();
         if answer.phrase_was_cut() {
-            screen::note(&format!("{name:?} is longer than the model reads: its end is left out"));
+            notes.push(format!("{name:?} is longer than the model reads: its end is left out"));
         }
         if answer.instances().is_empty() && !self.finding.semantic() {
-            screen::note(&nothing_found(name, answer));
+            notes.push(nothing_found(name, answer));
         }
+        notes
+    }
+
+    fn add(&self, objects: &mut Objects, prompt: usize, answer: &Answer) {
+        let name = name(answer);
         // As in COCO, from 1 on.
         let category_id = prompt + 1;
         objects.categories.push(Category { id: category_id, name: name.to_owned() });
@@ -84,26 +89,38 @@ impl Segment {
     }
 }
 
-/// The answers to all phrases, with the one that is looked for on the screen.
-fn answers(scene: &Scene, find: &Find) -> Result<Vec<Answer>> {
-    let phrases = find.phrases();
-    let what = |index: usize| match phrases.get(index) {
-        Some(phrase) => format!("looks for {phrase:?}"),
-        None => "looks for what is like the exemplars".to_owned(),
-    };
-    let progress = match phrases.len() {
-        0 | 1 => Progress::spinner(what(0)),
-        several => Progress::bar(several as u64, what(0)),
-    };
-    let mut answers = Vec::new();
-    scene.find_each(find, |answer| {
-        answers.push(answer);
-        progress.set(answers.len() as u64);
-        if answers.len() < phrases.len() {
-            progress.say(what(answers.len()));
+/// What to call that which was looked for.
+fn name(answer: &Answer) -> &str {
+    answer.phrase().unwrap_or("exemplars")
+}
+
+/// The phrase that is looked for, on the screen.
+struct Looking<'a> {
+    phrases: &'a [String],
+    progress: Progress,
+}
+
+impl<'a> Looking<'a> {
+    fn begin(phrases: &'a [String]) -> Self {
+        let progress = match phrases {
+            [] => Progress::spinner("looks for what is like the exemplars"),
+            [phrase] => Progress::spinner(looks_for(phrase)),
+            [first, ..] => Progress::bar(phrases.len() as u64, looks_for(first)),
+        };
+        Looking { phrases, progress }
+    }
+
+    /// So many are done.
+    fn goes_on(&self, done: usize) {
+        self.progress.set(done as u64);
+        if let Some(next) = self.phrases.get(done) {
+            self.progress.say(looks_for(next));
         }
-    })?;
-    Ok(answers)
+    }
+}
+
+fn looks_for(phrase: &str) -> String {
+    format!("looks for {phrase:?}")
 }
 
 /// Quoted, so that what a phrase may hold does nothing to a terminal.

@@ -1,14 +1,13 @@
 //! Where the masks of a video go.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use cutout_sam::TrackedFrame;
 use cutout_tensor::Tensor;
 use cutout_video::{
-    FrameResult, JsonLines, LabelPictures, OverlayOptions, Sink, Tools, open_overlay,
+    FrameFolder, FrameResult, JsonLines, LabelPictures, OverlayOptions, Sink, Tools, open_overlay,
 };
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
@@ -37,7 +36,7 @@ pub(super) struct TrackOutputs {
 /// Everything that is written to.
 pub(super) struct Writers {
     sinks: Vec<Box<dyn Sink>>,
-    raw: Option<PathBuf>,
+    raw: Option<FrameFolder>,
 }
 
 impl TrackOutputs {
@@ -90,12 +89,11 @@ impl TrackOutputs {
             let frame_rate = rate.filter(|rate| *rate > 0.0).unwrap_or(USUAL_RATE);
             sinks.push(open_overlay(path, &OverlayOptions { frame_rate, tools: tools.clone() })?);
         }
-        if let Some(folder) = &self.raw {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-            interrupt::writes_beside(&folder.join("00000.safetensors"));
+        let raw = self.raw.as_ref().map(FrameFolder::create).transpose()?;
+        if let Some(folder) = &raw {
+            interrupt::writes_beside(&raw_file(folder, 0));
         }
-        Ok(Writers { sinks, raw: self.raw.clone() })
+        Ok(Writers { sinks, raw })
     }
 }
 
@@ -119,7 +117,7 @@ impl Writers {
 }
 
 /// `low_res_logits [objects, 1, h, w]`, `object_score [objects]` and `object_ids [objects]` of one frame.
-fn write_raw(folder: &Path, tracked: &TrackedFrame) -> Result<()> {
+fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
     let objects = &tracked.objects;
     let side = objects.first().map_or(0, |object| object.segment.logits().shape()[0]);
     let mut logits = Vec::new();
@@ -135,6 +133,10 @@ fn write_raw(folder: &Path, tracked: &TrackedFrame) -> Result<()> {
         ("object_ids", Tensor::from_vec::<i64>([count], ids.collect())?),
     ];
     let tensors = tensors.map(|(name, tensor)| OutgoingTensor::new(name, tensor));
-    let path = folder.join(format!("{:05}.safetensors", tracked.frame));
-    Ok(write_safetensors(path, &tensors, &Metadata::new())?)
+    Ok(write_safetensors(raw_file(folder, tracked.frame), &tensors, &Metadata::new())?)
+}
+
+/// Where the tensors of a frame go.
+fn raw_file(folder: &FrameFolder, frame: usize) -> PathBuf {
+    folder.file(frame, "safetensors")
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use cutout_imaging::{DecodeLimits, Mask, open};
-use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, Tracker};
+use cutout_imaging::{DecodeLimits, Mask, Size, open};
+use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackError, TrackPrompt, Tracker};
 
 use crate::prompts::{parse_point, parse_rect};
 
@@ -51,19 +51,30 @@ impl TrackPrompts {
         self.shown.keys().copied()
     }
 
+    /// Refuses what cannot be shown in a video of this size, on any frame.
+    pub(super) fn check(&self, tracker: &Tracker, size: Size) -> Result<()> {
+        self.each_frame().try_for_each(|frame| {
+            self.each_object(frame, |_, prompt| tracker.check_prompt(prompt, size))
+        })
+    }
+
     /// Shows the objects of a frame, which is at hand.
     pub(super) fn show(&self, tracker: &mut Tracker, frame: usize) -> Result<()> {
+        self.each_object(frame, |object, prompt| tracker.prompt(frame, object, prompt).map(drop))
+    }
+
+    /// Hands over what is shown of each object on a frame. Masks are read each time, so that one is in memory at a time.
+    fn each_object(
+        &self,
+        frame: usize,
+        mut receive: impl FnMut(ObjectId, TrackPrompt<'_>) -> Result<(), TrackError>,
+    ) -> Result<()> {
         for (object, shown) in self.shown.get(&frame).into_iter().flatten() {
-            let about = || format!("object {object} on frame {frame}");
-            match &shown.mask {
-                Some(path) => {
-                    let mask = read_mask(path)?;
-                    tracker.prompt(frame, *object, &mask).with_context(about)?;
-                }
-                None => {
-                    tracker.prompt(frame, *object, &shown.prompt()).with_context(about)?;
-                }
-            }
+            let received = match &shown.mask {
+                Some(path) => receive(*object, (&read_mask(path)?).into()),
+                None => receive(*object, (&shown.prompt()).into()),
+            };
+            received.with_context(|| format!("object {object} on frame {frame}"))?;
         }
         Ok(())
     }

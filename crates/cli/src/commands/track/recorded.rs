@@ -27,13 +27,20 @@ impl Recorded {
         Ok(Recorded { source: Prefetch::new(source)?, indexed, taken: 0, files })
     }
 
+    /// Refuses a frame that is known not to be there.
+    pub(super) fn check(&self, frame: usize) -> Result<()> {
+        match self.indexed.as_ref().map(|indexed| indexed.length()) {
+            Some(length) if frame >= length => {
+                bail!("{}: there is no frame {frame}, there are {length}", self.source.name())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// A frame by its number. Unless frames can be had again, numbers only go up.
     pub(super) fn frame(&mut self, frame: usize) -> Result<Image> {
+        self.check(frame)?;
         if let Some(indexed) = &self.indexed {
-            let length = indexed.length();
-            if frame >= length {
-                bail!("{}: there is no frame {frame}, there are {length}", self.source.name());
-            }
             return Ok(indexed.frame(frame)?);
         }
         if let Some(files) = &self.files
