@@ -48,7 +48,8 @@ fn check(windows: Windows) {
             let cpu = Cpu::with_isa(isa, threads);
             let program = cpu.compile_program(&graph, &weights, &Profile::default()).unwrap();
             let found = program.run(&given).unwrap().remove(0).1;
-            compare(&found, &expected, Tolerance::FastMath).unwrap();
+            let difference = compare(&found, &expected, Tolerance::FastMath).unwrap();
+            assert!(difference.within, "{isa:?}, {threads} threads: {difference}");
         }
     }
 }
