@@ -1,4 +1,4 @@
-//! Large products with seven multiplications where eight are usual (Strassen 1969).
+//! Large products with seven multiplications where eight are usual (Strassen 1969), very large ones with 49 for 64.
 //!
 //! Both sides and the output are cut into halves both ways, `C = A · B` with
 //!
@@ -7,20 +7,26 @@
 //! | C2 C3 | = | A2 A3 | · | B2 B3 |
 //! ```
 //!
-//! and each of [`PRODUCTS`] multiplies a sum of blocks of `A` with a sum of blocks of `B` and adds the result to blocks of
-//! `C`. Sums in memory would cost more than the eighth multiplication, so the halves are chosen such that everything but the
-//! right sums stays in a core's caches: the rows of `A` are those of one task, the columns of `B` two neighbouring panels, and
-//! the depths those of one block.
+//! and each of seven products multiplies a sum of blocks of `A` with a sum of blocks of `B` and adds the result to blocks of
+//! `C` (`scheme`). Each of the seven can be cut in the same way again: a second level. Sums in memory would cost more than the
+//! eighth multiplication, so the halves are chosen such that everything but the right sums stays in a core's caches: the rows
+//! of `A` are those of one task, the columns of `B` a group of neighbouring panels, and the depths those of one block.
 //!
 //! 1. For some columns and depths the sums of right panels are made, once for all rows, as many as the shared cache holds.
-//! 2. A task packs its rows, makes their sums, and multiplies them pair by pair of panels; the outputs of a pair are summed in
-//!    tiles that stay in the first-level cache, and finished from there.
+//! 2. A task packs its rows, makes their sums, and multiplies them group by group of panels; the outputs of a group are summed
+//!    in tiles that stay in the first two caches, and finished from there.
 //!
-//! Rounding errors are up to a half larger than those of the usual sums (root mean square; a test holds that). What is
-//! not finite in a row of the left side spreads to one other row, in a column of the right side to one other column. Like
-//! everywhere, bits depend on the shape alone.
+//! Rounding errors of one level are up to a half larger than those of the usual sums, those of two levels up to
+//! 1.4 times larger (root mean square; a test holds that). What is not finite in a row of the left side spreads to up to three other
+//! rows of the same task, in a column of the right side to three other columns. Like everywhere, bits depend on the shape alone.
+
+mod scheme;
 
 use std::ops::Range;
+
+#[cfg(test)]
+pub(super) use scheme::MAX_LEVELS;
+use scheme::Scheme;
 
 use crate::execute::for_chunks;
 use crate::gemm::driver::{LeftRows, TaskRows, blocks};
@@ -29,40 +35,10 @@ use crate::gemm::kernel::{FloatProduct, for_each_tile};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, even_blocks};
-use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
+use crate::gemm::terms::{FinishTile, MultiplyInto};
 use crate::gemm::tile::Tile;
 use crate::pool::{Pool, with_scratch};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
-
-/// A block of the left or right side, or the sum or difference of two.
-#[derive(Clone, Copy)]
-enum Operand {
-    /// The block itself.
-    Block(usize),
-    /// `first + second`.
-    Sum(usize, usize),
-    /// `first - second`.
-    Difference(usize, usize),
-}
-
-use Operand::{Block as Plain, Difference, Sum};
-use Use::{Added, Begins, Subtracted};
-
-/// The seven products: left operand, right operand, and the blocks of the output they go to.
-const PRODUCTS: [(Operand, Operand, &[Use]); 7] = [
-    (Sum(0, 3), Sum(0, 3), &[Begins(0), Begins(3)]),
-    (Sum(2, 3), Plain(0), &[Begins(2), Subtracted(3)]),
-    (Plain(0), Difference(1, 3), &[Begins(1), Added(3)]),
-    (Plain(3), Difference(2, 0), &[Added(0), Added(2)]),
-    (Sum(0, 1), Plain(3), &[Subtracted(0), Added(1)]),
-    (Difference(2, 0), Sum(0, 1), &[Added(3)]),
-    (Difference(1, 3), Sum(2, 3), &[Added(0)]),
-];
-
-/// Of seven operands five are sums; two are blocks that are used where they are.
-const SUMS: usize = 5;
-/// Blocks of each side.
-const BLOCKS: usize = 4;
 
 /// Bytes of right panels and their sums that are multiplied with all rows before the next: a part of a shared cache.
 const RIGHT_BYTES: usize = 12 << 20;
@@ -70,9 +46,12 @@ const RIGHT_BYTES: usize = 12 << 20;
 const LEFT_BYTES: usize = 520 << 10;
 /// Most depths per block.
 const MAX_DEPTH: usize = 1024;
-/// Below these sizes making sums costs more than they save, and there are too few tasks.
-const LEAST: Shape = Shape { rows: 3072, columns: 256, depth: 256 };
-/// What depths are a multiple of: both halves then fill whole turns of the inner loop.
+/// Below these sizes making sums costs more than they save, and there are too few tasks: by number of levels, less one.
+const LEAST: [Shape; scheme::MAX_LEVELS] = [
+    Shape { rows: 3072, columns: 256, depth: 256 },
+    Shape { rows: 3072, columns: 768, depth: 768 },
+];
+/// What depths are a multiple of: all parts then fill whole turns of the inner loop.
 const DEPTH_UNIT: usize = 16;
 
 /// How a product is cut.
@@ -80,30 +59,42 @@ const DEPTH_UNIT: usize = 16;
 pub(super) struct Strassen {
     pub(super) shape: Shape,
     pub(super) tile: Tile,
-    /// Rows of a task: whole pairs of left panels, except at the end.
+    /// How often everything is halved.
+    pub(super) levels: usize,
+    /// Rows of a task: whole groups of left panels, except at the end.
     pub(super) row_block: usize,
-    /// Depths whose sums stay in registers, half of them at a time.
+    /// Depths whose sums stay in registers, one part of them at a time.
     pub(super) depth_block: usize,
-    /// Pairs of right panels whose sums are made at a time.
-    pub(super) pair_block: usize,
+    /// Groups of right panels whose sums are made at a time.
+    pub(super) group_block: usize,
 }
 
 impl Strassen {
     /// The cut of a product, if it is large enough to gain by it and its depths can be halved.
     pub(super) fn new(shape: Shape, tile: Tile) -> Option<Strassen> {
-        let large = shape.rows >= LEAST.rows
-            && shape.columns >= LEAST.columns
-            && shape.depth >= LEAST.depth;
-        if !large || !shape.depth.is_multiple_of(DEPTH_UNIT) {
+        let large = |least: &&Shape| {
+            shape.rows >= least.rows && shape.columns >= least.columns && shape.depth >= least.depth
+        };
+        let levels = LEAST.iter().take_while(large).count();
+        if levels == 0 || !shape.depth.is_multiple_of(DEPTH_UNIT) {
             return None;
         }
         let depth_block = even_blocks(shape.depth, MAX_DEPTH, DEPTH_UNIT);
-        let with_sums = |elements: usize| elements * size_of::<f32>() * 7 / 4;
-        let row_block = even_blocks(shape.rows, LEFT_BYTES / with_sums(depth_block), 2 * tile.rows);
-        let pairs = shape.columns.div_ceil(tile.columns()) / 2;
-        let fitting = RIGHT_BYTES / with_sums(2 * tile.columns() * depth_block);
-        let pair_block = even_blocks(pairs, fitting, 1);
-        Some(Strassen { shape, tile, row_block, depth_block, pair_block })
+        let parts = 1 << levels;
+        let with_sums = |elements: usize| {
+            elements * size_of::<f32>() * 7usize.pow(levels as u32) / (parts * parts)
+        };
+        let unit = parts * tile.rows;
+        let row_block = even_blocks(shape.rows, LEFT_BYTES / with_sums(depth_block), unit);
+        let groups = shape.columns.div_ceil(tile.columns()) / parts;
+        let fitting = RIGHT_BYTES / with_sums(parts * tile.columns() * depth_block);
+        let group_block = even_blocks(groups, fitting, 1);
+        Some(Strassen { shape, tile, levels, row_block, depth_block, group_block })
+    }
+
+    /// Into how many parts rows, depths and groups of columns are cut.
+    fn parts(&self) -> usize {
+        1 << self.levels
     }
 
     /// Whether the output holds partial sums on the way.
@@ -120,130 +111,147 @@ impl Strassen {
         finish: &Finish,
     ) {
         let panels = self.shape.columns.div_ceil(self.tile.columns());
-        for pairs in blocks(panels / 2, self.pair_block) {
-            // A last panel without another is multiplied as usual, beside the last pairs.
-            let single = (pairs.end == panels / 2 && !panels.is_multiple_of(2)).then(|| panels - 1);
+        let all = panels / self.parts();
+        let scheme = Scheme::of(self.levels);
+        for groups in blocks(all, self.group_block) {
+            // Last panels that fill no group are multiplied as usual, beside the last groups.
+            let end = if groups.end == all { panels } else { groups.end * self.parts() };
+            let others = groups.end * self.parts()..end;
             for depth in blocks(self.shape.depth, self.depth_block) {
                 let finish = finish.for_depths(&depth, self.shape.depth);
-                let part =
-                    Part { whole: self, weights, finish, pairs: pairs.clone(), depth, single };
+                let (groups, others) = (groups.clone(), others.clone());
+                let part = Part { whole: self, scheme, weights, finish, groups, depth, others };
                 part.run(pool, left);
             }
         }
     }
 }
 
-/// The products of all rows with some pairs of panels over some depths.
+/// The products of all rows with some groups of panels over some depths.
 struct Part<'a> {
     whole: &'a Strassen,
+    scheme: &'static Scheme,
     weights: &'a PackedWeights,
     finish: Finish,
-    pairs: Range<usize>,
+    groups: Range<usize>,
     depth: Range<usize>,
-    single: Option<usize>,
+    /// Panels that are multiplied as usual.
+    others: Range<usize>,
 }
 
 impl Part<'_> {
     fn run(&self, pool: &Pool, left: &dyn LeftSource) {
-        with_scratch(self.pairs.len() * self.pair_size(), |right| {
-            for_chunks(pool, right, self.pair_size(), &|pair, right| {
-                self.sum_right(self.pairs.start + pair, right);
+        with_scratch(self.groups.len() * self.group_size(), |right| {
+            for_chunks(pool, right, self.group_size(), &|group, right| {
+                self.make_right(self.groups.start + group, right);
             });
             self.multiply(pool, left, right);
         });
     }
 
-    /// Elements that are made of a pair of right panels: its sums, and its blocks where they must be widened.
-    fn pair_size(&self) -> usize {
-        let widened = if self.weights.whole().is_some() { 0 } else { BLOCKS };
-        (SUMS + widened) * self.right_size()
+    /// Blocks of each side and of the output.
+    fn blocks(&self) -> usize {
+        self.whole.parts() * self.whole.parts()
+    }
+
+    /// Elements that are made of a group of right panels: the operands of all products.
+    fn group_size(&self) -> usize {
+        self.scheme.right.operands() * self.right_size()
     }
 
     fn multiply(&self, pool: &Pool, left: &dyn LeftSource, right: &[f32]) {
         let Strassen { tile, shape, row_block, .. } = *self.whole;
         let depth = self.depth.len();
         let packed = row_block * depth;
-        let sums = SUMS * packed / 4;
-        let tiles = row_block * 2 * tile.columns();
+        let operands = self.scheme.left.operands() * packed / self.blocks();
+        let before = self.scheme.left.before() * self.part_depth() * tile.rows;
+        let tiles = row_block * self.whole.parts() * tile.columns();
         let tasks = shape.rows.div_ceil(row_block);
-        pool.run_with_scratch(tasks, packed + sums + tiles, &|task, scratch| {
+        pool.run_with_scratch(tasks, packed + operands + tiles.max(before), &|task, scratch| {
             let (packed, scratch) = scratch.split_at_mut(packed);
-            let (left_sums, tiles) = scratch.split_at_mut(sums);
+            let (operands, rest) = scratch.split_at_mut(operands);
             let rows = task * row_block..shape.rows.min((task + 1) * row_block);
-            let panels = self.pack_left(left, &rows, packed, left_sums);
-            let work = Work { part: self, rows, panels, packed, left_sums, right };
-            dispatch(tile.isa, PairProducts { work: &work, tiles });
-            self.multiply_single(&work);
+            let panels = self.pack_left(left, &rows, packed, (operands, rest));
+            let work = Work { part: self, rows, panels, packed, left: operands, right };
+            dispatch(tile.isa, GroupProducts { work: &work, tiles: rest });
+            self.multiply_others(&work);
         });
     }
 
-    /// Elements of half a right panel.
+    /// Depths of a block.
+    fn part_depth(&self) -> usize {
+        self.depth.len() / self.whole.parts()
+    }
+
+    /// Elements of a block of a right panel.
     fn right_size(&self) -> usize {
-        self.depth.len() / 2 * self.whole.tile.columns()
+        self.part_depth() * self.whole.tile.columns()
     }
 
-    /// The depths and the right panel of block `block` (depth half, column half) of a pair.
-    fn right_place(&self, pair: usize, block: usize) -> (usize, Range<usize>) {
-        let half = self.depth.len() / 2;
-        let start = self.depth.start + block / 2 * half;
-        (2 * pair + block % 2, start..start + half)
+    /// The right panel and the depths of block `block` (part of the depths, panel) of a group.
+    fn right_place(&self, group: usize, block: usize) -> (usize, Range<usize>) {
+        let parts = self.whole.parts();
+        let start = self.depth.start + block / parts * self.part_depth();
+        (parts * group + block % parts, start..start + self.part_depth())
     }
 
-    /// A block of a pair of right panels, given the blocks that were widened.
-    fn right_block<'a>(&'a self, pair: usize, block: usize, widened: &'a [f32]) -> &'a [f32] {
+    /// The operands of a group of right panels.
+    fn make_right(&self, group: usize, out: &mut [f32]) {
         let size = self.right_size();
-        match self.weights.whole() {
-            None => &widened[block * size..][..size],
-            Some(_) => {
-                let (panel, depth) = self.right_place(pair, block);
-                self.weights.panel(panel, depth, &mut [])
+        let widened = if self.weights.whole().is_some() { 0 } else { self.blocks() * size };
+        let before = self.scheme.right.before() * size;
+        with_scratch(widened + before, |scratch| {
+            let (widened, before) = scratch.split_at_mut(widened);
+            for (block, out) in widened.chunks_exact_mut(size).enumerate() {
+                let (panel, depth) = self.right_place(group, block);
+                self.weights.panel(panel, depth, out);
             }
-        }
+            let widened = &*widened;
+            let block = |block: usize| match self.weights.whole() {
+                None => &widened[block * size..][..size],
+                Some(_) => {
+                    let (panel, depth) = self.right_place(group, block);
+                    self.weights.panel(panel, depth, &mut [])
+                }
+            };
+            self.scheme.right.make(self.whole.tile.isa, out, before, block);
+        });
     }
 
-    /// The sums of a pair of right panels, in the order of the products, then the blocks that are widened.
-    fn sum_right(&self, pair: usize, out: &mut [f32]) {
-        let (sums, widened) = out.split_at_mut(SUMS * self.right_size());
-        for (block, out) in widened.chunks_exact_mut(self.right_size()).enumerate() {
-            let (panel, depth) = self.right_place(pair, block);
-            self.weights.panel(panel, depth, out);
-        }
-        let operands = PRODUCTS.iter().map(|(_, right, _)| *right);
-        let block = |block: usize| self.right_block(pair, block, widened);
-        sum_blocks(self.whole.tile.isa, operands, sums, block);
-    }
-
-    /// Packs rows into panels and makes their sums; returns half the number of panels.
+    /// Packs rows into panels and makes the operands of them, by way of the second slice; returns the number of panels of each part of the rows.
     fn pack_left(
         &self,
         left: &dyn LeftSource,
         rows: &Range<usize>,
         packed: &mut [f32],
-        sums: &mut [f32],
+        (operands, before): (&mut [f32], &mut [f32]),
     ) -> usize {
         let Tile { isa, rows: height, .. } = self.whole.tile;
+        let parts = self.whole.parts();
         let block =
             PanelBlock { isa, rows: rows.clone(), depth: self.depth.clone(), panel_rows: height };
-        let panels = rows.len().div_ceil(2 * height);
+        let panels = rows.len().div_ceil(parts * height);
         let (inside, missing) =
-            packed[..2 * panels * height * self.depth.len()].split_at_mut(block.len());
+            packed[..parts * panels * height * self.depth.len()].split_at_mut(block.len());
         left.pack(&block, inside);
         missing.fill(0.0);
-        let half = height * self.depth.len() / 2;
-        for panel in 0..panels {
+        let size = height * self.part_depth();
+        let made = self.scheme.left.operands() * size;
+        for (panel, operands) in operands.chunks_exact_mut(made).take(panels).enumerate() {
             let source = |block: usize| {
-                let start = 2 * (block / 2 * panels + panel) * half + block % 2 * half;
-                &packed[start..][..half]
+                let start = (block / parts * panels + panel) * parts + block % parts;
+                &packed[start * size..][..size]
             };
-            let operands = PRODUCTS.iter().map(|(left, ..)| *left);
-            sum_blocks(isa, operands, &mut sums[panel * SUMS * half..][..SUMS * half], source);
+            self.scheme.left.make(isa, operands, before, source);
         }
         panels
     }
 
-    /// The usual product with the panel that has no neighbour.
-    fn multiply_single(&self, work: &Work<'_>) {
-        let Some(panel) = self.single else { return };
+    /// The usual product with the panels that fill no group.
+    fn multiply_others(&self, work: &Work<'_>) {
+        if self.others.is_empty() {
+            return;
+        }
         let rows = TaskRows {
             tile: self.whole.tile,
             left: LeftRows::Packed(work.packed),
@@ -251,50 +259,7 @@ impl Part<'_> {
             finish: &self.finish,
             columns: self.whole.shape.columns,
         };
-        rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), panel..panel + 1);
-    }
-}
-
-/// Fills `out` with the operands that are sums, one after the other.
-fn sum_blocks<'a>(
-    isa: Isa,
-    operands: impl Iterator<Item = Operand>,
-    out: &mut [f32],
-    block: impl Fn(usize) -> &'a [f32],
-) {
-    let size = out.len() / SUMS;
-    let sums = operands.filter_map(|operand| match operand {
-        Operand::Block(_) => None,
-        Sum(first, second) => Some((first, second, false)),
-        Difference(first, second) => Some((first, second, true)),
-    });
-    for ((first, second, minus), out) in sums.zip(out.chunks_exact_mut(size)) {
-        dispatch(isa, Add { first: block(first), second: block(second), minus, out });
-    }
-}
-
-/// `out = first ± second`.
-struct Add<'a> {
-    first: &'a [f32],
-    second: &'a [f32],
-    minus: bool,
-    out: &'a mut [f32],
-}
-
-impl Kernel for Add<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        let pairs = self.first.iter().zip(self.second);
-        if self.minus {
-            for (out, (first, second)) in self.out.iter_mut().zip(pairs) {
-                *out = first - second;
-            }
-        } else {
-            for (out, (first, second)) in self.out.iter_mut().zip(pairs) {
-                *out = first + second;
-            }
-        }
+        rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), self.others.clone());
     }
 }
 
@@ -302,41 +267,42 @@ impl Kernel for Add<'_> {
 struct Work<'a> {
     part: &'a Part<'a>,
     rows: Range<usize>,
-    /// Left panels in a half of the rows.
+    /// Left panels in each part of the rows.
     panels: usize,
     packed: &'a [f32],
-    left_sums: &'a [f32],
-    /// What was made of the part's pairs of right panels.
+    /// The operands of the rows, `[panel][product]`.
+    left: &'a [f32],
+    /// The operands of the part's groups of right panels, `[group][product]`.
     right: &'a [f32],
 }
 
-/// The products of a task's rows with all pairs.
-struct PairProducts<'a> {
+/// The products of a task's rows with all groups.
+struct GroupProducts<'a> {
     work: &'a Work<'a>,
-    /// Output tiles of one pair, `[block][panel]`.
+    /// Output tiles of one group, `[block][panel]`.
     tiles: &'a mut [f32],
 }
 
-impl Kernel for PairProducts<'_> {
+impl Kernel for GroupProducts<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Part { whole, finish, .. } = self.work.part;
-        for_each_tile!(whole.tile, S, self.pairs(simd));
+        for_each_tile!(whole.tile, S, self.groups(simd));
         if finish.streaming {
             simd.fence();
         }
     }
 }
 
-impl PairProducts<'_> {
+impl GroupProducts<'_> {
     #[inline(always)]
-    fn pairs<S: Simd, const ROWS: usize, const VECTORS: usize>(self, simd: S) {
-        let PairProducts { work, tiles } = self;
+    fn groups<S: Simd, const ROWS: usize, const VECTORS: usize>(self, simd: S) {
+        let GroupProducts { work, tiles } = self;
         let panels = work.panels;
-        for pair in 0..work.part.pairs.len() {
-            let products = work.products(pair, ROWS, VECTORS * S::LANES);
-            for (product, (.., uses)) in products.into_iter().zip(&PRODUCTS) {
+        for group in 0..work.part.groups.len() {
+            for (number, uses) in work.part.scheme.uses.iter().enumerate() {
+                let product = work.product(group, number);
                 for panel in 0..panels {
                     let tiles = &mut *tiles;
                     simd.vectorize(MultiplyInto::<FloatProduct, ROWS, VECTORS> {
@@ -349,30 +315,31 @@ impl PairProducts<'_> {
                     });
                 }
             }
-            work.finish::<S, ROWS, VECTORS>(simd, work.part.pairs.start + pair, tiles);
+            work.finish::<S, ROWS, VECTORS>(simd, work.part.groups.start + group, tiles);
         }
     }
 }
 
 impl Work<'_> {
-    /// Finishes the tiles of a pair.
+    /// Finishes the tiles of a group.
     #[inline(always)]
     fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
         simd: S,
-        pair: usize,
+        group: usize,
         tiles: &[f32],
     ) {
         let width = VECTORS * S::LANES;
         let columns = self.part.whole.shape.columns;
-        for (index, tile) in tiles.chunks_exact(ROWS * width).take(BLOCKS * self.panels).enumerate()
-        {
+        let parts = self.part.whole.parts();
+        let count = parts * parts * self.panels;
+        for (index, tile) in tiles.chunks_exact(ROWS * width).take(count).enumerate() {
             let (block, panel) = (index / self.panels, index % self.panels);
-            let row = (block / 2 * self.panels + panel) * ROWS;
+            let row = (block / parts * self.panels + panel) * ROWS;
             if row >= self.rows.len() {
                 continue;
             }
-            let column = (2 * pair + block % 2) * width;
+            let column = (parts * group + block % parts) * width;
             let place = Place {
                 row: self.rows.start + row,
                 column,
@@ -384,36 +351,15 @@ impl Work<'_> {
         }
     }
 
-    /// The seven products of a pair (counted from the part's first), with its right panel 0.
-    fn products(&self, pair: usize, height: usize, width: usize) -> [FloatProduct; 7] {
-        let part = self.part;
-        let depth = part.depth.len() / 2;
-        let made = &self.right[pair * part.pair_size()..][..part.pair_size()];
-        let (mut left_sum, mut right_sum) = (0, 0);
-        PRODUCTS.map(|(left, right, _)| {
-            let (left, left_stride) = match left {
-                Operand::Block(block) => {
-                    let panel = block / 2 * self.panels;
-                    let start = (2 * panel + block % 2) * depth * height;
-                    (&self.packed[start..], 2 * depth * height)
-                }
-                Sum(..) | Difference(..) => {
-                    left_sum += 1;
-                    (&self.left_sums[(left_sum - 1) * depth * height..], SUMS * depth * height)
-                }
-            };
-            let right = match right {
-                Operand::Block(block) => {
-                    let widened = &made[SUMS * depth * width..];
-                    part.right_block(part.pairs.start + pair, block, widened)
-                }
-                Sum(..) | Difference(..) => {
-                    right_sum += 1;
-                    &made[(right_sum - 1) * depth * width..]
-                }
-            };
-            let (left, right) = (left.as_ptr(), right.as_ptr());
-            FloatProduct { left, left_stride, right, right_stride: 0, depth }
-        })
+    /// A product of a group (counted from the part's first), with its right panel 0.
+    fn product(&self, group: usize, number: usize) -> FloatProduct {
+        let Part { whole, scheme, .. } = *self.part;
+        let depth = self.part.part_depth();
+        let size = depth * whole.tile.rows;
+        let left = self.left[number * size..].as_ptr();
+        let left_stride = scheme.left.operands() * size;
+        let start = group * self.part.group_size() + number * self.part.right_size();
+        let right = self.right[start..][..self.part.right_size()].as_ptr();
+        FloatProduct { left, left_stride, right, right_stride: 0, depth }
     }
 }

@@ -1,33 +1,50 @@
+use half::f16;
+
 use super::*;
 use crate::gemm::finish::Finish;
 use crate::gemm::split::Shape;
-use crate::gemm::strassen::Strassen;
+use crate::gemm::strassen::{MAX_LEVELS, Strassen};
 
 /// A cut of a small product, as large ones have it: several blocks each way.
-fn cut(problem: &Problem, isa: Isa) -> Strassen {
+fn cut(problem: &Problem, isa: Isa, levels: usize) -> Strassen {
     let Problem { rows, columns, depth, .. } = *problem;
     let tile = Tile::choose(isa, columns);
     let shape = Shape { rows, columns, depth };
-    Strassen { shape, tile, row_block: 4 * tile.rows, depth_block: 32, pair_block: 2 }
+    let row_block = (2 << levels) * tile.rows;
+    Strassen { shape, tile, levels, row_block, depth_block: 32, group_block: 2 }
 }
 
 fn run(problem: &Problem, cut: &Strassen, threads: usize, epilogue: &Epilogue<'_>) -> Vec<f32> {
+    let weights = problem.packed(cut.tile.isa);
+    run_with(problem, &weights, cut, threads, epilogue)
+}
+
+fn run_with(
+    problem: &Problem,
+    weights: &PackedWeights,
+    cut: &Strassen,
+    threads: usize,
+    epilogue: &Epilogue<'_>,
+) -> Vec<f32> {
     let mut output = problem.blank();
     let target = Output::new(&mut output, problem.columns + problem.gap);
     let finish = Finish::new(cut.shape, epilogue, target);
-    cut.run(&Pool::new(threads), &problem.source(), &problem.packed(cut.tile.isa), &finish);
+    cut.run(&Pool::new(threads), &problem.source(), weights, &finish);
     output
 }
 
 #[test]
 fn every_tail_of_rows_and_panels() {
     for isa in Isa::available() {
-        for columns in [40, 96, 100, 200, 290, 480] {
+        for columns in [40, 96, 100, 200, 290, 480, 700] {
             let tile = Tile::choose(isa, columns);
             for rows in [1, tile.rows, tile.rows + 1, 3 * tile.rows - 1, 8 * tile.rows, 70] {
                 let problem = Problem::new(rows, 32, columns, 3);
-                let found = run(&problem, &cut(&problem, isa), 1, &Epilogue::NONE);
-                problem.check(&found, &Epilogue::NONE, &format!("{isa:?} {tile:?}"));
+                for levels in 1..=MAX_LEVELS {
+                    let found = run(&problem, &cut(&problem, isa, levels), 1, &Epilogue::NONE);
+                    let what = format!("{isa:?} {tile:?}, {levels} levels");
+                    problem.check(&found, &Epilogue::NONE, &what);
+                }
             }
         }
     }
@@ -39,9 +56,31 @@ fn epilogues_over_one_and_several_blocks_of_depths() {
         for depth in [16, 32, 48, 112] {
             let problem = Problem::new(61, depth, 230, 0);
             for epilogue in epilogues(&problem) {
-                let found = run(&problem, &cut(&problem, isa), 1, &epilogue);
-                problem.check(&found, &epilogue, &format!("{isa:?} {:?}", epilogue.activation));
+                for levels in 1..=MAX_LEVELS {
+                    let found = run(&problem, &cut(&problem, isa, levels), 1, &epilogue);
+                    let what = format!("{isa:?} {:?}, {levels} levels", epilogue.activation);
+                    problem.check(&found, &epilogue, &what);
+                }
             }
+        }
+    }
+}
+
+#[test]
+fn half_precision_multiplies_like_its_values() {
+    for isa in Isa::available() {
+        let problem = Problem::new(61, 96, 450, 0);
+        let halves: Vec<f16> = problem.weight.iter().map(|&x| f16::from_f32(x)).collect();
+        let singles: Vec<f32> = halves.iter().map(|x| x.to_f32()).collect();
+        let [half, single] = [WeightData::F16(&halves), WeightData::F32(&singles)].map(|data| {
+            let view = WeightView::output_major(data, problem.columns, problem.depth);
+            PackedWeights::pack(&Pool::new(1), isa, &view).unwrap()
+        });
+        for levels in 1..=MAX_LEVELS {
+            let cut = cut(&problem, isa, levels);
+            let [found, expected] = [&half, &single]
+                .map(|weights| run_with(&problem, weights, &cut, 1, &Epilogue::NONE));
+            assert!(found == expected, "{isa:?}, {levels} levels");
         }
     }
 }
@@ -70,12 +109,15 @@ fn root_mean_square(problem: &Problem, found: &[f32]) -> f64 {
 fn errors_stay_near_those_of_the_usual_sum() {
     for isa in Isa::available() {
         for depth in [256, 1024] {
-            let problem = Problem::new(84, depth, 192, 0);
-            let cut = Strassen { depth_block: depth, ..cut(&problem, isa) };
+            let problem = Problem::new(84, depth, 256, 0);
             let usual = root_mean_square(&problem, &problem.run(isa, 1, &Epilogue::NONE));
-            let found = root_mean_square(&problem, &run(&problem, &cut, 1, &Epilogue::NONE));
-            let growth = found / usual;
-            assert!((0.8..1.5).contains(&growth), "{isa:?}, depth {depth}: {growth} times");
+            for (levels, most) in [(1, 1.5), (2, 2.4)] {
+                let cut = Strassen { depth_block: depth, ..cut(&problem, isa, levels) };
+                let found = root_mean_square(&problem, &run(&problem, &cut, 1, &Epilogue::NONE));
+                let growth = found / usual;
+                let what = format!("{isa:?}, depth {depth}, {levels} levels");
+                assert!((0.8..most).contains(&growth), "{what}: {growth} times");
+            }
         }
     }
 }
@@ -83,13 +125,16 @@ fn errors_stay_near_those_of_the_usual_sum() {
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
     for isa in Isa::available() {
-        let problem = Problem::new(300, 96, 500, 0);
-        let (cut, epilogue) = (cut(&problem, isa), problem.epilogue(0.7, Activation::Gelu));
-        let one = run(&problem, &cut, 1, &epilogue);
-        for threads in [2, 7] {
-            let more = run(&problem, &cut, threads, &epilogue);
-            let equal = one.iter().zip(&more).all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(equal, "{isa:?} on {threads} threads");
+        for levels in 1..=MAX_LEVELS {
+            let problem = Problem::new(300, 96, 500, 0);
+            let epilogue = problem.epilogue(0.7, Activation::Gelu);
+            let cut = cut(&problem, isa, levels);
+            let one = run(&problem, &cut, 1, &epilogue);
+            for threads in [2, 7] {
+                let more = run(&problem, &cut, threads, &epilogue);
+                let equal = one.iter().zip(&more).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(equal, "{isa:?}, {levels} levels, on {threads} threads");
+            }
         }
     }
 }
@@ -100,11 +145,19 @@ fn large_products_are_cut_so_and_small_ones_are_not() {
         let cut = |rows, depth, columns| {
             Strassen::new(Shape { rows, columns, depth }, Tile::choose(isa, columns))
         };
-        for (rows, depth, columns) in [(4096, 768, 3072), (5184, 4736, 1024), (3072, 256, 256)] {
+        for (rows, depth, columns, levels) in [
+            (4096, 768, 3072, 2),
+            (5184, 4736, 1024, 2),
+            (3072, 768, 768, 2),
+            (3072, 752, 768, 1),
+            (4096, 768, 752, 1),
+            (3072, 256, 256, 1),
+        ] {
             let cut = cut(rows, depth, columns).unwrap();
-            assert_eq!(cut.row_block % (2 * cut.tile.rows), 0);
+            assert_eq!(cut.levels, levels, "{isa:?} {rows}x{depth}x{columns}");
+            assert_eq!(cut.row_block % (cut.tile.rows << levels), 0);
             assert_eq!(cut.depth_block % 16, 0);
-            assert!(cut.row_block >= 2 * cut.tile.rows && cut.pair_block >= 1);
+            assert!(cut.row_block > 0 && cut.group_block > 0);
             assert_eq!(cut.is_partial(), depth > 1024);
         }
         for (rows, depth, columns) in [(1024, 768, 3072), (4096, 250, 768), (4096, 768, 64)] {
@@ -120,7 +173,9 @@ fn a_large_product_over_its_residual_is_right() {
     let rows = problem.epilogue(0.01, Activation::Gelu);
     let output = Epilogue { residual: Residual::Output, ..rows };
     let isa = Isa::detect();
-    assert!(Strassen::new(cut(&problem, isa).shape, Tile::choose(isa, 256)).unwrap().is_partial());
+    assert!(
+        Strassen::new(cut(&problem, isa, 1).shape, Tile::choose(isa, 256)).unwrap().is_partial()
+    );
     let (apart, within) = (problem.run(isa, 2, &rows), problem.run(isa, 2, &output));
     for (a, b) in apart.iter().zip(&within) {
         assert!((a - b).abs() <= 2e-5, "{a} {b}");
