@@ -37,6 +37,23 @@ impl Noise {
     }
 }
 
+/// Rows that can only be read packed.
+pub(super) struct Packed<'a>(pub(super) RowMajor<'a>);
+
+impl LeftSource for Packed<'_> {
+    fn rows(&self) -> usize {
+        self.0.rows()
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
+        self.0.pack(block, out);
+    }
+}
+
 /// A product with all its inputs.
 pub(super) struct Problem {
     pub(super) rows: usize,

@@ -3,8 +3,8 @@
 use cutout_tensor::{QuantizedMatrix, Tensor};
 
 use super::*;
-use crate::gemm::tests::Noise;
-use crate::gemm::{Activation, Epilogue, LeftSource, Output, PanelBlock, Residual, RowMajor};
+use crate::gemm::tests::{Noise, Packed};
+use crate::gemm::{Activation, Epilogue, Output, Residual, RowMajor};
 use crate::pool::Pool;
 
 /// A weight in 8 bits.
@@ -228,28 +228,11 @@ fn no_depth_leaves_the_epilogue() {
     }
 }
 
-/// A source that cannot lend its rows.
-struct Copied<'a>(RowMajor<'a>);
-
-impl LeftSource for Copied<'_> {
-    fn rows(&self) -> usize {
-        self.0.rows()
-    }
-
-    fn depth(&self) -> usize {
-        self.0.depth()
-    }
-
-    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
-        self.0.pack(block, out);
-    }
-}
-
 #[test]
 fn any_source_can_be_the_left_side() {
     for isa in Isa::available() {
         let problem = Problem::new(30, 50, 60, Scales::PerRow);
-        let left = Copied(RowMajor::new(&problem.left, 30, 50, 50));
+        let left = Packed(RowMajor::new(&problem.left, 30, 50, 50));
         let packed = PackedInt8::pack(isa, &problem.weight.view());
         let mut output = vec![0.0; 30 * 60];
         let target = Output::new(&mut output, 60);

@@ -2,21 +2,6 @@ use half::{bf16, f16};
 
 use super::*;
 
-/// Rows that can only be read packed.
-struct Packed<'a>(RowMajor<'a>);
-
-impl LeftSource for Packed<'_> {
-    fn rows(&self) -> usize {
-        self.0.rows()
-    }
-    fn depth(&self) -> usize {
-        self.0.depth()
-    }
-    fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
-        self.0.pack(block, out);
-    }
-}
-
 fn product(problem: &Problem, left: &dyn LeftSource, weights: &PackedWeights) -> Vec<f32> {
     let epilogue = problem.epilogue(1.0, Activation::Identity);
     let mut output = problem.blank();
