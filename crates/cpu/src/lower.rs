@@ -2,7 +2,7 @@
 
 use cutout_graph::ops::{BinaryKind, UnaryKind};
 use cutout_graph::plan::Operand;
-use cutout_graph::{CompileError, Known, Layout, Op, Weights};
+use cutout_graph::{CompileError, DeviceWeights, Known, Layout, Op};
 use cutout_tensor::TensorType;
 
 use crate::execute::Execute;
@@ -37,7 +37,7 @@ pub(crate) struct Site<'a> {
     /// The inputs that are weights or constants, as stored (perhaps in half precision) and not read yet.
     pub(crate) statics: Vec<Option<Known>>,
     /// Where packed forms of weights are kept and shared.
-    pub(crate) weights: &'a Weights,
+    pub(crate) weights: DeviceWeights<'a>,
     /// The instruction set.
     pub(crate) isa: Isa,
     /// The threads that pack weights.

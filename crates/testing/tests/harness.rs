@@ -6,7 +6,7 @@ use cutout_testing::{Interpreted, check_backend};
 
 #[test]
 fn the_references_themselves_pass() {
-    let checks = check_backend("interpreted", &Interpreted, &Profile::default());
+    let checks = check_backend("interpreted", &Interpreted::default(), &Profile::default());
     assert!(checks.unwrap() > Op::all_cases().len());
 }
 
