@@ -8,11 +8,10 @@ use cutout_graph::{
     Backend, CompileError, Device, Graph, NodeId, Op, Profile, Program, RunError, Weights, passes,
     verify,
 };
+use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
 use crate::lower::{Site, copy_kernel, lower};
-use crate::memory::AlignedBuffer;
-use crate::pool::Pool;
 use crate::program::{CpuProgram, Instruction, OperandSource};
 use crate::rules::CpuRules;
 use crate::simd::Isa;
@@ -25,7 +24,7 @@ pub struct Cpu {
 /// What all programs of a [`Cpu`] share.
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
     arenas: Mutex<Vec<AlignedBuffer<u8>>>,
 }
 
@@ -35,10 +34,18 @@ impl Cpu {
         Cpu::with_isa(Isa::detect(), threads)
     }
 
+    /// The best instruction set of this machine, on the threads of `pool`, which may have other users.
+    pub fn on(pool: Arc<Pool>) -> Self {
+        Cpu::with_isa_on(Isa::detect(), pool)
+    }
+
     /// A given instruction set, or the best one below it that this machine has.
     pub fn with_isa(isa: Isa, threads: usize) -> Self {
-        let machine =
-            Machine { isa: isa.or_available(), pool: Pool::new(threads), arenas: Mutex::default() };
+        Cpu::with_isa_on(isa, Arc::new(Pool::new(threads)))
+    }
+
+    fn with_isa_on(isa: Isa, pool: Arc<Pool>) -> Self {
+        let machine = Machine { isa: isa.or_available(), pool, arenas: Mutex::default() };
         Cpu { machine: Arc::new(machine) }
     }
 

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use cutout_graph::plan::Operand;
 use cutout_graph::{Named, NodeId, Program, RunError, check_inputs};
+use cutout_parallel::{AlignedBuffer, NoScratch, catch_no_scratch};
 use cutout_tensor::{Tensor, TensorType};
 
 use crate::backend::Machine;
 use crate::execute::{Execute, Inputs, Io, Memory, Output};
 use crate::kernels::copy::copied_tensor;
-use crate::memory::AlignedBuffer;
-use crate::pool::{NoScratch, catch_no_scratch};
 
 /// Where an operand's memory is.
 pub(crate) enum OperandSource {
