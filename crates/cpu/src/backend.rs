@@ -8,11 +8,10 @@ use cutout_graph::{
     Backend, CompileError, DeviceValue, Kind, NodeId, Op, Planned, Port, Program, RunError,
     Transfers,
 };
+use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
 use crate::lower::{Site, copy_kernel, lower};
-use crate::memory::AlignedBuffer;
-use crate::pool::Pool;
 use crate::program::{BufferMemory, CpuProgram, Instruction, OperandSource, OutputPort};
 use crate::rules::CpuRules;
 use crate::simd::Isa;
@@ -25,7 +24,7 @@ pub struct Cpu {
 /// What all programs of a [`Cpu`] share.
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) transfers: Arc<Transfers>,
     arenas: Mutex<Vec<AlignedBuffer<u8>>>,
 }
@@ -36,11 +35,20 @@ impl Cpu {
         Cpu::with_isa(Isa::detect(), threads)
     }
 
+    /// The best instruction set of this machine, on the threads of `pool`, which may have other users.
+    pub fn on(pool: Arc<Pool>) -> Self {
+        Cpu::with_isa_on(Isa::detect(), pool)
+    }
+
     /// A given instruction set, or the best one below it that this machine has.
     pub fn with_isa(isa: Isa, threads: usize) -> Self {
+        Cpu::with_isa_on(isa, Arc::new(Pool::new(threads)))
+    }
+
+    fn with_isa_on(isa: Isa, pool: Arc<Pool>) -> Self {
         let machine = Machine {
             isa: isa.or_available(),
-            pool: Pool::new(threads),
+            pool,
             transfers: Arc::default(),
             arenas: Mutex::default(),
         };

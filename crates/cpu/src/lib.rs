@@ -4,13 +4,10 @@
 #![allow(unsafe_code, reason = "SIMD kernels and the buffers they share between threads")]
 
 mod backend;
-pub mod ceiling;
 mod execute;
 pub mod gemm;
 mod kernels;
 mod lower;
-pub mod memory;
-pub mod pool;
 mod program;
 mod rules;
 pub mod simd;

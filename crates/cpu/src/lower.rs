@@ -3,6 +3,7 @@
 use cutout_graph::ops::{BinaryKind, UnaryKind};
 use cutout_graph::plan::Operand;
 use cutout_graph::{CompileError, DeviceWeights, Known, Layout, Op};
+use cutout_parallel::Pool;
 use cutout_tensor::TensorType;
 
 use crate::execute::Execute;
@@ -25,7 +26,6 @@ use crate::kernels::roi_align::Roi;
 use crate::kernels::rope::Rope;
 use crate::kernels::softmax::Softmax;
 use crate::kernels::{conv_transpose2d, conv2d, gather, linear, quantized_linear};
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use cutout_graph::plan::Operand;
 use cutout_graph::{DeviceValue, NodeId, Port, Program, RunError, StepTime};
+use cutout_parallel::{AlignedBuffer, NoScratch, catch_no_scratch};
 use cutout_tensor::{Bytes, SharedBytes, Tensor};
 
 use crate::backend::Machine;
 use crate::execute::{Execute, Inputs, Io, Memory, Output};
 use crate::kernels::copy::copied_tensor;
-use crate::memory::AlignedBuffer;
-use crate::pool::{NoScratch, catch_no_scratch};
 
 /// Where a buffer of the plan is.
 #[derive(Clone, Copy)]

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cutout_cpu::gemm::PackedWeights;
-use cutout_cpu::memory::AlignedBuffer;
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::cases::Random;
 use cutout_graph::ops::{
@@ -249,24 +248,17 @@ fn programs_share_packed_weights() {
             weights.on("cpu").prepared(&known, &form, |_| not_packed()).unwrap();
         Arc::as_ptr(&packed).addr()
     };
-    let depthwise_address = || {
-        let known = weights.known(&Kind::Parameter("depthwise".to_owned())).unwrap();
-        let form = format!("depthwise {}", isa.lanes());
-        let packed: Arc<AlignedBuffer<f32>> =
-            weights.on("cpu").prepared(&known, &form, |_| not_packed()).unwrap();
-        Arc::as_ptr(&packed).addr()
-    };
     let every = || {
         [
             product_address("dense", format!("conv2d {} 1", isa.name())),
             product_address("up", format!("conv_transpose2d rows {}", isa.name())),
-            depthwise_address(),
         ]
     };
     let first = compile(9);
-    let addresses = every();
+    let (addresses, forms, memory) = (every(), weights.form_count(), weights.memory());
     let second = compile(14);
     assert_eq!(addresses, every(), "the second program packed a weight again");
+    assert_eq!((weights.form_count(), weights.memory()), (forms, memory));
     for (program, size) in [(&first, 9), (&second, 14)] {
         let named = [("x".to_owned(), noise(&[1, size, size, 32], 5))];
         let graph = shared_graph(size);

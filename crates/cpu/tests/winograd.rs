@@ -8,7 +8,7 @@ use cutout_cpu::gemm::PackedWeights;
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::cases::Random;
 use cutout_graph::ops::{Activation, Conv2d, Epilogue};
-use cutout_graph::{Backend, Builder, Graph, Kind, Profile, Program, Weights};
+use cutout_graph::{Backend, Builder, Graph, Kind, Profile, Weights};
 use cutout_tensor::{DType, Tensor, TensorError};
 
 fn noise(shape: &[usize], seed: u64) -> Tensor {
@@ -152,6 +152,7 @@ fn their_weights_are_packed_for_it() {
     let form = format!("conv2d winograd {}", cpu.isa().name());
     let known = weights.known(&Kind::Parameter("weight".to_owned())).unwrap();
     let packed: Arc<Vec<PackedWeights>> = weights
+        .on("cpu")
         .prepared(&known, &form, |_| Err(TensorError::Shape("packed in another way".to_owned())))
         .unwrap();
     assert_eq!(packed.len(), 16);

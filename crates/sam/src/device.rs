@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cutout_cpu::Cpu;
 use cutout_graph::plan::Rules;
 use cutout_graph::{Backend, Device, Profile};
+use cutout_parallel::Pool;
 
 mod check;
 
@@ -20,10 +21,13 @@ pub enum DeviceError {
     Cuda(usize),
 }
 
-/// The device that a profile asks for.
-pub fn backend(profile: &Profile) -> Result<Arc<dyn Backend>, DeviceError> {
+/// The device that a profile asks for, and the threads for work on the host. The CPU backend runs on the same threads.
+pub(crate) fn open(profile: &Profile) -> Result<(Arc<dyn Backend>, Arc<Pool>), DeviceError> {
     match profile.device {
-        Device::Auto | Device::Cpu => Ok(Arc::new(Cpu::new(threads(profile)))),
+        Device::Auto | Device::Cpu => {
+            let pool = Arc::new(Pool::new(threads(profile)));
+            Ok((Arc::new(Cpu::on(Arc::clone(&pool))), pool))
+        }
         Device::Cuda(number) => Err(DeviceError::Cuda(number)),
     }
 }

@@ -7,6 +7,7 @@ use cutout_graph::explain::{Question, explain};
 use cutout_graph::passes::Context;
 use cutout_graph::{Profile, ProfileError, Weights};
 use cutout_imaging::{Image, ImageError, Mapping, Size};
+use cutout_parallel::Pool;
 use cutout_tensor::Tensor;
 use cutout_weights::layout::{Family, Identity, Model};
 use cutout_weights::{Checkpoint, WeightsError};
@@ -84,6 +85,8 @@ struct Inner {
     identity: Identity,
     network: Network,
     fingerprint: OnceLock<u64>,
+    /// Threads for work on the host.
+    pool: Arc<Pool>,
 }
 
 impl Sam {
@@ -101,7 +104,7 @@ impl Sam {
 
     /// The model in an open checkpoint.
     pub fn from_checkpoint(checkpoint: &Checkpoint, profile: Profile) -> Result<Self, SamError> {
-        let backend = device::backend(&profile)?;
+        let (backend, pool) = device::open(&profile)?;
         let identity = Model::of(checkpoint)?.identity();
         let network = match identity.family {
             Family::Sam1 => {
@@ -118,7 +121,8 @@ impl Sam {
                 Network::Sam3(Box::new(sam))
             }
         };
-        Ok(Sam { inner: Arc::new(Inner { identity, network, fingerprint: OnceLock::new() }) })
+        let fingerprint = OnceLock::new();
+        Ok(Sam { inner: Arc::new(Inner { identity, network, fingerprint, pool }) })
     }
 
     /// Family and size.
@@ -171,7 +175,7 @@ impl Sam {
 
     /// The model's input, `f32[1, side, side, 3]`, and where the picture lies in it.
     pub fn preprocess(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
-        self.network().preprocess().run(image)
+        self.network().preprocess().run(image, self.pool())
     }
 
     /// Embeds a picture: the long part, once per picture.
@@ -197,6 +201,11 @@ impl Sam {
 
     pub(crate) fn network(&self) -> &Network {
         &self.inner.network
+    }
+
+    /// Threads for work on the host.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
     }
 
     /// A number that two models share only if their weights do, as far as samples of every tensor can tell.

@@ -2,10 +2,10 @@
 
 use cutout_graph::plan::Operand;
 use cutout_graph::{Layout, RunError};
+use cutout_parallel::{Pool, SharedSlice};
 use cutout_tensor::{Tensor, contiguous_strides};
 
-use crate::execute::{Execute, Io, SharedSlice};
-use crate::pool::Pool;
+use crate::execute::{Execute, Io};
 
 /// Elements a task copies at least, so that small copies stay on one thread.
 const TASK_ELEMENTS: usize = 1 << 15;

@@ -3,14 +3,13 @@
 use std::ops::ControlFlow;
 
 use cutout_imaging::{Candidate, Size, Threshold, non_maximum_suppression, summarize};
+use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use super::crops::{Crop, crops};
 use super::grid::Grid;
-use super::parallel::in_parallel;
 use super::small_regions::remove_small_regions;
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox, Progress};
-use crate::device;
 use crate::network::Decoded;
 use crate::prompt::{Candidates, Point, Prompt};
 use crate::scene::{MOST_PROMPTS, Scene, SegmentError};
@@ -46,7 +45,7 @@ impl<'a> Reporter<'a> {
 
 /// Everything in a picture; `scene_of` embeds a part of it.
 pub(super) fn generate(
-    picture: Size,
+    (picture, pool): (Size, &Pool),
     options: &Everything,
     mut reporter: Reporter<'_>,
     mut scene_of: impl FnMut(&Crop) -> Result<Scene, SegmentError>,
@@ -58,12 +57,10 @@ pub(super) fn generate(
     reporter.progress.points =
         crops.iter().fold(0, |points, crop| points.saturating_add(grids[crop.layer].len()));
     let mut masks: Vec<AutoMask> = Vec::new();
-    let mut threads = 1;
     for crop in crops.iter() {
         reporter.tell(Phase::Embedding, masks.len())?;
         let scene = scene_of(crop)?;
-        threads = device::threads(scene.sam().profile());
-        let search = Search { scene, picture, crop: *crop, options, threads };
+        let search = Search { scene, picture, crop: *crop, options };
         let found = search.run(grids[crop.layer], masks.len(), &mut reporter)?;
         let by_iou = |mask: &AutoMask| mask.predicted_iou;
         masks.extend(suppress(found, options.box_nms_thresh, by_iou));
@@ -78,7 +75,7 @@ pub(super) fn generate(
         masks = suppress(masks, options.crop_nms_thresh, by_crop);
     }
     if options.min_mask_region_area > 0 {
-        masks = remove_small_regions(masks, options, threads, &mut reporter)?;
+        masks = remove_small_regions(masks, options, pool, &mut reporter)?;
     }
     Ok(masks)
 }
@@ -107,7 +104,6 @@ struct Search<'a> {
     picture: Size,
     crop: Crop,
     options: &'a Everything,
-    threads: usize,
 }
 
 /// One mask of one point, before it is looked at.
@@ -208,7 +204,7 @@ impl Search<'_> {
         let threshold = self.options.pred_iou_thresh as f32;
         let all = self.options.pred_iou_thresh <= 0.0;
         unseen.retain(|one| all || one.iou > threshold);
-        let seen = in_parallel(self.threads, &unseen, |one| self.look(decoded, one));
+        let seen = self.scene.sam().pool().map(&unseen, |one| self.look(decoded, one));
         seen.into_iter().filter_map(Result::transpose).collect()
     }
 

@@ -20,7 +20,7 @@ pub(super) fn encode(
     preprocess: &Preprocess,
     image: &Image,
 ) -> Result<Encoded, TrackError> {
-    let (pixels, mapping) = preprocess.run(image)?;
+    let (pixels, mapping) = preprocess.run(image, sam.pool())?;
     Ok(Encoded { features: sam.network().encode(&pixels)?, mapping })
 }
 
@@ -32,6 +32,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Begins to encode. Nothing where the system has no thread to give: the frame is then encoded when its turn comes.
+    #[expect(clippy::disallowed_methods, reason = "two programs at once, which share the pool")]
     pub(super) fn begin(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
         let (sam, preprocess, own) = (sam.clone(), preprocess.clone(), image.clone());
         let encoding = std::thread::Builder::new()

@@ -53,6 +53,7 @@ fn a_nested_loop_runs_on_its_own_thread() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "several threads call one pool")]
 fn several_callers_share_a_pool() {
     let pool = Pool::new(3);
     let total = AtomicUsize::new(0);
@@ -87,64 +88,38 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
 }
 
 #[test]
-fn scratch_is_aligned_kept_and_distinct_when_nested() {
-    let first = with_scratch(100, |outer| {
-        assert_eq!((outer.len(), outer.as_ptr() as usize % 64), (100, 0));
-        outer.fill(1.0);
-        with_scratch(50, |inner| inner.fill(2.0));
-        assert!(outer.iter().all(|&x| x == 1.0));
-        outer.as_ptr() as usize
-    });
-    assert_eq!(with_scratch(100, |again| again.as_ptr() as usize), first);
-    let pool = Pool::new(2);
-    pool.run_with_scratch(20, 1000, &|task, scratch| {
-        assert_eq!((scratch.len(), scratch.as_ptr() as usize % 64), (1000, 0));
-        scratch.fill(task as f32);
-        assert!(scratch.iter().all(|&x| x == task as f32));
-    });
-}
-
-/// More floats than any machine has memory for.
-const TOO_MANY: usize = 1 << 58;
-
-/// Too many for the first task.
-fn wanted(task: usize) -> usize {
-    if task == 0 { TOO_MANY } else { 16 }
-}
-
-#[test]
-fn no_scratch_is_an_error_on_any_thread() {
-    for threads in [1, 3] {
+fn one_thread_starts_no_worker() {
+    let here = std::thread::current().id();
+    for threads in [0, 1] {
         let pool = Pool::new(threads);
-        let missing = Err(NoScratch { bytes: 4 * TOO_MANY });
-        for tasks in [1, 50] {
-            let none = || pool.run_with_scratch(tasks, TOO_MANY, &|_, _| panic!("it has none"));
-            assert_eq!(catch_no_scratch(none), missing);
-            // In a task, beside what other tasks hold.
-            let nested = || {
-                pool.run_with_scratch(tasks, 16, &|task, _| with_scratch(wanted(task), |_| ()));
-            };
-            assert_eq!(catch_no_scratch(nested), missing);
-        }
-        // Loops go on as before.
-        let done = AtomicUsize::new(0);
-        let all = || {
-            pool.run_with_scratch(100, 1000, &|_, scratch| {
-                scratch.fill(1.0);
-                done.fetch_add(scratch.len(), Ordering::Relaxed);
-            });
-        };
-        assert_eq!(catch_no_scratch(all), Ok(()));
-        assert_eq!(done.into_inner(), 100_000);
+        assert!(pool.workers.is_empty());
+        pool.run(10, &|_| assert_eq!(std::thread::current().id(), here));
     }
-    assert_eq!(
-        NoScratch { bytes: 12 }.to_string(),
-        "12 bytes of scratch memory could not be allocated"
-    );
 }
 
 #[test]
-#[should_panic(expected = "another reason")]
-fn other_panics_are_not_caught() {
-    let _ = catch_no_scratch(|| panic!("another reason"));
+fn chunks_cover_the_slice_once_and_in_order() {
+    for (threads, length, chunk) in [(1, 10, 3), (2, 0, 4), (2, 1000, 7), (7, 64, 64), (3, 5, 0)] {
+        let mut values = vec![0; length];
+        Pool::new(threads).for_chunks(&mut values, chunk, &|task, part| {
+            assert!(part.len() <= chunk.max(1));
+            (task * chunk.max(1)..).zip(part).for_each(|(i, value)| *value += i + 1);
+        });
+        assert_eq!(values, (1..=length).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn mapped_results_are_in_the_order_of_the_items() {
+    let items: Vec<u64> = (0..100).collect();
+    let squares: Vec<u64> = items.iter().map(|item| item * item).collect();
+    for threads in [1, 2, 7, 200] {
+        let pool = Pool::new(threads);
+        let uneven = |item: &u64| {
+            std::thread::sleep(Duration::from_micros(item % 3 * 50));
+            item * item
+        };
+        assert_eq!(pool.map(&items, uneven), squares);
+        assert!(pool.map(&[] as &[u64], |item| *item).is_empty());
+    }
 }

@@ -1,45 +1,42 @@
-//! The thread pool: parallel loops over task indices, and scratch memory per thread.
-//!
-//! Kernels cut their work into tasks by shape alone, never by thread count. Which thread runs a task does not change what
-//! it computes, so a result has the same bits for any number of threads.
+//! The thread pool: parallel loops over task indices.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::memory::AlignedBuffer;
+use crate::{SharedSlice, with_scratch};
 
-/// How long an idle worker looks for work before it sleeps: longer than the serial gaps between the kernels of a
-/// program, short enough not to be noticed between programs.
+/// How long an idle worker spins before it parks: longer than the serial gaps between the kernels of a program, too short to
+/// matter between programs.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// A task body without its lifetime; see [`Shared::job`].
+/// A task body with its lifetime erased; see [`Shared::job`].
 type Body = *const (dyn Fn(usize) + Sync);
 
-/// Threads that run the tasks of one loop at a time.
+/// Worker threads that run the tasks of one parallel loop at a time.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Held while a loop is under way.
+    /// Locked while a loop runs.
     turn: Mutex<()>,
 }
 
-/// What the caller and the workers share.
+/// State shared by the caller and the workers.
 struct Shared {
-    /// `epoch << 32 | joined << 1 | open`: the number of the current loop, how many workers are in it, and whether more may
-    /// join. The loop's data may be written only while nobody is in it and it is not open.
-    state: Line<AtomicU64>,
+    /// `epoch << 32 | joined << 1 | open`: the number of the current loop, how many workers have joined it, and whether more
+    /// may join. `job` may be written only while the loop is closed and no worker is in it.
+    state: Padded<AtomicU64>,
     /// The next unclaimed task.
-    next: Line<AtomicUsize>,
+    next: Padded<AtomicUsize>,
     job: UnsafeCell<Job>,
-    /// What a task panicked with.
+    /// Payload of the first task that panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Which workers sleep and must be woken.
-    asleep: Vec<Line<AtomicBool>>,
+    /// For each worker: whether it is parked and must be unparked.
+    asleep: Vec<Padded<AtomicBool>>,
     stop: AtomicBool,
 }
 
@@ -50,9 +47,9 @@ struct Job {
     tasks: usize,
 }
 
-/// Keeps a value on cache lines of its own (two, because lines are fetched in pairs).
+/// Pads a value to two cache lines against false sharing: the hardware prefetches lines in pairs.
 #[repr(align(128))]
-struct Line<T>(T);
+struct Padded<T>(T);
 
 const OPEN: u64 = 1;
 const JOINED: u64 = 2;
@@ -65,44 +62,44 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 thread_local! {
-    /// Whether this thread is running a task of a loop, so that a nested loop runs on it alone.
+    /// Whether this thread is running a task. A loop started inside a task runs on this thread alone.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Scratch buffers not in use, at most one per level of nesting.
-    static SCRATCH: RefCell<Vec<AlignedBuffer<f32>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pool {
-    /// A pool in which `threads` threads work, counting the one that calls [`Pool::run`]. Zero means one.
+    /// A pool of `threads` threads, including the one that calls [`Pool::run`]: one thread means no worker is started.
+    /// Zero means one.
     ///
-    /// Where the operating system refuses a thread the pool has fewer.
+    /// If the operating system refuses to start a thread, the pool has fewer.
+    #[expect(clippy::disallowed_methods, reason = "the pool starts the threads for everyone else")]
     pub fn new(threads: usize) -> Pool {
         let wanted = threads.max(1) - 1;
         let shared = Arc::new(Shared {
-            state: Line(AtomicU64::new(0)),
-            next: Line(AtomicUsize::new(0)),
+            state: Padded(AtomicU64::new(0)),
+            next: Padded(AtomicUsize::new(0)),
             job: UnsafeCell::new(Job { body: &|_| (), tasks: 0 }),
             panic: Mutex::new(None),
-            asleep: (0..wanted).map(|_| Line(AtomicBool::new(false))).collect(),
+            asleep: (0..wanted).map(|_| Padded(AtomicBool::new(false))).collect(),
             stop: AtomicBool::new(false),
         });
         let spawn = |index| {
             let shared = Arc::clone(&shared);
-            let name = format!("cutout-cpu-{index}");
+            let name = format!("cutout-{index}");
             std::thread::Builder::new().name(name).spawn(move || shared.work(index)).ok()
         };
         let workers = (0..wanted).map_while(spawn).collect();
         Pool { shared, workers, turn: Mutex::new(()) }
     }
 
-    /// How many threads work in this pool, the caller included.
+    /// Number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
     /// Runs `body` for every index below `tasks`, each exactly once, in no particular order, and returns when all are done.
     ///
-    /// The calling thread works too. Called from inside a task, or while another thread uses the pool, the loop runs on the
-    /// calling thread alone. If a task panics, no further tasks are begun and the panic continues in the caller.
+    /// The calling thread works too. If called from inside a task, or while another thread uses the pool, the loop runs on the
+    /// calling thread alone. If a task panics, no further tasks are started and the panic continues in the caller.
     pub fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         let turn = if tasks <= 1 || self.workers.is_empty() || INSIDE.get() {
             None
@@ -129,9 +126,7 @@ impl Pool {
         }
     }
 
-    /// Like [`Pool::run`]; each task also gets `floats` elements of scratch memory, aligned to 64 bytes, with unspecified
-    /// contents. The memory belongs to the thread and is kept for later loops. A thread that cannot get it ends the loop as
-    /// [`with_scratch`] says.
+    /// Like [`Pool::run`]; each task also gets `floats` elements of scratch memory, as [`with_scratch`] gives them.
     pub fn run_with_scratch(
         &self,
         tasks: usize,
@@ -141,10 +136,35 @@ impl Pool {
         self.run(tasks, &|task| with_scratch(floats, |scratch| body(task, scratch)));
     }
 
-    /// Publishes a loop and wakes the workers it can use.
+    /// Calls `body(i, chunk)` for the `i`-th chunk of `chunk` elements of `slice`, in parallel. The last chunk may be shorter.
+    pub fn for_chunks<T: Send>(
+        &self,
+        slice: &mut [T],
+        chunk: usize,
+        body: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        let length = slice.len();
+        let chunk = chunk.max(1);
+        let shared = SharedSlice::new(slice);
+        self.run(length.div_ceil(chunk), &|task| {
+            let start = task * chunk;
+            // SAFETY: task numbers differ, so the chunks are disjoint, and `slice` is borrowed until all tasks are done.
+            let part = unsafe { shared.part(start, chunk.min(length - start)) };
+            body(task, part);
+        });
+    }
+
+    /// Applies `work` to every item, in parallel. The results are in the order of the items.
+    pub fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+        self.for_chunks(&mut results, 1, &|i, result| result[0] = Some(work(&items[i])));
+        results.into_iter().map(|result| result.expect("every task has run")).collect()
+    }
+
+    /// Publishes a loop and unparks as many workers as it has tasks for.
     fn open(&self, job: Job) {
         let shared = &*self.shared;
-        // SAFETY: the caller holds `turn`, and the previous loop was closed with nobody in it, so nobody else accesses `job`.
+        // SAFETY: the caller holds `turn`, and the previous loop was closed with nobody in it, so no other thread accesses `job`.
         unsafe { *shared.job.get() = job };
         shared.next.0.store(0, Ordering::Relaxed);
         let epoch = shared.state.0.load(Ordering::Relaxed) / EPOCH;
@@ -157,7 +177,7 @@ impl Pool {
         }
     }
 
-    /// Lets nobody else join and waits until all who joined have left.
+    /// Closes the loop to further workers and waits until those that joined have left.
     fn close(&self) {
         let state = &self.shared.state.0;
         state.fetch_and(!OPEN, Ordering::AcqRel);
@@ -189,7 +209,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Shared {
-    /// The life of a worker.
+    /// Body of worker thread `index`: joins every loop until the pool is dropped.
     fn work(&self, index: usize) {
         INSIDE.set(true);
         let mut seen = 0;
@@ -207,12 +227,12 @@ impl Shared {
         }
     }
 
-    /// Waits for a loop other than `seen` and returns its number, or nothing if the pool is being dropped.
+    /// Waits for a loop other than `seen` and returns its number, or `None` if the pool is being dropped.
     fn wait(&self, index: usize, seen: u64) -> Option<u64> {
         let started = Instant::now();
         while started.elapsed() < SPIN {
             for _ in 0..32 {
-                if let Some(epoch) = self.news(seen) {
+                if let Some(epoch) = self.new_epoch(seen) {
                     return (!self.stop.load(Ordering::Acquire)).then_some(epoch);
                 }
                 std::hint::spin_loop();
@@ -220,9 +240,10 @@ impl Shared {
         }
         let asleep = &self.asleep[index].0;
         loop {
-            // The caller publishes and then looks at `asleep`; this thread sets `asleep` and then looks for what was published.
+            // No wake-up is lost: the caller publishes a loop before it reads `asleep`, this thread sets `asleep` before it
+            // reads the state.
             asleep.store(true, Ordering::SeqCst);
-            if let Some(epoch) = self.news(seen) {
+            if let Some(epoch) = self.new_epoch(seen) {
                 asleep.store(false, Ordering::SeqCst);
                 return (!self.stop.load(Ordering::Acquire)).then_some(epoch);
             }
@@ -230,8 +251,8 @@ impl Shared {
         }
     }
 
-    /// The number of an open loop other than `seen`; any number once the pool is being dropped.
-    fn news(&self, seen: u64) -> Option<u64> {
+    /// Number of the current loop if it is open and not `seen`; any number once the pool is being dropped.
+    fn new_epoch(&self, seen: u64) -> Option<u64> {
         let state = self.state.0.load(Ordering::SeqCst);
         let fresh = state & OPEN != 0 && state / EPOCH != seen;
         (fresh || self.stop.load(Ordering::SeqCst)).then_some(state / EPOCH)
@@ -243,7 +264,7 @@ impl Shared {
         self.state.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, join).is_ok()
     }
 
-    /// Runs unclaimed tasks until none is left, keeping the first panic.
+    /// Runs unclaimed tasks until none is left. Stores the first panic.
     fn claim(&self, body: &(dyn Fn(usize) + Sync), tasks: usize) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             loop {
@@ -261,14 +282,14 @@ impl Shared {
     }
 }
 
-/// Forgets how long `body` lives. [`Pool::run`] keeps it alive until every worker has left the loop.
+/// Erases the lifetime of `body`. [`Pool::run`] keeps it alive until every worker has left the loop.
 fn erase_lifetime<'a>(body: &'a (dyn Fn(usize) + Sync + 'a)) -> Body {
     let body: *const (dyn Fn(usize) + Sync + 'a) = body;
-    // SAFETY: only the lifetime bound of the trait object changes; whoever dereferences the pointer vouches for the lifetime.
+    // SAFETY: only the lifetime bound of the trait object changes; code that dereferences the pointer must ensure that the body is still alive.
     unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + 'a), Body>(body) }
 }
 
-/// Marks the thread as inside a loop until dropped.
+/// Marks this thread as running a task until dropped.
 struct Inside(bool);
 
 impl Inside {
@@ -281,41 +302,6 @@ impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(self.0);
     }
-}
-
-/// A thread could not get the scratch memory that it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes of scratch memory could not be allocated")]
-pub struct NoScratch {
-    /// How much it needs.
-    pub bytes: usize,
-}
-
-/// Calls `body` with `floats` elements of this thread's scratch memory, aligned to 64 bytes, with unspecified contents.
-/// Nested calls get different memory.
-///
-/// Where there is no such memory it unwinds with [`NoScratch`], out of the loop this thread works in and on in whoever
-/// started that, silently: [`catch_no_scratch`] makes an error of it. Kernels need not look for it.
-pub fn with_scratch<R>(floats: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
-    let kept = SCRATCH.with_borrow_mut(Vec::pop);
-    // One that is too small is gone before a larger one is asked for.
-    let kept = kept.filter(|buffer| buffer.len() >= floats);
-    let missing = || -> AlignedBuffer<f32> {
-        resume_unwind(Box::new(NoScratch { bytes: floats.saturating_mul(size_of::<f32>()) }))
-    };
-    let new = || AlignedBuffer::try_zeroed(floats).unwrap_or_else(missing);
-    let mut buffer = kept.unwrap_or_else(new);
-    let result = body(&mut buffer[..floats]);
-    SCRATCH.with_borrow_mut(|scratch| scratch.push(buffer));
-    result
-}
-
-/// Calls `body`, in which a thread may have no scratch memory. Panics go on.
-pub fn catch_no_scratch<R>(body: impl FnOnce() -> R) -> Result<R, NoScratch> {
-    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| match panic.downcast::<NoScratch>() {
-        Ok(missing) => *missing,
-        Err(panic) => resume_unwind(panic),
-    })
 }
 
 #[cfg(test)]

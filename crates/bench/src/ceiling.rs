@@ -1,17 +1,21 @@
-//! What the machine can do at best, measured: the yardstick for every kernel.
+//! The machine's ceilings, measured: multiply-adds and dot products in registers, copies beyond the caches.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "one thread for each core, without the pool's scheduling"
+)]
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use crate::memory::AlignedBuffer;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use cutout_cpu::simd::{Isa, Kernel, Simd, dispatch};
+use cutout_parallel::AlignedBuffer;
 
-/// Measurements per call; the best one counts, because a ceiling is what nothing disturbed.
+/// Measurements per call. The best one counts: disturbances only make a measurement slower.
 const REPEATS: usize = 7;
 
-/// Fused multiply-adds that stay in registers, on all threads at once: 10^9 floating-point operations per second.
-pub fn fma_gflops(isa: Isa, threads: usize) -> f64 {
+/// Rate of fused multiply-adds on registers, on all threads at once: 10^9 floating-point operations per second.
+pub(crate) fn fma_gflops(isa: Isa, threads: usize) -> f64 {
     let steps = 400_000;
     let seconds = best_seconds(threads, &|| {
         black_box(dispatch(isa, Chains { steps, product: Product::Float }));
@@ -20,9 +24,9 @@ pub fn fma_gflops(isa: Isa, threads: usize) -> f64 {
     operations as f64 / seconds / 1e9
 }
 
-/// Dot products of four bytes that stay in registers, on all threads at once: 10^9 operations (a multiplication and an
-/// addition per byte) per second.
-pub fn dot_gops(isa: Isa, threads: usize) -> f64 {
+/// Rate of dot products of four bytes on registers, on all threads at once: 10^9 operations (a multiplication and an addition
+/// per byte) per second.
+pub(crate) fn dot_gops(isa: Isa, threads: usize) -> f64 {
     let steps = 200_000;
     let seconds = best_seconds(threads, &|| {
         black_box(dispatch(isa, Chains { steps, product: Product::Bytes }));
@@ -31,9 +35,9 @@ pub fn dot_gops(isa: Isa, threads: usize) -> f64 {
     operations as f64 / seconds / 1e9
 }
 
-/// Copying between buffers far larger than the caches, on all threads at once: 10^9 bytes per second, each byte counted
-/// twice, once read and once written.
-pub fn copy_bandwidth(threads: usize) -> f64 {
+/// Rate of copies between buffers far larger than the caches, on all threads at once: 10^9 bytes per second, each byte counted
+/// once as read and once as written.
+pub(crate) fn copy_bandwidth(threads: usize) -> f64 {
     let elements = 16 << 20;
     let source = AlignedBuffer::<f32>::zeroed(elements);
     let share = elements / threads.max(1);
@@ -55,7 +59,7 @@ pub fn copy_bandwidth(threads: usize) -> f64 {
     (2 * size_of::<f32>() * share * threads.max(1)) as f64 / best / 1e9
 }
 
-/// The least time, over some repeats, in which `threads` threads run `body` once each.
+/// Least time over [`REPEATS`] in which `threads` threads run `body` once each.
 fn best_seconds(threads: usize, body: &(dyn Fn() + Sync)) -> f64 {
     let barrier = Barrier::new(threads.max(1));
     let measure = || {
@@ -126,7 +130,7 @@ fn byte_chains<S: Simd>(simd: S, steps: usize) -> f32 {
     let mut chains = [simd.splat_int(black_box(0)); CHAINS];
     for _ in 0..steps {
         for chain in &mut chains {
-            // The sum is also an operand, so that no part of the product is the same in every step.
+            // The accumulator is also an operand, so the compiler cannot hoist the product out of the loop.
             *chain = simd.dot4(*chain, *chain, right);
         }
     }

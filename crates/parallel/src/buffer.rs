@@ -1,4 +1,4 @@
-//! Aligned memory for packed weights, scratch and the arena.
+//! Aligned memory for packed weights, scratch and arenas.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -6,20 +6,16 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use cutout_graph::Packed;
 
-use crate::gemm::PackedWeights;
-use crate::gemm::int8::PackedInt8;
-
-/// Alignment of every buffer: a cache line, and the widest vector.
+/// Alignment of every buffer: one cache line, which is also the widest vector.
 pub const CACHE_LINE: usize = 64;
 /// Size and alignment of a huge page.
 pub const HUGE_PAGE: usize = 2 << 20;
 
 /// A fixed number of elements, aligned to a cache line.
 ///
-/// From 2 MiB on it is aligned to huge pages and asks the operating system for them, as many as it fills: fewer page faults
-/// while it is filled and fewer misses of the translation cache afterwards.
+/// Buffers of 2 MiB and more are aligned to huge pages and ask the operating system for them: fewer page faults on first
+/// use and fewer TLB misses afterwards.
 pub struct AlignedBuffer<T: AnyBitPattern + NoUninit> {
     pointer: NonNull<T>,
     len: usize,
@@ -35,7 +31,7 @@ unsafe impl<T: AnyBitPattern + NoUninit + Sync> Sync for AlignedBuffer<T> {}
 impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
     /// A buffer of `len` elements, all bits zero.
     ///
-    /// Aborts like `Vec` when memory runs out, and panics where `len` elements exceed the address space.
+    /// Aborts like `Vec` when memory runs out. Panics if `len` elements exceed the address space.
     pub fn zeroed(len: usize) -> Self {
         let bytes = len.saturating_mul(size_of::<T>());
         match Self::try_zeroed(len) {
@@ -47,11 +43,12 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
         }
     }
 
-    /// A buffer of `len` elements, all bits zero, or `None` when there is no memory for it.
+    /// A buffer of `len` elements, all bits zero, or `None` if the allocation fails.
     pub fn try_zeroed(len: usize) -> Option<Self> {
         assert!(align_of::<T>() <= CACHE_LINE);
         let bytes = len.checked_mul(size_of::<T>())?;
-        // Whole cache lines: no two buffers share one. Not whole huge pages: the last would be half empty on average.
+        // Whole cache lines, so that no two buffers share one. Not whole huge pages: the last one would be half empty on
+        // average.
         let bytes = bytes.max(1).checked_next_multiple_of(CACHE_LINE)?;
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
         let layout = Layout::from_size_align(bytes, align).ok()?;
@@ -67,14 +64,14 @@ impl<T: AnyBitPattern + NoUninit> AlignedBuffer<T> {
     }
 }
 
-/// Zeroed memory of the heap.
+/// Zeroed memory from the heap.
 fn allocate(layout: &Layout) -> Option<NonNull<u8>> {
     // SAFETY: the layout's size is not zero.
     NonNull::new(unsafe { alloc_zeroed(*layout) })
 }
 
-/// Zeroed memory of its own, in huge pages where the system has them. It is zero without being written, so that whoever
-/// writes first pays for a page, on all threads at once where several fill the buffer.
+/// Zeroed memory as a mapping of its own, in huge pages if the system has them. Pages are faulted in by the thread that first
+/// writes them, so threads that fill the buffer together share that cost.
 #[cfg(target_os = "linux")]
 fn map(layout: &Layout) -> Option<NonNull<u8>> {
     let kept = mapped_bytes(layout)?;
@@ -91,7 +88,7 @@ fn map(layout: &Layout) -> Option<NonNull<u8>> {
     let after = whole - before - kept;
     for (start, length) in [(start, before), (pointer.wrapping_byte_add(kept), after)] {
         if length > 0 {
-            // SAFETY: whole pages before or after what is kept, of a mapping that was just made and that nobody uses yet.
+            // SAFETY: whole pages before or after what is kept, of a mapping that was just made and is not in use yet.
             unsafe { libc::munmap(start, length) };
         }
     }
@@ -101,10 +98,10 @@ fn map(layout: &Layout) -> Option<NonNull<u8>> {
     NonNull::new(pointer.cast())
 }
 
-/// Whole pages that hold a buffer.
+/// Bytes of the whole pages that hold a buffer.
 #[cfg(target_os = "linux")]
 fn mapped_bytes(layout: &Layout) -> Option<usize> {
-    /// The largest page that any system has which calls it ordinary.
+    /// Largest base page size of any supported system: 64 KiB on some ARM kernels.
     const PAGE: usize = 64 << 10;
     layout.size().checked_next_multiple_of(PAGE)
 }
@@ -114,19 +111,19 @@ fn map(layout: &Layout) -> Option<NonNull<u8>> {
     allocate(layout)
 }
 
-/// Gives memory back.
+/// Frees memory.
 ///
 /// # Safety
-/// It was made by [`map`] from [`HUGE_PAGE`] bytes on, else by [`allocate`], with this layout, and nobody uses it any more.
+/// It was allocated with this layout, by [`map`] for [`HUGE_PAGE`] bytes and more, else by [`allocate`], and is no longer used.
 unsafe fn release(pointer: NonNull<u8>, layout: &Layout) {
     #[cfg(target_os = "linux")]
     if layout.size() >= HUGE_PAGE {
         let bytes = mapped_bytes(layout).expect("it was mapped");
-        // SAFETY: the caller vouches for the mapping.
+        // SAFETY: by this function's contract.
         unsafe { libc::munmap(pointer.as_ptr().cast(), bytes) };
         return;
     }
-    // SAFETY: the caller vouches for the allocation.
+    // SAFETY: by this function's contract.
     unsafe { dealloc(pointer.as_ptr(), *layout) };
 }
 
@@ -147,26 +144,8 @@ impl<T: AnyBitPattern + NoUninit> DerefMut for AlignedBuffer<T> {
 
 impl<T: AnyBitPattern + NoUninit> Drop for AlignedBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: made by `try_zeroed` with this layout, and not given back before.
+        // SAFETY: allocated by `try_zeroed` with this layout, and freed only here.
         unsafe { release(self.pointer.cast(), &self.layout) };
-    }
-}
-
-impl Packed for AlignedBuffer<f32> {
-    fn bytes(&self) -> usize {
-        size_of_val(&**self)
-    }
-}
-
-impl Packed for PackedWeights {
-    fn bytes(&self) -> usize {
-        self.bytes()
-    }
-}
-
-impl Packed for PackedInt8 {
-    fn bytes(&self) -> usize {
-        self.bytes()
     }
 }
 
@@ -196,9 +175,9 @@ mod tests {
         assert_eq!(AlignedBuffer::copied_from(&[1i8, 2, 3])[..], [1, 2, 3]);
     }
 
-    /// Wherever the system puts them: mappings of one page more each come to lie at every distance from a huge page.
+    /// Each mapping is one page longer than the last, so they start at every distance from a huge page boundary.
     #[test]
-    fn large_buffers_lie_anywhere() {
+    fn large_buffers_are_aligned_wherever_the_mapping_starts() {
         let buffers: Vec<AlignedBuffer<u8>> =
             (0..600).map(|page| AlignedBuffer::zeroed(HUGE_PAGE + page * 4096 + 1)).collect();
         for buffer in &buffers {
