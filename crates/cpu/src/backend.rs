@@ -10,7 +10,8 @@ use cutout_graph::{
 };
 use cutout_tensor::Tensor;
 
-use crate::lower::{Site, copy_kernel, lower};
+use crate::kernels::{copy_kernel, lower};
+use crate::lower::Site;
 use crate::memory::AlignedBuffer;
 use crate::pool::Pool;
 use crate::program::{CpuProgram, Instruction, OperandSource};

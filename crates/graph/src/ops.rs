@@ -65,7 +65,7 @@ pub use unary::{Unary, UnaryKind};
 
 use cutout_tensor::TensorType;
 
-use crate::{Case, Cost, OpDef, OpError, Plain, Real};
+use crate::{Case, Cost, Layout, OpDef, OpError, Plain, Real};
 
 /// Makes the closed enum of ops, its conversions and its forwarding methods from one list.
 macro_rules! ops {
@@ -95,6 +95,26 @@ macro_rules! ops {
             /// What is wrong with the values of the inputs, if the op is not defined on all.
             pub fn check_values<T: Real>(&self, inputs: &[&Plain<T>]) -> Result<(), String> {
                 match self { $(Op::$op(op) => op.check_values(inputs)),* }
+            }
+            /// Whether the op only rearranges the elements of its only input; see [`Op::view`].
+            pub fn is_view(&self) -> bool {
+                match self { $(Op::$op(_) => <$op as OpDef>::VIEW.is_some()),* }
+            }
+            /// Layout of a view op's result over the memory of its input; `None` if the op computes or must copy.
+            pub fn view(&self, input: &Layout) -> Option<Layout> {
+                match self { $(Op::$op(op) => <$op as OpDef>::VIEW?(op, input)),* }
+            }
+            /// The functions of an elementwise op, in order; `None` for all other ops.
+            pub fn steps(&self) -> Option<Vec<Step>> {
+                match self { $(Op::$op(op) => op.steps()),* }
+            }
+            /// The epilogue, of a product that has one.
+            pub fn epilogue(&self) -> Option<Epilogue> {
+                self.clone().epilogue_mut().copied()
+            }
+            /// The epilogue, to be changed.
+            pub fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+                match self { $(Op::$op(op) => op.epilogue_mut()),* }
             }
             /// Arithmetic and bytes of the op on these inputs.
             pub fn cost(&self, inputs: &[&TensorType], output: &TensorType) -> Cost {
