@@ -175,8 +175,9 @@ impl OpDef for ConvTranspose2d {
 
 #[cfg(test)]
 mod tests {
+    use cutout_testing::Random;
+
     use super::*;
-    use crate::cases::Random;
     use crate::ops::Conv2d;
 
     fn noise<const N: usize>(shape: [usize; N], seed: u64) -> Plain<f64> {
