@@ -11,7 +11,8 @@ use cutout_graph::{
 use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
-use crate::lower::{Site, copy_kernel, lower};
+use crate::kernels::{copy_kernel, lower};
+use crate::lower::Site;
 use crate::program::{BufferMemory, CpuProgram, Instruction, OperandSource, OutputPort};
 use crate::rules::CpuRules;
 use crate::simd::Isa;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use cutout_cpu::gemm::PackedWeights;
 use cutout_cpu::{Cpu, Isa};
-use cutout_graph::cases::Random;
 use cutout_graph::ops::{
     Activation, Conv2d, ConvTranspose2d, Epilogue, GridSample, MaxPool2d, Resize, ResizeMode,
     RoiAlign,
 };
 use cutout_graph::{Backend, Builder, Graph, Kind, Op, Profile, Program, Weights, interpret_in};
 use cutout_tensor::{DType, Tensor, TensorError, Tolerance, compare};
+use cutout_testing::Random;
 
 /// An op with its inputs; the second one of a convolution is a parameter.
 struct Problem {

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::{Cpu, Isa};
-use cutout_graph::cases::Random;
 use cutout_graph::ops::{Attention, Windows};
 use cutout_graph::{Backend, Builder, Graph, Profile, Weights, interpret_in};
 use cutout_tensor::{DType, Tensor, Tolerance, compare};
+use cutout_testing::Random;
 
 const HEADS: usize = 3;
 /// Wide enough for each head to be a task.

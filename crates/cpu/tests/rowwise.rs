@@ -10,6 +10,7 @@ use cutout_graph::{
     Backend, Builder, Graph, Profile, Program, Reduced, RunError, Value, Weights, interpret_in,
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
+use cutout_testing::input_tensor;
 
 type Build = for<'g> fn(&[Value<'g>]) -> Value<'g>;
 
@@ -40,7 +41,7 @@ impl Expression {
     }
 
     fn tensors(&self) -> Vec<Tensor> {
-        let tensor = |(i, input): (usize, &CaseInput)| input.tensor(i as u64);
+        let tensor = |(i, input): (usize, &CaseInput)| input_tensor(input, i as u64);
         let tensors = self.inputs.iter().enumerate().map(tensor);
         tensors.collect::<Result<_, _>>().expect("inputs are small")
     }
@@ -312,9 +313,10 @@ fn strided_inputs_give_what_contiguous_ones_give() {
         ("less", |x| x[0].less(x[1]), vec![noise(SHAPE)]),
     ];
     let cpu = Cpu::new(2);
-    let whole = noise([2, 400, 3, 3, 32]).tensor(0).unwrap();
+    let whole = input_tensor(&noise([2, 400, 3, 3, 32]), 0).unwrap();
     for (name, build, others) in all {
-        let others: Vec<Tensor> = others.iter().map(|other| other.tensor(9).unwrap()).collect();
+        let others: Vec<Tensor> =
+            others.iter().map(|other| input_tensor(other, 9).unwrap()).collect();
         for part in 0..3 {
             let builder = Builder::new();
             let mut inputs = vec![heads(builder.input("x0", DType::F32, [2, 400, 3, 3, 32]), part)];
@@ -419,14 +421,14 @@ fn results_written_past_the_caches_equal_small_ones() {
     let numbers: Vec<f32> = (0..rows * width).map(|i| (i * 7919 % 1009) as f32 / 200.0).collect();
     let whole = Tensor::from_vec([rows, width], numbers).unwrap();
     let part = whole.slice(0, 0..64).unwrap().to_contiguous().unwrap();
-    let [weight, bias] = vectors(width).map(|input| input.tensor(3).unwrap());
+    let [weight, bias] = vectors(width).map(|input| input_tensor(&input, 3).unwrap());
     let all: [(&str, Build); 4] = [
         ("softmax", |x| x[0].softmax()),
         ("layer_norm", |x| x[0].layer_norm(x[1], x[2], 1e-6)),
         ("rope", |x| x[0].rope(x[3], x[3])),
         ("chain", |x| (x[0] + x[1]).gelu()),
     ];
-    let table = noise([1, width / 2]).tensor(4).unwrap();
+    let table = input_tensor(&noise([1, width / 2]), 4).unwrap();
     for (name, build) in all {
         let of = |x: &Tensor| {
             let builder = Builder::new();

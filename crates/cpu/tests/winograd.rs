@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use cutout_cpu::gemm::PackedWeights;
 use cutout_cpu::{Cpu, Isa};
-use cutout_graph::cases::Random;
 use cutout_graph::ops::{Activation, Conv2d, Epilogue};
 use cutout_graph::{Backend, Builder, Graph, Kind, Profile, Weights};
 use cutout_tensor::{DType, Tensor, TensorError};
+use cutout_testing::Random;
 
 fn noise(shape: &[usize], seed: u64) -> Tensor {
     let mut random = Random::new(seed);

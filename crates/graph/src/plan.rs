@@ -204,7 +204,7 @@ impl<'a> Planner<'a> {
     fn view(&self, id: NodeId, op: &Op) -> Option<Operand> {
         let node = self.graph.node(id);
         let source = self.value(*node.inputs.first()?);
-        let layout = source.layout.after(op)?;
+        let layout = op.view(&source.layout)?;
         Some(Operand { source: source.source, ty: node.ty.clone(), stored: source.stored, layout })
     }
 
@@ -312,11 +312,7 @@ fn outputs_and_their_sources(graph: &Graph) -> Vec<bool> {
         outputs[id.0] = true;
     }
     for (id, node) in graph.iter().rev() {
-        let is_view = matches!(
-            node.kind,
-            Kind::Op(Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_))
-        );
-        if is_view && outputs[id.0] {
+        if graph.op(id).is_some_and(Op::is_view) && outputs[id.0] {
             outputs[node.inputs[0].0] = true;
         }
     }
@@ -332,10 +328,7 @@ fn last_readers(graph: &Graph) -> Vec<usize> {
         last[id.0] = count;
     }
     for (id, node) in graph.iter().rev() {
-        let is_view = matches!(
-            node.kind,
-            Kind::Op(Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_))
-        );
+        let is_view = graph.op(id).is_some_and(Op::is_view);
         let until = if is_view { last[id.0] } else { id.0 };
         for input in &node.inputs {
             last[input.0] = last[input.0].max(until);

@@ -58,8 +58,9 @@ fn padded(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use cutout_testing::Random;
+
     use super::*;
-    use crate::cases::Random;
 
     #[test]
     fn buffers_alive_together_never_overlap() {
