@@ -140,6 +140,10 @@ impl Backend for Cpu {
         &CpuRules
     }
 
+    fn batch_limit(&self) -> usize {
+        4
+    }
+
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
         Ok(Box::new(self.program(planned)?))
     }

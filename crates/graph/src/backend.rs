@@ -22,6 +22,9 @@ pub trait Backend: Send + Sync {
     /// What the kernels can do with memory, and how values are stored.
     fn rules(&self) -> &dyn Rules;
 
+    /// Pictures or objects that one program should take at most: beyond, memory grows and no time is saved.
+    fn batch_limit(&self) -> usize;
+
     /// Passes of this backend alone, which run after the shared ones.
     fn passes(&self) -> &[Pass] {
         &[]

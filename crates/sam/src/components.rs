@@ -9,7 +9,7 @@ pub(crate) mod mask_choice;
 pub(crate) mod mask_decoder;
 pub(crate) mod memory;
 pub(crate) mod multi_head;
-pub mod prompt_encoder;
+pub(crate) mod prompt_encoder;
 pub(crate) mod segmentation_head;
 pub(crate) mod sine_positions;
 pub(crate) mod text_encoder;

@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::plan::Rules;
 use cutout_graph::{Backend, Device, Profile};
 use cutout_parallel::Pool;
 
@@ -38,10 +37,7 @@ pub fn threads(profile: &Profile) -> usize {
     profile.threads.map_or_else(cores, NonZeroUsize::get)
 }
 
-/// What the device's kernels can do with memory, for plans that are only looked at.
-pub(crate) fn rules(profile: &Profile) -> Result<&'static dyn Rules, DeviceError> {
-    match profile.device {
-        Device::Auto | Device::Cpu => Ok(Cpu::new(1).rules()),
-        Device::Cuda(number) => Err(DeviceError::Cuda(number)),
-    }
+/// Every backend that this machine has, on `threads` threads each: tests of models run on all of them.
+pub fn backends(threads: usize) -> Vec<Arc<dyn Backend>> {
+    vec![Arc::new(Cpu::new(threads))]
 }

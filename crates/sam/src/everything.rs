@@ -157,7 +157,7 @@ impl Scene {
         if options.crop_n_layers > 0 {
             return Err(EverythingError::CropsNeedThePicture(options.crop_n_layers));
         }
-        generate((self.size(), self.sam().pool()), options, Reporter::new(progress), |_| {
+        generate(self.size(), self.sam().pool(), options, Reporter::new(progress), |_| {
             Ok(self.clone())
         })
     }
@@ -172,7 +172,7 @@ impl Sam {
         options: &Everything,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Vec<AutoMask>, EverythingError> {
-        generate((image.size(), self.pool()), options, Reporter::new(progress), |crop| {
+        generate(image.size(), self.pool(), options, Reporter::new(progress), |crop| {
             if crop.is_whole(image.size()) {
                 return self.embed(image);
             }

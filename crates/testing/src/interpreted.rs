@@ -46,6 +46,10 @@ impl Backend for Interpreted {
         &PlainRules
     }
 
+    fn batch_limit(&self) -> usize {
+        2
+    }
+
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
         let graph = planned.graph.clone();
         let mut weights = std::collections::HashMap::new();

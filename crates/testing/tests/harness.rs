@@ -36,6 +36,10 @@ impl Backend for Zeros {
         self.0.rules()
     }
 
+    fn batch_limit(&self) -> usize {
+        2
+    }
+
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
         let (inner, graph) = (self.0.lower(planned)?, planned.graph.clone());
         Ok(Box::new(ZerosProgram { inner, graph }))

@@ -4,12 +4,12 @@ use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, SeparableBias};
 use cutout_graph::{Reduced, Scope, Value};
 use cutout_tensor::Tensor;
 
-use crate::model::config::DetectorConfig;
 use crate::components::fusion_encoder::{Memory, NORM_EPSILON, mlp};
 use crate::components::geometry_encoder::corners;
 use crate::components::layers::{head, layer_norm, linear};
 use crate::components::multi_head::{MultiHead, Projection};
 use crate::components::sine_positions::sine_positions;
+use crate::model::config::DetectorConfig;
 
 /// Boxes nearer to an edge than this are taken to lie at this distance when they are refined.
 const BOX_EPSILON: f32 = 1e-3;
@@ -47,7 +47,8 @@ pub(crate) fn decoder<'g>(
     let embeddings = w.at("query_embed").parameter("weight", [queries, width]);
     let mut tokens = Value::concat(&[presence, embeddings], 0).reshape([1, queries + 1, width]);
     let boxes = w.at("reference_points").parameter("weight", [queries, 4]).sigmoid();
-    let mut found = DecodedQueries { queries: tokens, boxes: boxes.reshape([1, queries, 4]), presence };
+    let mut found =
+        DecodedQueries { queries: tokens, boxes: boxes.reshape([1, queries, 4]), presence };
     for index in 0..config.decoder_depth {
         let layer = Layer { w: w.at("layers").at(index), config };
         let guidance = BoxGuidance {
@@ -86,7 +87,12 @@ impl<'g> Layer<'g, '_> {
         layer_norm(x, &self.w.at(norm), NORM_EPSILON)
     }
 
-    fn apply(&self, x: Value<'g>, guidance: BoxGuidance<'g>, sources: DecoderSources<'g>) -> Value<'g> {
+    fn apply(
+        &self,
+        x: Value<'g>,
+        guidance: BoxGuidance<'g>,
+        sources: DecoderSources<'g>,
+    ) -> Value<'g> {
         let own = self.attention("self_attn");
         let [query, key] = own.project(x + guidance.positions, Projection::Query);
         let [value] = own.project(x, Projection::Value);
@@ -99,7 +105,12 @@ impl<'g> Layer<'g, '_> {
         self.normed(x + mlp(self.config).apply(x, &self.w), "norm3")
     }
 
-    fn look_at_image(&self, x: Value<'g>, guidance: BoxGuidance<'g>, image: Memory<'g>) -> Value<'g> {
+    fn look_at_image(
+        &self,
+        x: Value<'g>,
+        guidance: BoxGuidance<'g>,
+        image: Memory<'g>,
+    ) -> Value<'g> {
         let attention = self.attention("cross_attn");
         let [query] = attention.project(x + guidance.positions, Projection::Query);
         let [key] = attention.project(image.keys, Projection::Key);
@@ -107,8 +118,10 @@ impl<'g> Layer<'g, '_> {
         let [rows, columns] = guidance.bias.map(|bias| bias.shape().last_axis());
         let bias = SeparableBias { form: BiasForm::Absolute, grid: [rows, columns] };
         let op = Attention { bias: Some(bias), ..attention.op() };
-        let inputs =
-            AttentionInputs { bias: Some(guidance.bias), ..AttentionInputs::new(query, key, value) };
+        let inputs = AttentionInputs {
+            bias: Some(guidance.bias),
+            ..AttentionInputs::new(query, key, value)
+        };
         attention.mix(inputs, op)
     }
 }

@@ -3,9 +3,9 @@
 use cutout_graph::ops::AttentionInputs;
 use cutout_graph::{Scope, Value};
 
-use crate::model::config::DetectorConfig;
 use crate::components::layers::{Mlp, MlpActivation, MlpNames, layer_norm};
 use crate::components::multi_head::{MultiHead, Projection};
+use crate::model::config::DetectorConfig;
 
 /// Epsilon of the detector's layer norms.
 pub(crate) const NORM_EPSILON: f32 = 1e-5;

@@ -3,10 +3,10 @@
 use cutout_graph::ops::RoiAlign;
 use cutout_graph::{Scope, Value, ports};
 
-use crate::model::config::DetectorConfig;
 use crate::components::fusion_encoder::{FusionLayer, Memory, NORM_EPSILON};
 use crate::components::layers::{Bias, Convolution, layer_norm, linear};
 use crate::components::sine_positions::{grid_positions, sine_positions};
+use crate::model::config::DetectorConfig;
 
 /// Side of the grid that a box's pixels are averaged to.
 const BOX_CELLS: usize = 7;
@@ -62,7 +62,11 @@ fn labels<'g>(labels: Value<'g>, w: &Scope<'g>, width: usize) -> Value<'g> {
 }
 
 /// Points `[count, width]`: coordinates, the image there, and x before y as sines, each projected.
-fn point_tokens<'g>(points: LabelledPlaces<Value<'g>>, image: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+fn point_tokens<'g>(
+    points: LabelledPlaces<Value<'g>>,
+    image: Value<'g>,
+    w: &Scope<'g>,
+) -> Value<'g> {
     let [_, _, _, width] = image.dims();
     let [count, _] = points.places.dims();
     let builder = image.builder();

@@ -122,26 +122,26 @@ pub(crate) fn head<'g>(x: Value<'g>, w: &Scope<'g>, widths: &[usize]) -> Value<'
 /// Queries, keys and values of an attention, each `[batch, tokens, channels]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Attended<'g> {
-    pub(crate) query: Side<'g>,
-    pub(crate) key: Side<'g>,
-    pub(crate) value: Side<'g>,
+    pub(crate) query: AttentionOperand<'g>,
+    pub(crate) key: AttentionOperand<'g>,
+    pub(crate) value: AttentionOperand<'g>,
 }
 
 /// One operand of an attention, before or after its projection.
 #[derive(Clone, Copy)]
-pub(crate) enum Side<'g> {
+pub(crate) enum AttentionOperand<'g> {
     /// Still to be projected.
     Raw(Value<'g>),
     /// Already projected, once for many runs.
     Projected(Value<'g>),
 }
 
-impl<'g> Side<'g> {
+impl<'g> AttentionOperand<'g> {
     /// The operand behind its projection.
     pub(crate) fn projected(self, w: &Scope<'g>, width: usize) -> Value<'g> {
         match self {
-            Side::Raw(x) => linear(x, w, width),
-            Side::Projected(x) => x,
+            AttentionOperand::Raw(x) => linear(x, w, width),
+            AttentionOperand::Projected(x) => x,
         }
     }
 }
@@ -157,7 +157,11 @@ pub(crate) struct AttentionSize {
 impl<'g> Attended<'g> {
     /// All operands raw.
     pub(crate) fn raw(query: Value<'g>, key: Value<'g>, value: Value<'g>) -> Self {
-        Attended { query: Side::Raw(query), key: Side::Raw(key), value: Side::Raw(value) }
+        Attended {
+            query: AttentionOperand::Raw(query),
+            key: AttentionOperand::Raw(key),
+            value: AttentionOperand::Raw(value),
+        }
     }
 
     /// Attention with projections `q_proj`, `k_proj`, `v_proj` and `out_proj`. Operands of batch one are projected once

@@ -2,10 +2,10 @@
 
 use cutout_graph::{Scope, Value};
 
-use crate::model::config::{DecoderConfig, DecoderForm};
 use crate::components::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::components::layers::{head, layer_norm, upscale};
 use crate::components::two_way_transformer::{ImageOperands, TwoWay, two_way_transformer};
+use crate::model::config::{DecoderConfig, DecoderForm};
 
 /// What the decoder reads.
 #[derive(Clone)]

@@ -5,9 +5,9 @@ use std::f32::consts::TAU;
 use cutout_graph::{Scope, Value};
 use cutout_tensor::Tensor;
 
-use crate::model::config::DecoderConfig;
 use crate::components::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::components::layers::{Bias, Convolution, layer_norm};
+use crate::model::config::DecoderConfig;
 
 /// What a point of a prompt is. The numbers are the rows of the table of embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

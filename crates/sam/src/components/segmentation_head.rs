@@ -3,10 +3,10 @@
 use cutout_graph::ops::{GroupNorm, ResizeMode};
 use cutout_graph::{Scope, Value};
 
-use crate::model::config::DetectorConfig;
 use crate::components::fusion_encoder::NORM_EPSILON;
 use crate::components::layers::{Bias, Convolution, head, layer_norm};
 use crate::components::multi_head::MultiHead;
+use crate::model::config::DetectorConfig;
 
 /// Groups of the pixel decoder's norms.
 const GROUPS: usize = 8;

@@ -3,9 +3,9 @@
 use cutout_graph::ops::{Attention, AttentionInputs};
 use cutout_graph::{Scope, Value};
 
-use crate::model::config::TextConfig;
 use crate::components::layers::{Mlp, MlpActivation, MlpNames, layer_norm, linear};
 use crate::components::multi_head::{MultiHead, Projection};
+use crate::model::config::TextConfig;
 
 /// Epsilon of all layer norms.
 const NORM_EPSILON: f32 = 1e-5;

@@ -2,10 +2,10 @@
 
 use cutout_graph::{Scope, Value, ports};
 
-use crate::model::config::{DecoderConfig, DecoderForm};
 use crate::components::layers::{
-    Attended, AttentionSize, Mlp, MlpActivation, MlpNames, Side, layer_norm, linear,
+    Attended, AttentionOperand, AttentionSize, Mlp, MlpActivation, MlpNames, layer_norm, linear,
 };
+use crate::model::config::{DecoderConfig, DecoderForm};
 
 /// Epsilon of the transformer's norms: PyTorch's default.
 const NORM_EPSILON: f32 = 1e-5;
@@ -90,8 +90,8 @@ pub(crate) fn two_way_transformer<'g>(
     let positions = Positions { tokens: start.tokens, image: image_positions };
     let mut state = start;
     for index in 0..config.depth {
-        let side = (index == 0).then_some(first);
-        state = layer(state, positions, side, &w.at("layers").at(index), config);
+        let operands = (index == 0).then(|| first.clone());
+        state = layer(state, positions, operands, &w.at("layers").at(index), config);
     }
     let attended =
         Attended::raw(state.tokens + positions.tokens, state.image + positions.image, state.image);
@@ -111,7 +111,7 @@ fn layer<'g>(
 ) -> TwoWay<'g> {
     let TwoWay { tokens, image } = state;
     let own = &w.at("self_attn");
-    let tokens = match first {
+    let tokens = match &first {
         Some(_) => Attended::raw(tokens, tokens, tokens).attend(own, config.among()),
         None => {
             let placed = tokens + positions.tokens;
@@ -121,23 +121,27 @@ fn layer<'g>(
     let tokens = layer_norm(tokens, &w.at("norm1"), NORM_EPSILON);
 
     let (key, value, query) = match first {
-        Some(side) => {
-            (Side::Projected(side.key), Side::Projected(side.value), Side::Projected(side.query))
+        Some(ImageOperands { key, value, query }) => {
+            let projected = AttentionOperand::Projected;
+            (projected(key), projected(value), projected(query))
         }
         None => {
-            let placed = Side::Raw(image + positions.image);
-            (placed, Side::Raw(image), placed)
+            let placed = AttentionOperand::Raw(image + positions.image);
+            (placed, AttentionOperand::Raw(image), placed)
         }
     };
-    let to_image = Attended { query: Side::Raw(tokens + positions.tokens), key, value };
+    let to_image = Attended { query: AttentionOperand::Raw(tokens + positions.tokens), key, value };
     let tokens = tokens + to_image.attend(&w.at("cross_attn_token_to_image"), config.across());
     let tokens = layer_norm(tokens, &w.at("norm2"), NORM_EPSILON);
 
     let changed = config.mlp().apply(tokens, &w.at("mlp"));
     let tokens = layer_norm(tokens + changed, &w.at("norm3"), NORM_EPSILON);
 
-    let to_tokens =
-        Attended { query, key: Side::Raw(tokens + positions.tokens), value: Side::Raw(tokens) };
+    let to_tokens = Attended {
+        query,
+        key: AttentionOperand::Raw(tokens + positions.tokens),
+        value: AttentionOperand::Raw(tokens),
+    };
     let image = image + to_tokens.attend(&w.at("cross_attn_image_to_token"), config.across());
     let image = layer_norm(image, &w.at("norm4"), NORM_EPSILON);
     TwoWay { tokens: w.stage("tokens", tokens), image: w.stage("image", image) }

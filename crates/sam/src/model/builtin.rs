@@ -13,7 +13,7 @@ use crate::sam::{Sam, SamError};
 #[repr(C, align(64))]
 struct Aligned<Bytes: ?Sized>(Bytes);
 
-static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../builtin/model.safetensors"));
+static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../builtin/model.safetensors"));
 
 /// The file as a checkpoint holds it.
 struct Inside;

@@ -12,9 +12,7 @@ use cutout_weights::Metadata;
 use cutout_weights::layout::{Family, Identity};
 use serde::Serialize;
 
-pub use sam3::{
-    DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, TextConfig,
-};
+pub use sam3::{DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, TextConfig};
 
 use super::ModelError;
 use super::load::{OpenError, Shapes};
@@ -182,36 +180,32 @@ impl DecoderConfig {
     }
 
     /// Reads the prompt encoder and mask decoder of a generation from their tensors.
-    fn read(
-    shapes: &Shapes<'_>,
-    form: DecoderForm,
-    heads: usize,
-) -> Result<Self, OpenError> {
-    let (prompts, masks) = (form.prompt_encoder(), form.mask_decoder());
-    let [mask_tokens, width] = shapes.axes(&format!("{masks}.mask_tokens.weight"))?;
-    let layers = format!("{masks}.transformer.layers");
-    let mlp = match form {
-        DecoderForm::Sam1 | DecoderForm::Sam3 | DecoderForm::Sam3_1 => "mlp.lin1",
-        DecoderForm::Sam2 => "mlp.layers.0",
-    };
-    let [mlp_width] = shapes.axes(&format!("{layers}.0.{mlp}.bias"))?;
-    let [narrow] = shapes.axes(&format!("{layers}.0.cross_attn_token_to_image.q_proj.bias"))?;
-    let iou_layers = format!("{masks}.iou_prediction_head.layers");
-    let [iou_width] = shapes.axes(&format!("{iou_layers}.0.bias"))?;
-    let [mask_channels] = shapes.axes(&format!("{prompts}.mask_downscaling.0.bias"))?;
-    Ok(DecoderConfig {
-        form,
-        width,
-        depth: shapes.count(&layers, "norm1.weight"),
-        heads,
-        mlp_width,
-        downsample: (width / narrow).max(1),
-        mask_tokens,
-        iou_width,
-        iou_depth: shapes.count(&iou_layers, "bias"),
-        mask_channels,
-    })
-}
+    fn read(shapes: &Shapes<'_>, form: DecoderForm, heads: usize) -> Result<Self, OpenError> {
+        let (prompts, masks) = (form.prompt_encoder(), form.mask_decoder());
+        let [mask_tokens, width] = shapes.axes(&format!("{masks}.mask_tokens.weight"))?;
+        let layers = format!("{masks}.transformer.layers");
+        let mlp = match form {
+            DecoderForm::Sam1 | DecoderForm::Sam3 | DecoderForm::Sam3_1 => "mlp.lin1",
+            DecoderForm::Sam2 => "mlp.layers.0",
+        };
+        let [mlp_width] = shapes.axes(&format!("{layers}.0.{mlp}.bias"))?;
+        let [narrow] = shapes.axes(&format!("{layers}.0.cross_attn_token_to_image.q_proj.bias"))?;
+        let iou_layers = format!("{masks}.iou_prediction_head.layers");
+        let [iou_width] = shapes.axes(&format!("{iou_layers}.0.bias"))?;
+        let [mask_channels] = shapes.axes(&format!("{prompts}.mask_downscaling.0.bias"))?;
+        Ok(DecoderConfig {
+            form,
+            width,
+            depth: shapes.count(&layers, "norm1.weight"),
+            heads,
+            mlp_width,
+            downsample: (width / narrow).max(1),
+            mask_tokens,
+            iou_width,
+            iou_depth: shapes.count(&iou_layers, "bias"),
+            mask_channels,
+        })
+    }
 }
 
 /// Which version of the memory.

@@ -70,10 +70,7 @@ pub(crate) struct Examined {
 impl Examined {
     /// Reads the configuration of a file and compares its tensors with the parameters of the model's graphs, without loading
     /// any.
-    pub(crate) fn new(
-        checkpoint: &Checkpoint,
-        model: &StoredModel<'_>,
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn new(checkpoint: &Checkpoint, model: &StoredModel<'_>) -> Result<Self, OpenError> {
         let config = ModelConfig::read(&shapes_of(model), model.identity(), checkpoint.metadata())?;
         let needed = parameters(&parts::graphs(&config)?);
         let sorted: BTreeMap<&str, Shape> =
@@ -131,4 +128,3 @@ impl Shapes<'_> {
         (0..).take_while(|i| self.0.contains_key(&format!("{prefix}.{i}.{suffix}"))).count()
     }
 }
-

@@ -202,20 +202,20 @@ impl Part for Decode {
         let decoded = decode(prompts, image, fine, w, config)?;
         let behaviour = config.behaviour();
         let chosen = choose(&decoded, self.wanted, behaviour.single_mask);
-        let feedback = match behaviour.logit_limit {
-            None => chosen.logits,
-            Some(limit) => {
-                let bound = |value: f32| w.builder().scalar(value);
-                chosen.logits.minimum(bound(limit)).maximum(bound(-limit))
-            }
-        };
         Ok(Answers {
             logits: chosen.logits,
-            feedback,
+            feedback: within_limit(chosen.logits, config),
             iou: chosen.iou,
             object_score: decoded.object.map(|object| object.score),
         })
     }
+}
+
+/// Logits within the bounds that the family gives back and takes as a prompt.
+pub(super) fn within_limit<'g>(logits: Value<'g>, config: &ModelConfig) -> Value<'g> {
+    let Some(limit) = config.behaviour().logit_limit else { return logits };
+    let bound = |value: f32| logits.builder().scalar(value);
+    logits.minimum(bound(limit)).maximum(bound(-limit))
 }
 
 /// Types of the pyramid's fine levels, where the decoder reads them.

@@ -217,8 +217,7 @@ impl Part for FindFeatures {
         let [_, grid, _, width] = level2.dims();
         let image = level2.reshape([1, grid * grid, width]);
         let fusion = detector.fusion_layer(0).look_around(image, Some(detector.positions()));
-        let no_exemplars =
-            detector.exemplar_tokens(Geometry { boxes: None, points: None }, level2);
+        let no_exemplars = detector.exemplar_tokens(Geometry { boxes: None, points: None }, level2);
         Ok(FindLevels { level0, level1, level2, fusion, no_exemplars })
     }
 }

@@ -4,12 +4,10 @@ use cutout_graph::ops::{Conv2d, ResizeMode};
 use cutout_graph::{Reduced, Scope, Value, ports};
 use cutout_tensor::{DType, Tensor, TensorType};
 
-use super::decode::{DecoderImage, Prompts, decode, fine_levels};
+use super::decode::{DecoderImage, Prompts, decode, fine_levels, within_limit};
 use crate::components::mask_choice::{best_candidate, pick, stable_or_best};
 use crate::components::mask_decoder::Decoded;
-use crate::components::memory::{
-    MaskSource, MemoryAttention, Remembered, memory_encoder, pointer,
-};
+use crate::components::memory::{MaskSource, MemoryAttention, Remembered, memory_encoder, pointer};
 use crate::components::prompt_encoder::PointKind;
 use crate::model::ModelError;
 use crate::model::config::{MemoryForm, ModelConfig};
@@ -145,16 +143,20 @@ impl BankShape {
         BankShape { objects, frames, pointers, projected: true }
     }
 
+    /// Whether pointers have a position in time.
+    pub(crate) fn places_pointers(&self, config: &ModelConfig) -> Result<bool, ModelError> {
+        Ok(self.pointers > 0 && config.memory()?.form == MemoryForm::Sam2_1)
+    }
+
     fn types(&self, config: &ModelConfig) -> Result<Bank<TensorType>, ModelError> {
-        let (memory, width) = (config.memory()?, config.decoder()?.width);
+        let width = config.decoder()?.width;
         let frames = (0..self.frames).map(|_| memory_types(config, self.projected));
         let frames = frames.collect::<Result<Vec<_>, _>>()?;
         let pointers = vec![TensorType::f32([1, width]); self.pointers];
-        let places = self.pointers > 0 && memory.form == MemoryForm::Sam2_1;
         let distances = TensorType::f32([self.objects, self.pointers]);
         Ok(Bank {
             ages: TensorType::new(DType::I64, [self.objects, self.frames]),
-            distances: places.then_some(distances),
+            distances: self.places_pointers(config)?.then_some(distances),
             objects: vec![ObjectBank { frames, pointers }; self.objects],
         })
     }
@@ -319,7 +321,8 @@ impl Part for AnswerPrompt {
         inputs: PromptInputs<Value<'g>>,
         w: &Scope<'g>,
     ) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
-        let image = DecoderImage::new(inputs.embedding, inputs.masks, w, config.decoder()?);
+        let masks = inputs.masks.map(|masks| within_limit(masks, config));
+        let image = DecoderImage::new(inputs.embedding, masks, w, config.decoder()?);
         let prompts = Prompts { points: inputs.points, kinds: inputs.kinds };
         let decoded = decode(prompts, image, Some([inputs.level0, inputs.level1]), w, config)?;
         answer(&decoded, self.wanted, w)
@@ -459,10 +462,7 @@ impl Part for Attend {
     type Outputs = AttendedFrame<()>;
 
     fn inputs(&self, config: &ModelConfig) -> Result<AttendInputs<TensorType>, ModelError> {
-        Ok(AttendInputs {
-            level2: frame_types(config)?.level2,
-            bank: self.bank.types(config)?,
-        })
+        Ok(AttendInputs { level2: frame_types(config)?.level2, bank: self.bank.types(config)? })
     }
 
     fn build<'g>(

@@ -3,8 +3,10 @@
 use cutout_graph::ops::{Attention, AttentionInputs, ResizeMode, Windows};
 use cutout_graph::{Scope, Value};
 
+use crate::components::layers::{
+    Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear,
+};
 use crate::model::config::HieraConfig;
-use crate::components::layers::{Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear};
 
 /// Channels between the layers of a block's MLP, as a multiple of the block's.
 const MLP_RATIO: usize = 4;

@@ -4,8 +4,10 @@ use cutout_graph::ops::{Attention, AttentionInputs, AttentionRope, axial_rope_ta
 use cutout_graph::{Builder, Scope, Value};
 
 use super::vit::{Block, square_windows};
+use crate::components::layers::{
+    Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear,
+};
 use crate::model::config::{PositionRows, PositionTable, VitConfig};
-use crate::components::layers::{Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear};
 
 /// Base of the rotation's wavelengths.
 const THETA: f64 = 1e4;
@@ -28,7 +30,8 @@ pub(crate) fn rotary_vit<'g>(
     };
     let x = patches.apply(pixels, &w.at("patch_embed.proj"))
         + tiled_positions(w, positions, [grid, width]);
-    let x = layer_norm(x.reshape([batch, grid * grid, width]), &w.at("ln_pre"), config.norm_epsilon);
+    let x =
+        layer_norm(x.reshape([batch, grid * grid, width]), &w.at("ln_pre"), config.norm_epsilon);
     let mut x = w.stage("ln_pre", x);
     let mlp =
         Mlp { hidden: config.mlp_width, activation: MlpActivation::Gelu, names: MlpNames::Fc };

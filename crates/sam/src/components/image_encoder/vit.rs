@@ -4,8 +4,10 @@ use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, SeparableBias, Win
 use cutout_graph::{Scope, Value};
 use cutout_tensor::Tensor;
 
+use crate::components::layers::{
+    Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear,
+};
 use crate::model::config::VitConfig;
-use crate::components::layers::{Bias, Convolution, Mlp, MlpActivation, MlpNames, layer_norm, linear};
 
 /// Encodes normalised, padded pixels `[batch, size, size, 3]` into features `[batch, grid, grid, width]`.
 pub(crate) fn vit<'g>(pixels: Value<'g>, w: &Scope<'g>, config: &VitConfig) -> Value<'g> {

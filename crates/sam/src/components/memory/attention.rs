@@ -10,8 +10,8 @@ use cutout_graph::{Builder, Scope, Value, ports};
 use cutout_tensor::DType;
 
 use super::positions::{distance_positions, grid_positions};
-use crate::model::config::MemoryConfig;
 use crate::components::layers::{Mlp, MlpActivation, MlpNames, layer_norm, linear, same_batch};
+use crate::model::config::MemoryConfig;
 
 /// Epsilon of the norms: PyTorch's default.
 const NORM_EPSILON: f32 = 1e-5;
@@ -210,7 +210,12 @@ impl MemoryAttention<'_> {
     }
 
     /// The keys of all memories in one layer, `[objects, tokens, width]`: frames, then pointers.
-    fn layer_keys<'g>(self, layer: LayerBank<'_, 'g>, times: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+    fn layer_keys<'g>(
+        self,
+        layer: LayerBank<'_, 'g>,
+        times: Value<'g>,
+        w: &Scope<'g>,
+    ) -> Value<'g> {
         let weight = w.at("k_proj").parameter("weight", [self.width, self.config.width]);
         let times = times.linear(weight).gather(layer.bank.ages); // [objects, frames, width]
         let frame = |object: usize, frame: usize| {
@@ -221,7 +226,8 @@ impl MemoryAttention<'_> {
             };
             key + times.slice(0, object..object + 1).slice(1, frame..frame + 1)
         };
-        let tail = layer.pointers.map(|pointers| linear(pointers.placed, &w.at("k_proj"), self.width));
+        let tail =
+            layer.pointers.map(|pointers| linear(pointers.placed, &w.at("k_proj"), self.width));
         layer.joined(frame, tail)
     }
 

@@ -3,9 +3,9 @@
 use cutout_graph::ops::{Conv2d, ResizeMode};
 use cutout_graph::{Scope, Value};
 
-use crate::model::config::MemoryConfig;
 use crate::components::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::components::layers::{Bias, Convolution, layer_norm, linear};
+use crate::model::config::MemoryConfig;
 
 /// Mask logits enter as probabilities stretched to -10..10.
 const MASK_SCALE: f32 = 20.0;

@@ -26,12 +26,20 @@ impl ModelConfig {
 
     /// SAM 1, ViT-L: 312 million parameters.
     pub fn sam1_vit_l() -> Self {
-        sam1(encoder(1024, 24, 16, &[5, 11, 17, 23]), 256, DecoderConfig::published(DecoderForm::Sam1))
+        sam1(
+            encoder(1024, 24, 16, &[5, 11, 17, 23]),
+            256,
+            DecoderConfig::published(DecoderForm::Sam1),
+        )
     }
 
     /// SAM 1, ViT-H: 641 million parameters.
     pub fn sam1_vit_h() -> Self {
-        sam1(encoder(1280, 32, 16, &[7, 15, 23, 31]), 256, DecoderConfig::published(DecoderForm::Sam1))
+        sam1(
+            encoder(1280, 32, 16, &[7, 15, 23, 31]),
+            256,
+            DecoderConfig::published(DecoderForm::Sam1),
+        )
     }
 }
 
@@ -92,7 +100,9 @@ mod tests {
 
     #[test]
     fn configurations_are_read_back_from_their_own_shapes() {
-        for config in [ModelConfig::sam1_vit_b(), ModelConfig::sam1_vit_l(), ModelConfig::sam1_vit_h()] {
+        for config in
+            [ModelConfig::sam1_vit_b(), ModelConfig::sam1_vit_l(), ModelConfig::sam1_vit_h()]
+        {
             let shapes = parameters(&graphs(&config).expect("the presets can be built"));
             assert_eq!(read(&Shapes(&shapes)).expect("the shapes are whole"), config);
         }
@@ -100,7 +110,8 @@ mod tests {
 
     #[test]
     fn shapes_that_cannot_be_are_errors() {
-        let shapes = parameters(&graphs(&ModelConfig::sam1_vit_b()).expect("the presets can be built"));
+        let shapes =
+            parameters(&graphs(&ModelConfig::sam1_vit_b()).expect("the presets can be built"));
         for (tensor, axes) in [
             ("image_encoder.pos_embed", vec![1, 64]),
             ("image_encoder.blocks.0.attn.rel_pos_h", vec![27, 0]),

@@ -8,8 +8,8 @@ use cutout_weights::layout::{Family, Identity, Size};
 use cutout_weights::{Metadata, MetadataValue};
 
 use super::{
-    DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig, MemoryForm,
-    ModelConfig,
+    DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig,
+    MemoryForm, ModelConfig,
 };
 use crate::model::load::{OpenError, Shapes};
 
@@ -102,11 +102,7 @@ impl ModelConfig {
     }
 }
 
-fn sam2(
-    encoder: HieraConfig,
-    decoder: DecoderConfig,
-    memory: Option<MemoryConfig>,
-) -> ModelConfig {
+fn sam2(encoder: HieraConfig, decoder: DecoderConfig, memory: Option<MemoryConfig>) -> ModelConfig {
     let encoder = EncoderConfig::Hiera(encoder);
     ModelConfig { encoder, decoder: Some(decoder), memory, finder: None }
 }
@@ -328,7 +324,8 @@ mod tests {
     fn sizes() -> Vec<ModelConfig> {
         let forms = [MemoryForm::Sam2, MemoryForm::Sam2_1];
         let every = |form| {
-            let make = [ModelConfig::sam2_tiny, ModelConfig::sam2_small, ModelConfig::sam2_base_plus];
+            let make =
+                [ModelConfig::sam2_tiny, ModelConfig::sam2_small, ModelConfig::sam2_base_plus];
             make.map(|make| make(form)).into_iter().chain([ModelConfig::sam2_large(form)])
         };
         let image = ModelConfig { memory: None, ..ModelConfig::sam2_small(MemoryForm::Sam2) };

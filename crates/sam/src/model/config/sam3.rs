@@ -286,11 +286,24 @@ fn read_detector(shapes: &Shapes<'_>) -> Result<DetectorConfig, OpenError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::checkpoint::parameters;
+    use std::collections::HashMap;
 
-    fn needed(config: &Sam3Config) -> HashMap<String, Shape> {
+    use cutout_tensor::Shape;
+
+    use super::*;
+    use crate::model::load::parameters;
+    use crate::model::part::{Part, Stages, graph_of};
+    use crate::parts::{Detect, Encode, EncodeText, FindFeatures, graphs};
+
+    fn needed(config: &ModelConfig) -> HashMap<String, Shape> {
         parameters(&graphs(config).expect("the sizes fit each other"))
+    }
+
+    fn trunk(config: &ModelConfig) -> &VitConfig {
+        match &config.encoder {
+            EncoderConfig::RotaryVit { trunk, .. } => trunk,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// The tables of rotation that Meta's files hold.
@@ -305,9 +318,10 @@ mod tests {
 
     #[test]
     fn configurations_are_read_back_from_their_own_shapes() {
-        let published = Sam3Config::published();
+        let published = ModelConfig::sam3();
         let mut small = published.clone();
-        small.trunk = VitConfig {
+        let positions = PositionTable { grid: 2, rows: PositionRows::ClassAndGrid };
+        let smaller = VitConfig {
             image_size: 40,
             patch: 4,
             width: 48,
@@ -315,45 +329,42 @@ mod tests {
             heads: 4,
             window: 5,
             global_blocks: vec![0, 2],
-            ..small.trunk
+            ..trunk(&small).clone()
         };
-        small.positions.grid = 2;
+        small.encoder = EncoderConfig::RotaryVit { trunk: smaller, positions };
         let finder = small.finder.as_mut().expect("the preset has all parts");
         finder.detector.heads = 4;
         finder.detector.exemplars = Exemplars::Boxes;
-        small.clicks = None;
-        let tracker = Sam3Config { finder: None, ..published.clone() };
+        small.decoder = None;
+        let tracker = ModelConfig { finder: None, ..published.clone() };
         for (config, stored) in
             [(&published, false), (&published, true), (&small, true), (&tracker, false)]
         {
             let mut shapes = needed(config);
             if stored {
-                shapes.extend(rotation(&config.trunk));
+                shapes.extend(rotation(trunk(config)));
             }
-            assert_eq!(&read_config(&shapes).expect("the shapes are whole"), config);
+            assert_eq!(&read(&Shapes(&shapes)).expect("the shapes are whole"), config);
         }
     }
 
     #[test]
     fn a_second_phrase_costs_little() {
-        let config = Sam3Config::published();
-        let cost = |graph: Result<Graph, BuildError>| -> u64 {
-            let graph = graph.expect("the preset can be built");
+        let config = ModelConfig::sam3();
+        fn cost<P: Part>(part: P, config: &ModelConfig) -> u64 {
+            let (graph, _) =
+                graph_of(&part, config, Stages::Hidden).expect("the preset can be built");
             graph.iter().map(|(id, _)| graph.cost(id).flops).sum()
-        };
-        let phrase = TextShape { tokens: 6, kept: 6 };
-        let nothing = GeometryShape { boxes: 0, points: 0 };
-        let second = cost(text_graph(&config, phrase))
-            + cost(detector_graph(&config, DetectorShape { text: 6, geometry: 1 }));
-        let image = cost(trunk_graph(&config))
-            + cost(image_side_graph(&config))
-            + cost(geometry_graph(&config, nothing));
+        }
+        let second = cost(EncodeText { tokens: 6, kept: 6 }, &config)
+            + cost(Detect { text: 6, exemplars: 1 }, &config);
+        let image = cost(Encode { pictures: 1 }, &config) + cost(FindFeatures, &config);
         assert!(second * 100 < (image + second) * 10, "{second} of {}", image + second);
     }
 
     #[test]
     fn shapes_that_cannot_be_are_errors() {
-        let shapes = needed(&Sam3Config::published());
+        let shapes = needed(&ModelConfig::sam3());
         for (tensor, axes) in [
             (format!("{TRUNK}.pos_embed"), vec![1, 579, 1024]),
             (format!("{TRUNK}.patch_embed.proj.weight"), vec![1024]),
@@ -362,9 +373,9 @@ mod tests {
         ] {
             let mut broken = shapes.clone();
             broken.insert(tensor.clone(), Shape::new(&axes));
-            let error = read_config(&broken).expect_err("a broken shape");
+            let error = read(&Shapes(&broken)).expect_err("a broken shape");
             assert!(error.to_string().starts_with(&tensor), "{error}");
         }
-        assert!(read_config(&HashMap::new()).is_err());
+        assert!(read(&Shapes(&HashMap::new())).is_err());
     }
 }

@@ -2,10 +2,11 @@
 
 use cutout_imaging::Size;
 
-use super::{ExemplarBatch, FindError, Sam3};
-use crate::config::{Exemplars, FinderConfig};
+use super::FindError;
+use crate::model::Model;
+use crate::model::config::{Exemplars, FinderConfig};
+use crate::model::tokenizer::{PhraseError, Tokens};
 use crate::prompt::{Label, Point, PromptError, Rect, check_point, check_rect};
-use crate::tokenizer::{PhraseError, Tokens};
 
 /// What SAM 3 reads where exemplars come without a phrase.
 pub const VISUAL: &str = "visual";
@@ -34,6 +35,19 @@ pub struct Find {
     points: Vec<(Point, Label)>,
     pub(super) threshold: f32,
     pub(super) overlap: Option<f32>,
+}
+
+/// Exemplars as the geometry encoder takes them, coordinates in 0..1.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ExemplarBatch {
+    /// Centre x, centre y, width, height.
+    pub(super) boxes: Vec<[f32; 4]>,
+    /// 1 looked for, 0 not.
+    pub(super) box_labels: Vec<i64>,
+    /// x, y.
+    pub(super) points: Vec<[f32; 2]>,
+    /// 1 looked for, 0 not.
+    pub(super) point_labels: Vec<i64>,
 }
 
 /// A phrase with its tokens.
@@ -166,10 +180,10 @@ impl Find {
     }
 
     /// The phrases as tokens; exemplars alone have one that stands for them.
-    pub(super) fn read(&self, network: &Sam3) -> Result<Vec<Phrase>, FindError> {
-        let context = network.finder()?.text.context;
+    pub(super) fn read(&self, model: &Model) -> Result<Vec<Phrase>, FindError> {
+        let context = model.config().finder()?.text.context;
         let encode = |text: &str| {
-            let tokens = network.tokenizer().encode(text, context)?;
+            let tokens = model.tokenizer().encode(text, context)?;
             // Blanks, control characters and entities of blanks leave a start and an end.
             if tokens.numbers.len() <= 2 { Err(PhraseError::Empty) } else { Ok(tokens) }
         };

@@ -2,36 +2,31 @@
 
 use std::sync::Arc;
 
+use cutout_graph::{DeviceValue, Ports};
 use cutout_imaging::{Mask, Rle, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 
-use super::question::{Find, Phrase};
+use super::query::{Find, Phrase};
 use crate::masks::Segment;
-use crate::network::Detected;
+use crate::model::ModelError;
+use crate::parts;
 use crate::prompt::Rect;
-use crate::sam::Sam;
 use crate::scene::Scene;
 
-/// The answers to all phrases of a question, in their order.
+/// Everything that was found for one phrase.
 #[derive(Clone)]
-pub struct Found {
-    pub(super) answers: Vec<Answer>,
-}
-
-/// What was found for one phrase.
-#[derive(Clone)]
-pub struct Answer {
+pub struct Detections {
     phrase: Option<Arc<str>>,
     cut: bool,
     presence: f32,
     best_score: f32,
-    instances: Vec<Instance>,
+    detections: Vec<Detection>,
     semantic: Segment,
 }
 
 /// One object.
 #[derive(Clone)]
-pub struct Instance {
+pub struct Detection {
     phrase: Option<Arc<str>>,
     query: usize,
     score: f32,
@@ -40,44 +35,17 @@ pub struct Instance {
     segment: Segment,
 }
 
-/// The model's own numbers for one phrase.
+/// The model's own numbers for one phrase, fetched from the device.
 #[derive(Clone)]
-pub struct Detection {
+pub struct RawDetections {
     phrase: Option<Arc<str>>,
     cut: bool,
-    detected: Detected,
+    tensors: parts::RawDetections<Tensor>,
     upsampler: Arc<Upsampler>,
-    sam: Sam,
+    logit_limit: Option<f32>,
 }
 
-impl Found {
-    /// The answer to each phrase, in their order; one for exemplars without a phrase.
-    pub fn answers(&self) -> &[Answer] {
-        &self.answers
-    }
-
-    /// The same, to keep.
-    pub fn into_answers(self) -> Vec<Answer> {
-        self.answers
-    }
-
-    /// The objects of all phrases: in the order of the phrases, and of each phrase the best first.
-    pub fn instances(&self) -> impl Iterator<Item = &Instance> {
-        self.answers.iter().flat_map(|answer| &answer.instances)
-    }
-
-    /// How many objects there are.
-    pub fn len(&self) -> usize {
-        self.instances().count()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl Answer {
+impl Detections {
     /// The phrase; nothing where exemplars were all there was.
     pub fn phrase(&self) -> Option<&str> {
         self.phrase.as_deref()
@@ -93,14 +61,29 @@ impl Answer {
         self.presence
     }
 
-    /// The highest score of all that was considered, whether or not it was high enough.
+    /// The highest score of all queries, whether or not it was high enough.
     pub fn best_score(&self) -> f32 {
         self.best_score
     }
 
     /// The objects, the best first.
-    pub fn instances(&self) -> &[Instance] {
-        &self.instances
+    pub fn as_slice(&self) -> &[Detection] {
+        &self.detections
+    }
+
+    /// The objects, the best first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Detection> {
+        self.detections.iter()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.detections.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.detections.is_empty()
     }
 
     /// Everything that the phrase describes, as one mask. Its score is the presence.
@@ -109,18 +92,27 @@ impl Answer {
     }
 }
 
-impl Instance {
+impl<'a> IntoIterator for &'a Detections {
+    type Item = &'a Detection;
+    type IntoIter = std::slice::Iter<'a, Detection>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl Detection {
     /// The phrase that describes it; nothing where exemplars were all there was.
     pub fn phrase(&self) -> Option<&str> {
         self.phrase.as_deref()
     }
 
-    /// Which of the model's queries found it: its row in [`Detection`].
+    /// Which of the model's queries found it: its row in [`RawDetections`].
     pub fn query(&self) -> usize {
         self.query
     }
 
-    /// How sure the model is, between 0 and 1: of this object, times [`Instance::presence`].
+    /// How sure the model is, between 0 and 1: of this object, times [`Detection::presence`].
     pub fn score(&self) -> f32 {
         self.score
     }
@@ -130,7 +122,7 @@ impl Instance {
         self.presence
     }
 
-    /// The box, in pixels of the picture, over whose border it may reach a little.
+    /// The box, in pixels of the picture. It may reach slightly beyond the border.
     pub fn rect(&self) -> Rect {
         self.rect
     }
@@ -145,7 +137,7 @@ impl Instance {
         self.segment.mask()
     }
 
-    /// The same as runs.
+    /// The mask as run lengths.
     pub fn rle(&self) -> Rle {
         self.segment.rle()
     }
@@ -156,15 +148,20 @@ impl Instance {
     }
 }
 
-impl Detection {
-    pub(super) fn new(phrase: Phrase, detected: Detected, scene: &Scene) -> Self {
-        Detection {
+impl RawDetections {
+    pub(super) fn fetch(
+        phrase: Phrase,
+        values: parts::RawDetections<DeviceValue>,
+        scene: &Scene,
+    ) -> Result<Self, ModelError> {
+        type Tensors = parts::RawDetections<()>;
+        Ok(RawDetections {
             phrase: phrase.text.map(Arc::from),
             cut: phrase.tokens.cut,
-            detected,
-            upsampler: scene.shared_upsampler(),
-            sam: scene.sam().clone(),
-        }
+            tensors: Tensors::try_map(values, "", &mut |_, value| value.fetch())?,
+            upsampler: Arc::clone(scene.upsampler()),
+            logit_limit: scene.sam().model().config().behaviour().logit_limit,
+        })
     }
 
     /// The phrase; nothing where exemplars were all there was.
@@ -174,54 +171,54 @@ impl Detection {
 
     /// Scores of all queries `f32[queries]`, before the sigmoid and without the presence.
     pub fn pred_logits(&self) -> &Tensor {
-        &self.detected.logits
+        &self.tensors.logits
     }
 
     /// Whether there is anything of the kind, `f32[1]`, before the sigmoid.
     pub fn presence_logit(&self) -> &Tensor {
-        &self.detected.presence
+        &self.tensors.presence
     }
 
     /// Boxes of all queries `f32[queries, 4]`: left, top, right, bottom, as shares of width and height.
     pub fn pred_boxes(&self) -> &Tensor {
-        &self.detected.boxes
+        &self.tensors.boxes
     }
 
     /// Masks of all queries `f32[queries, side, side]`, before the sigmoid.
     pub fn pred_masks(&self) -> &Tensor {
-        &self.detected.masks
+        &self.tensors.masks
     }
 
     /// Everything of the kind as one mask `f32[1, side, side]`, before the sigmoid.
     pub fn semantic(&self) -> &Tensor {
-        &self.detected.semantic
+        &self.tensors.semantic
     }
 
-    /// The objects that the question's options let through.
-    pub fn answer(&self, find: &Find) -> Result<Answer, TensorError> {
-        let presence = sigmoid(first(&self.detected.presence)?);
-        let logits = self.detected.logits.to_vec::<f32>()?;
+    /// The objects that the thresholds of a query let through.
+    pub fn select(&self, find: &Find) -> Result<Detections, TensorError> {
+        let presence = sigmoid(first(&self.tensors.presence)?);
+        let logits = self.tensors.logits.to_vec::<f32>()?;
         let scores: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit) * presence).collect();
         let best_score = scores.iter().copied().fold(0.0, f32::max);
         let mut queries: Vec<usize> =
             (0..scores.len()).filter(|&query| scores[query] > find.threshold).collect();
         queries.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let mut instances = Vec::new();
+        let mut detections = Vec::new();
         for query in queries {
-            instances.push(self.instance(query, scores[query], presence)?);
+            detections.push(self.detection(query, scores[query], presence)?);
         }
         if let Some(overlap) = find.overlap {
-            instances = without_overlap(instances, overlap)?;
+            detections = without_overlap(detections, overlap)?;
         }
-        let [_, side, _] = [0, 1, 2].map(|axis| self.detected.semantic.shape()[axis]);
-        let semantic = self.segment(self.detected.semantic.reshape([side, side])?, presence)?;
+        let [_, side, _] = [0, 1, 2].map(|axis| self.tensors.semantic.shape()[axis]);
+        let semantic = self.segment(self.tensors.semantic.reshape([side, side])?, presence)?;
         let (phrase, cut) = (self.phrase.clone(), self.cut);
-        Ok(Answer { phrase, cut, presence, best_score, instances, semantic })
+        Ok(Detections { phrase, cut, presence, best_score, detections, semantic })
     }
 
-    fn instance(&self, query: usize, score: f32, presence: f32) -> Result<Instance, TensorError> {
+    fn detection(&self, query: usize, score: f32, presence: f32) -> Result<Detection, TensorError> {
         let Size { width, height } = self.upsampler.size();
-        let corners = self.detected.boxes.slice(0, query..query + 1)?.to_vec::<f32>()?;
+        let corners = self.tensors.boxes.slice(0, query..query + 1)?.to_vec::<f32>()?;
         let place = |axis: usize, length: usize| f64::from(corners[axis] * length as f32);
         let rect = Rect {
             x0: place(0, width),
@@ -230,15 +227,22 @@ impl Detection {
             y1: place(3, height),
         };
         // Copied: a view would keep the masks of all queries in memory.
-        let row = self.detected.masks.slice(0, query..query + 1)?;
+        let row = self.tensors.masks.slice(0, query..query + 1)?;
         let side = row.shape()[1];
         let logits = Tensor::from_vec::<f32>([side, side], row.to_vec()?)?;
         let segment = self.segment(logits, score)?;
-        Ok(Instance { phrase: self.phrase.clone(), query, score, presence, rect, segment })
+        Ok(Detection { phrase: self.phrase.clone(), query, score, presence, rect, segment })
     }
 
     fn segment(&self, logits: Tensor, score: f32) -> Result<Segment, TensorError> {
-        let feedback = self.sam.network().limited(&logits)?;
+        let feedback = match self.logit_limit {
+            None => logits.clone(),
+            Some(limit) => {
+                let values = logits.to_vec::<f32>()?.into_iter();
+                let values = values.map(|logit| logit.clamp(-limit, limit)).collect();
+                Tensor::from_vec::<f32>(logits.shape().clone(), values)?
+            }
+        };
         let upsampler = Arc::clone(&self.upsampler);
         Ok(Segment { logits, feedback, iou: score, object_score: None, upsampler })
     }
@@ -252,18 +256,21 @@ fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Those of the instances, best first, whose mask overlaps none of the better ones by more than `overlap`. Masks are
-/// compared in the model's resolution.
-fn without_overlap(instances: Vec<Instance>, overlap: f32) -> Result<Vec<Instance>, TensorError> {
-    let mut kept: Vec<(Instance, Vec<bool>)> = Vec::new();
-    for instance in instances {
-        let logits = instance.segment.logits.to_vec::<f32>()?;
+/// Mask non-maximum suppression: those of the detections, best first, whose mask has an IoU of at most `overlap` with every
+/// better one that is kept. Masks are compared in the model's resolution.
+fn without_overlap(
+    detections: Vec<Detection>,
+    overlap: f32,
+) -> Result<Vec<Detection>, TensorError> {
+    let mut kept: Vec<(Detection, Vec<bool>)> = Vec::new();
+    for detection in detections {
+        let logits = detection.segment.logits.to_vec::<f32>()?;
         let mask: Vec<bool> = logits.iter().map(|logit| *logit > 0.0).collect();
         if kept.iter().all(|(_, better)| intersection_over_union(better, &mask) <= overlap) {
-            kept.push((instance, mask));
+            kept.push((detection, mask));
         }
     }
-    Ok(kept.into_iter().map(|(instance, _)| instance).collect())
+    Ok(kept.into_iter().map(|(detection, _)| detection).collect())
 }
 
 /// 0 for two empty masks.
