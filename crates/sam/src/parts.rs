@@ -20,6 +20,9 @@ mod find;
 mod image;
 mod video;
 
+#[cfg(test)]
+mod tests;
+
 pub use decode::{Answers, Decode, DecodeInputs, ImageSide, PreparedImage};
 pub use find::{
     Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindFeatures, FindLevels,

@@ -286,11 +286,11 @@ pub(super) fn decode<'g>(
     let DecoderImage { image, positions, first } = image;
     let inputs = DecoderInputs { image, positions, first, prompts, fine };
     let decoded = mask_decoder(inputs, &w.at(decoder.form.mask_decoder()), decoder);
-    decoded.logits.stage("logits");
-    decoded.iou.stage("iou");
+    decoded.logits.stage("decoder.logits");
+    decoded.iou.stage("decoder.iou");
     if let Some(object) = decoded.object {
-        object.score.stage("object_score");
-        object.tokens.stage("tokens");
+        object.score.stage("decoder.object_score");
+        object.tokens.stage("decoder.tokens");
     }
     Ok(decoded)
 }

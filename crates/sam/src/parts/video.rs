@@ -260,7 +260,7 @@ fn memory_types(
     })
 }
 
-fn attention(config: &ModelConfig) -> Result<MemoryAttention<'_>, ModelError> {
+pub(super) fn attention(config: &ModelConfig) -> Result<MemoryAttention<'_>, ModelError> {
     let (width, grid) = (config.decoder()?.width, config.encoder.grid());
     Ok(MemoryAttention { config: config.memory()?, width, grid })
 }
@@ -350,7 +350,7 @@ fn fitted(mask: Value<'_>, size: usize) -> Value<'_> {
 
 /// What masks of zeros and ones `[objects, size, size, 1]` become, both `[objects, side, side, 1]`: the logits that are the
 /// answer, and the mask prompt with which the decoder makes the object pointer.
-fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>, side: usize) -> [Value<'g>; 2] {
+pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>, side: usize) -> [Value<'g>; 2] {
     let logits = (mask * 20.0 - 10.0).resize_antialiased(ResizeMode::Bilinear, [side; 2]);
     let w = w.at("mask_downsample");
     let prompt = mask.conv2d(w.parameter("weight", [1, 1, 4, 4]), Conv2d::new(4, 0));
@@ -411,7 +411,7 @@ fn remember<'g>(
     };
     let logits = logits.reshape([objects, side, side, 1]);
     let remembered = Remembered { image: level2, logits, score };
-    let encoded = memory_encoder(remembered, source, w, memory).stage("memory");
+    let encoded = memory_encoder(remembered, source, w, memory).stage("encoded_memory");
     Ok(encoded.cast(DType::BF16))
 }
 

@@ -1,20 +1,18 @@
-//! Small random SAM 3 detectors, stage by stage, against Meta's own modules.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+//! Small random SAM 3 detectors.
 
 use std::collections::HashMap;
 
-use cutout_cpu::Cpu;
-use cutout_graph::{Backend, BuildError, Graph, Named, Profile, Weights, interpret};
-use cutout_sam::config::{
-    DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, Sam3Config, TextConfig,
-    VitConfig,
+use cutout_graph::{Named, Weights};
+use cutout_tensor::Tensor;
+use cutout_testing::StageFile;
+
+use super::{Sizes, check, named, take};
+use crate::model::config::{
+    DetectorConfig, EncoderConfig, Exemplars, FinderConfig, ModelConfig, PositionRows,
+    PositionTable, TextConfig, VitConfig,
 };
-use cutout_sam::sam3::{
-    DetectorShape, GeometryShape, TextShape, detector_stages, geometry_stages, image_side_graph,
-    text_stages, trunk_stages,
-};
-use cutout_tensor::{Tensor, Tolerance};
-use cutout_testing::{StageFile, compare_stages};
+use crate::model::part::Part;
+use crate::parts::{Detect, Encode, EncodeExemplars, EncodeText, FindFeatures};
 
 /// In the last, what norms are given is as small as their epsilons, and results reach their bounds.
 const MODELS: [&str; 3] = ["tiny", "wide", QUIET];
@@ -25,7 +23,7 @@ const RUNS: [&str; 6] = ["text", "box", "boxes", "points", "everything", "long"]
 /// A small model, with what Meta's modules give of an image and of prompts.
 struct Model {
     name: &'static str,
-    config: Sam3Config,
+    config: ModelConfig,
     weights: Weights,
     image: StageFile,
     detector: StageFile,
@@ -53,29 +51,8 @@ impl Model {
         if self.name == QUIET { &["everything"] } else { &RUNS }
     }
 
-    /// Compares a graph's stages with those of a run; returns the results.
-    fn check(
-        &self,
-        graph: Result<Graph, BuildError>,
-        inputs: &[Named],
-        expected: &[Named],
-    ) -> Vec<Named> {
-        let graph = graph.unwrap();
-        let inputs: Vec<(&str, &Tensor)> = graph
-            .inputs()
-            .map(|(name, _)| {
-                let input = inputs.iter().find(|(input, _)| input == name);
-                (name, &input.unwrap_or_else(|| panic!("no input {name}")).1)
-            })
-            .collect();
-        let interpreted = interpret(&graph, &self.weights, &inputs).unwrap();
-        compare_stages(&interpreted, expected, Tolerance::Stage)
-            .unwrap_or_else(|report| panic!("{}, interpreted: {report}", self.name));
-        let program = Cpu::new(2).compile(&graph, &self.weights, &Profile::default()).unwrap();
-        let compiled = program.run(&inputs).unwrap();
-        compare_stages(&compiled, expected, Tolerance::Stage)
-            .unwrap_or_else(|report| panic!("{}, compiled: {report}", self.name));
-        compiled
+    fn check<P: Part>(&self, part: &P, values: &[Named], expected: &[Named]) {
+        check(part, &self.config, &self.weights, values, expected);
     }
 }
 
@@ -93,26 +70,26 @@ fn token_table(file: &StageFile, config: &TextConfig) -> Tensor {
 }
 
 /// The configuration that a fixture's model was built with.
-fn config(file: &StageFile) -> Sam3Config {
-    let json: serde_json::Value = serde_json::from_str(&file.metadata["config"]).unwrap();
-    let number = |key: &str| json[key].as_u64().unwrap() as usize;
-    let global = json["global_blocks"].as_array().unwrap();
-    Sam3Config {
-        trunk: VitConfig {
-            image_size: number("patch") * number("grid"),
-            patch: number("patch"),
-            width: number("width"),
-            depth: number("depth"),
-            heads: number("heads"),
-            mlp_width: (number("width") as f64 * json["mlp_ratio"].as_f64().unwrap()) as usize,
-            window: number("window"),
-            global_blocks: global.iter().map(|block| block.as_u64().unwrap() as usize).collect(),
-            norm_epsilon: 1e-5,
-        },
-        positions: PositionTable {
-            grid: number("pretrained_grid"),
-            rows: PositionRows::ClassAndGrid,
-        },
+fn config(file: &StageFile) -> ModelConfig {
+    let sizes = Sizes::of(file);
+    let number = |key: &str| sizes.number(key);
+    let trunk = VitConfig {
+        image_size: number("patch") * number("grid"),
+        patch: number("patch"),
+        width: number("width"),
+        depth: number("depth"),
+        heads: number("heads"),
+        mlp_width: (number("width") as f64 * sizes.0["mlp_ratio"].as_f64().unwrap()) as usize,
+        window: number("window"),
+        global_blocks: sizes.list("global_blocks"),
+        norm_epsilon: 1e-5,
+    };
+    let rows = PositionRows::ClassAndGrid;
+    let positions = PositionTable { grid: number("pretrained_grid"), rows };
+    ModelConfig {
+        encoder: EncoderConfig::RotaryVit { trunk, positions },
+        decoder: None,
+        memory: None,
         finder: Some(FinderConfig {
             text: TextConfig {
                 vocabulary: 49408,
@@ -134,8 +111,21 @@ fn config(file: &StageFile) -> Sam3Config {
                 exemplars: Exemplars::BoxesAndPoints,
             },
         }),
-        clicks: None,
     }
+}
+
+/// Fixture names as the ports are called.
+fn ported(tensors: Vec<Named>) -> Vec<Named> {
+    let port = |name: String| match name.as_str() {
+        "trunk" => "pictures.0.trunk".to_owned(),
+        "geometry" => "exemplars".to_owned(),
+        "boxes" => "boxes.places".to_owned(),
+        "box_labels" => "boxes.labels".to_owned(),
+        "points" => "points.places".to_owned(),
+        "point_labels" => "points.labels".to_owned(),
+        _ => name.replace("level.", "level"),
+    };
+    tensors.into_iter().map(|(name, tensor)| (port(name), tensor)).collect()
 }
 
 /// The stages whose names start with one of these.
@@ -152,15 +142,18 @@ fn length(inputs: &[Named], name: &str) -> usize {
 fn the_image_encoder_matches_meta_at_every_stage() {
     for model in MODELS.map(Model::load) {
         let stages = model.image.stages("image");
-        let expected = only(&stages, &["detector.", "trunk"]);
-        assert_eq!(expected.len(), model.config.trunk.depth + 2);
-        model.check(trunk_stages(&model.config), &model.image.inputs("image"), &expected);
         let trunk = only(&stages, &["trunk"]);
-        let mut levels = only(&stages, &["level."]);
+        let expected = ported(only(&stages, &["detector.", "trunk"]));
+        let EncoderConfig::RotaryVit { trunk: config, .. } = &model.config.encoder else {
+            panic!("another encoder");
+        };
+        assert_eq!(expected.len(), config.depth + 2);
+        model.check(&Encode { pictures: 1 }, &model.image.inputs("image"), &expected);
+        let mut levels = ported(only(&stages, &["level."]));
         assert_eq!(levels.len(), 3);
         levels
             .push(("fusion".to_owned(), model.detector.stage(model.runs()[0], "fusion").unwrap()));
-        model.check(image_side_graph(&model.config), &trunk, &levels);
+        model.check(&FindFeatures, &trunk, &levels);
     }
 }
 
@@ -170,21 +163,17 @@ fn text_and_exemplars_match_meta_at_every_stage() {
         for run in model.runs() {
             let name = format!("{run}.text");
             let inputs = model.detector.inputs(&name);
-            let shape =
-                TextShape { tokens: length(&inputs, "tokens"), kept: length(&inputs, "kept") };
+            let part =
+                EncodeText { tokens: length(&inputs, "tokens"), kept: length(&inputs, "kept") };
             let hidden = usize::from(*run == "everything");
-            assert_eq!(shape.tokens, shape.kept + hidden, "{run}");
-            let graph = text_stages(&model.config, shape);
-            model.check(graph, &inputs, &model.detector.stages(&name));
+            assert_eq!(part.tokens, part.kept + hidden, "{run}");
+            model.check(&part, &inputs, &model.detector.stages(&name));
             let name = format!("{run}.geometry");
             let mut inputs = model.detector.inputs(&name);
-            let shape = GeometryShape {
-                boxes: length(&inputs, "boxes"),
-                points: length(&inputs, "points"),
-            };
+            let (boxes, points) = (length(&inputs, "boxes"), length(&inputs, "points"));
             inputs.extend(model.detector.inputs("levels"));
-            let graph = geometry_stages(&model.config, shape);
-            model.check(graph, &inputs, &model.detector.stages(&name));
+            let part = EncodeExemplars { boxes, points };
+            model.check(&part, &ported(inputs), &model.detector.stages(&name));
         }
     }
 }
@@ -195,16 +184,16 @@ fn the_detector_matches_meta_at_every_stage() {
         for run in model.runs() {
             let mut expected = model.detector.stages(run);
             let mut inputs = model.detector.inputs("levels");
-            let fusion = expected.iter().position(|(name, _)| name == "fusion").unwrap();
-            inputs.push(expected.remove(fusion));
+            let fusion = take(&mut expected, "fusion").unwrap();
+            inputs.push(("fusion".to_owned(), fusion));
             for part in ["text", "geometry"] {
                 let tokens = model.detector.stage(&format!("{run}.{part}"), part).unwrap();
                 inputs.push((part.to_owned(), tokens));
             }
-            let tokens =
-                |name: &str| inputs.iter().find(|(input, _)| input == name).unwrap().1.shape()[1];
-            let shape = DetectorShape { text: tokens("text"), geometry: tokens("geometry") };
-            model.check(detector_stages(&model.config, shape), &inputs, &expected);
+            let inputs = ported(inputs);
+            let tokens = |name: &str| named(&inputs, name).unwrap().shape()[1];
+            let part = Detect { text: tokens("text"), exemplars: tokens("exemplars") };
+            model.check(&part, &inputs, &expected);
         }
     }
 }
