@@ -1,6 +1,5 @@
 //! What the CPU's kernels can do, as far as memory is concerned.
 
-use cutout_graph::ops::Epilogue;
 use cutout_graph::plan::Rules;
 use cutout_graph::{Graph, Layout, NodeId, Op};
 use cutout_tensor::DType;
@@ -30,38 +29,34 @@ impl Rules for CpuRules {
             // Only the left side is read along its rows.
             Op::MatMul(_) => index == 1 || (index == 0 && is_dense(layout)),
             Op::Concat(_) => true,
-            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) | Op::Compare(_) | Op::Select(_) => {
-                is_walkable(layout)
-            }
-            _ => false,
+            Op::Compare(_) | Op::Select(_) => is_walkable(layout),
+            // Of the others only the elementwise kernels follow strides.
+            other => other.steps().is_some() && is_walkable(layout),
         }
     }
 
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the other kernels write apart from what they read"
+        reason = "the other kernels never overwrite an input"
     )]
     fn overwrites(&self, graph: &Graph, node: NodeId, index: usize) -> bool {
         let Some(op) = graph.op(node) else { return false };
         match op {
-            Op::Unary(_) | Op::Binary(_) | Op::Elementwise(_) => {
-                let ty = graph.ty(node);
-                ty.dtype == DType::F32 && graph.input_types(node)[index] == ty
-            }
             // The residual, which is the last input.
-            Op::Linear(op) => is_residual(op.epilogue, graph, node, index),
-            Op::QuantizedLinear(op) => is_residual(op.epilogue, graph, node, index),
-            Op::MatMul(op) => is_residual(op.epilogue, graph, node, index),
+            Op::Linear(_) | Op::QuantizedLinear(_) | Op::MatMul(_) => {
+                op.epilogue().is_some_and(|epilogue| epilogue.residual)
+                    && index + 1 == graph.node(node).inputs.len()
+            }
             Op::Rope(_) | Op::Softmax(_) => index == 0,
             Op::LayerNorm(norm) => index == 0 && norm.axis + 1 == graph.ty(node).rank(),
-            _ => false,
+            // Of the others only the elementwise kernels write over what they read.
+            other => {
+                let ty = graph.ty(node);
+                let same_type = ty.dtype == DType::F32 && graph.input_types(node)[index] == ty;
+                same_type && other.steps().is_some()
+            }
         }
     }
-}
-
-/// Whether an input is the residual of an epilogue, which is always the last.
-fn is_residual(epilogue: Epilogue, graph: &Graph, node: NodeId, index: usize) -> bool {
-    epilogue.residual && index + 1 == graph.node(node).inputs.len()
 }
 
 /// Whether neighbours along the last axis are neighbours in memory.

@@ -1,9 +1,9 @@
 //! Runs a graph by each op's plain-loop definition.
 
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::Tensor;
 
 use crate::graph::{Graph, Kind, NodeId};
-use crate::{Named, Plain, Real, RunError, Weights, check_inputs};
+use crate::{Named, Plain, Port, Real, RunError, Weights, check_inputs};
 
 /// Runs `graph` by the plain-loop definitions, in single precision.
 pub fn interpret(
@@ -21,9 +21,7 @@ pub fn interpret_in<T: Real>(
     inputs: &[(&str, &Tensor)],
 ) -> Result<Vec<Named>, RunError> {
     weights.check(graph)?;
-    let expected: Vec<(String, TensorType)> =
-        graph.inputs().map(|(name, id)| (name.to_owned(), graph.ty(id).clone())).collect();
-    let mut given = check_inputs(&expected, inputs)?.into_iter();
+    let mut given = check_inputs(&Port::inputs(graph), inputs)?.into_iter();
     let mut remaining = graph.use_counts();
     let mut values: Vec<Option<Plain<T>>> = vec![None; graph.nodes().len()];
     for (id, node) in graph.iter() {

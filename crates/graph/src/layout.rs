@@ -2,8 +2,6 @@
 
 use cutout_tensor::{Shape, contiguous_strides};
 
-use crate::Op;
-
 /// A strided arrangement: element `index` lies at `offset + Σ index[i] * strides[i]`, counted in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -29,19 +27,6 @@ impl Layout {
             || axes.all(|(&length, (stride, want))| length == 1 || stride == want)
     }
 
-    /// The arrangement after a view op, when one exists without moving elements.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "a new op is no view until it says so")]
-    pub fn after(&self, op: &Op) -> Option<Layout> {
-        match op {
-            Op::Reshape(op) => self.reshape(&op.shape),
-            Op::Permute(op) => Some(self.permute(&op.axes)),
-            Op::Slice(op) => Some(self.slice(&op.starts, &op.ends, &op.steps)),
-            Op::Broadcast(op) => Some(self.broadcast(&op.shape)),
-            // Everything else computes new elements.
-            _ => None,
-        }
-    }
-
     /// If all axes but the last can be walked with one stride and the last is dense: `(rows, row stride)`.
     /// A vector is one row.
     pub fn as_rows(&self) -> Option<(usize, usize)> {
@@ -54,7 +39,8 @@ impl Layout {
         Some((rows, if rows > 1 && width > 0 { merged.strides[0] } else { width }))
     }
 
-    fn permute(&self, axes: &[usize]) -> Layout {
+    /// Axis `i` of the result is axis `axes[i]`.
+    pub(crate) fn permute(&self, axes: &[usize]) -> Layout {
         Layout {
             shape: axes.iter().map(|&axis| self.shape[axis]).collect(),
             strides: axes.iter().map(|&axis| self.strides[axis]).collect(),
@@ -62,7 +48,8 @@ impl Layout {
         }
     }
 
-    fn slice(&self, starts: &[usize], ends: &[usize], steps: &[usize]) -> Layout {
+    /// Every `steps[axis]`-th index of `starts[axis]..ends[axis]`, for each axis.
+    pub(crate) fn slice(&self, starts: &[usize], ends: &[usize], steps: &[usize]) -> Layout {
         let lengths = (0..starts.len()).map(|i| (ends[i] - starts[i]).div_ceil(steps[i]));
         Layout {
             shape: lengths.collect(),
@@ -76,7 +63,8 @@ impl Layout {
         }
     }
 
-    fn broadcast(&self, shape: &[usize]) -> Layout {
+    /// Axes of length one and missing leading axes repeated to `shape`, with stride 0.
+    pub(crate) fn broadcast(&self, shape: &[usize]) -> Layout {
         let missing = shape.len() - self.shape.rank();
         let stride = |axis: usize| match axis.checked_sub(missing) {
             Some(own) if self.shape[own] == shape[axis] => self.strides[own],
@@ -87,7 +75,7 @@ impl Layout {
     }
 
     /// Another shape over the same elements, unless an axis would need two strides.
-    fn reshape(&self, shape: &[usize]) -> Option<Layout> {
+    pub(crate) fn reshape(&self, shape: &[usize]) -> Option<Layout> {
         if shape.contains(&0) {
             return Some(Layout { offset: self.offset, ..Layout::contiguous(&Shape::new(shape)) });
         }

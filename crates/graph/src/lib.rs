@@ -9,6 +9,7 @@
 mod backend;
 mod builder;
 pub mod cases;
+mod device;
 pub mod explain;
 mod graph;
 mod interpret;
@@ -18,6 +19,7 @@ pub mod ops;
 pub mod passes;
 mod plain;
 pub mod plan;
+mod ports;
 mod print;
 mod profile;
 mod real;
@@ -26,18 +28,22 @@ mod value;
 mod verify;
 mod weights;
 
-pub use backend::{Backend, CompileError, Named, Program, RunError, check_inputs};
+pub use backend::{
+    Backend, CompileError, Named, Planned, Port, Program, RunError, StepTime, check_inputs,
+};
 pub use builder::{BuildError, Builder};
 pub use cases::Case;
+pub use device::{DeviceStorage, DeviceValue, TransferCounts, Transfers};
 pub use graph::{Constant, Graph, Kind, Node, NodeId, Origin};
 pub use interpret::{interpret, interpret_in};
 pub use layout::Layout;
 pub use op::{Cost, OpDef, OpError};
 pub use ops::Op;
 pub use plain::{Data, Plain, broadcast_position, ravel, unravel};
+pub use ports::{Ports, flatten, map, port_name};
 pub use profile::{Device, Precision, Profile, ProfileError};
 pub use real::Real;
 pub use scope::Scope;
 pub use value::{Reduced, Value};
 pub use verify::{VerifyError, verify};
-pub use weights::{BindError, Known, Packed, WeightMemory, Weights};
+pub use weights::{BindError, DeviceWeights, Known, Packed, WeightMemory, Weights};

@@ -4,12 +4,19 @@ use std::fmt::Debug;
 
 use cutout_tensor::{DType, Shape, TensorType};
 
-use crate::{Case, Plain, Real};
+use crate::ops::{Epilogue, Step};
+use crate::{Case, Layout, Plain, Real};
+
+/// Layout of a view op's result over the memory of its input; `None` when the elements must be copied.
+pub(crate) type ViewRule<T> = fn(&T, &Layout) -> Option<Layout>;
 
 /// Everything an op must say about itself, said once, in its own file.
 pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
     /// Name in printed graphs, profiles and fixtures.
     const NAME: &'static str;
+
+    /// For an op that rearranges the elements of its only input: where they already lie. `None` for ops that compute.
+    const VIEW: Option<ViewRule<Self>> = None;
 
     /// Type of the output, or why these inputs are wrong.
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError>;
@@ -25,6 +32,17 @@ pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
     /// table). Backends check the same condition and report it the same way.
     fn check_values<T: Real>(&self, _inputs: &[&Plain<T>]) -> Result<(), String> {
         Ok(())
+    }
+
+    /// For an elementwise op (each output element depends on one element of each input): its functions, in order.
+    /// Such ops fuse into one loop.
+    fn steps(&self) -> Option<Vec<Step>> {
+        None
+    }
+
+    /// For a product that can scale, bias, activate and add to its result as it writes it: those attributes.
+    fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        None
     }
 
     /// Arithmetic operations; by default one per output element.

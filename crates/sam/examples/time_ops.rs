@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use cutout_cpu::{Cpu, StepTime};
-use cutout_graph::cases::Random;
 use cutout_graph::{Graph, Profile, Weights, passes};
 use cutout_sam::config::{MemoryForm, Sam1Config, Sam2Config, Sam3Config};
 use cutout_sam::decoder::{DecoderImage, PromptShape};
 use cutout_sam::memory::MaskSource;
 use cutout_sam::{sam1, sam2, sam3};
 use cutout_tensor::{DType, Tensor};
+use cutout_testing::Random;
 use cutout_weights::Checkpoint;
 
 fn random(shape: &cutout_tensor::Shape, scale: f64, random: &mut Random) -> Tensor {

@@ -337,6 +337,30 @@ impl Tensor {
         Ok(result)
     }
 
+    /// A view with another shape and strides: element `index` is at `offset + Σ index[i] * strides[i]` elements from the first
+    /// element of this tensor. Returns an error if the view exceeds the storage.
+    pub fn strided(
+        &self,
+        shape: impl Into<Shape>,
+        strides: Vec<usize>,
+        offset: usize,
+    ) -> Result<Tensor, TensorError> {
+        let shape = shape.into();
+        let elements = shape.checked_len()?;
+        let available = (*self.storage).as_ref().len().saturating_sub(self.offset);
+        let end = shape.iter().zip(&strides).try_fold(offset, |end, (&length, &stride)| {
+            end.checked_add(length.saturating_sub(1).checked_mul(stride)?)
+        });
+        let fits = end.is_some_and(|end| end < available / self.dtype().size());
+        if strides.len() != shape.rank() || (elements > 0 && !fits) {
+            let message = format!("strides {strides:?} from {offset} leave the tensor {}", self.ty);
+            return Err(TensorError::Shape(message));
+        }
+        let offset = if elements > 0 { self.offset + offset * self.dtype().size() } else { 0 };
+        let ty = TensorType::new(self.dtype(), shape);
+        Ok(Tensor { ty, strides, offset, storage: self.storage.clone() })
+    }
+
     fn expect_type(&self, expected: DType) -> Result<(), TensorError> {
         match self.dtype() {
             found if found == expected => Ok(()),
@@ -395,6 +419,17 @@ mod tests {
         let row = tensor.slice(0, 1..2).unwrap();
         assert_eq!(row.detached().unwrap().to_vec::<f32>(), row.to_vec::<f32>());
         assert!(row.shares_memory(&tensor) && !row.detached().unwrap().shares_memory(&tensor));
+    }
+
+    #[test]
+    fn strided_views_stay_inside_the_bytes() {
+        let column = counting(&[2, 3]).slice(1, 1..3).unwrap();
+        let view = column.strided([2, 2], vec![1, 3], 0).unwrap();
+        assert_eq!(view.to_vec::<f32>().unwrap(), [1.0, 4.0, 2.0, 5.0]);
+        assert!(column.strided([2, 2], vec![2, 3], 0).is_err());
+        assert!(column.strided([1], vec![1], 5).is_err());
+        assert!(column.strided([2], vec![usize::MAX], 1).is_err());
+        assert_eq!(column.strided([0, 4], vec![9, 9], 7).unwrap().elements(), 0);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutout_graph::Case;
-use cutout_graph::cases::fnv1a;
 use cutout_tensor::{DType, Element, Tensor, TensorError, TensorType};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
+
+use crate::case_tensors::{case_tensors, fnv1a};
 
 /// How to make the fixtures again.
 pub const HINT: &str = "run `python fixtures/make.py` (its top says what it needs)";
@@ -93,7 +94,7 @@ pub fn read_tensors(path: &Path) -> Result<(HashMap<String, Tensor>, Metadata), 
 /// A checksum of everything a case's output depends on: the op's attributes, and the types and bytes of its inputs.
 pub fn digest(case: &Case) -> Result<String, TensorError> {
     let mut text = case.op.printed().into_bytes();
-    for tensor in case.tensors()? {
+    for tensor in case_tensors(case)? {
         text.extend(tensor.ty().to_string().into_bytes());
         text.extend(stored(&tensor)?.1);
     }

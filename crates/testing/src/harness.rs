@@ -10,6 +10,7 @@ use cutout_graph::{
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 
+use crate::case_tensors;
 use crate::fixtures::{Expected, HINT, digest};
 
 /// Everything that failed, at once.
@@ -98,7 +99,7 @@ fn check_fixture(expected: &Expected, case: &Case) -> Result<(), String> {
 
 /// The type and value of a case's output by its reference in double precision.
 fn reference(case: &Case) -> Result<(TensorType, Tensor), String> {
-    let tensors = case.tensors().map_err(|error| error.to_string())?;
+    let tensors = case_tensors(case).map_err(|error| error.to_string())?;
     let types: Vec<&TensorType> = tensors.iter().map(Tensor::ty).collect();
     let ty = case.op.infer(&types).map_err(|error| error.to_string())?;
     let inputs = tensors
@@ -176,7 +177,7 @@ struct OneOp {
 }
 
 fn one_op(case: &Case, operands: Operands) -> Result<OneOp, String> {
-    let tensors = case.tensors().map_err(|error| error.to_string())?;
+    let tensors = case_tensors(case).map_err(|error| error.to_string())?;
     let builder = Builder::new();
     let (mut weights, mut inputs) = (HashMap::new(), Vec::new());
     let mut values: Vec<Value<'_>> = Vec::new();
@@ -211,7 +212,7 @@ fn check_on_backend(
     let program = backend
         .compile(&graph, &weights, profile)
         .map_err(|error| format!("does not compile: {error}"))?;
-    let actual = program.run(&inputs).map_err(|error| format!("does not run: {error}"))?;
+    let actual = program.run_named(&inputs).map_err(|error| format!("does not run: {error}"))?;
     let ([(name, actual)], [(_, expected)]) = (&actual[..], &expected[..]) else {
         return Err(format!("{} outputs instead of one", actual.len()));
     };

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 
-use cutout_graph::cases::Random;
 use cutout_graph::ops::{
     Attention, AttentionInputs, Conv2d, ConvTranspose2d, MaxPool2d, ResizeMode,
 };
 use cutout_graph::{BuildError, Builder, Graph, Reduced, Value, Weights};
 use cutout_tensor::{DType, Shape, Tensor};
+
+use crate::Random;
 
 /// A graph with weights and inputs it can be run on.
 pub struct RandomGraph {

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use cutout_graph::{Case, Op};
 use cutout_tensor::Tensor;
+use cutout_testing::case_tensors;
 use cutout_testing::fixtures::{digest, stored};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ pub(crate) fn write_cases(directory: &Path) -> Result<()> {
     let mut inputs: Vec<Stored> = Vec::new();
     for case in Op::all_cases() {
         let name = case.full_name();
-        let tensors = case.tensors().with_context(|| name.clone())?;
+        let tensors = case_tensors(&case).with_context(|| name.clone())?;
         described.push(describe(&case, &tensors)?);
         for (index, tensor) in tensors.iter().enumerate() {
             let (dtype, bytes) = stored(tensor)?;

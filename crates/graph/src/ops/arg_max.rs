@@ -5,7 +5,7 @@ use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 use super::checks::countable;
 use crate::cases::{noise, values};
 use crate::op::{expect_axis, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Index of the largest element along an axis of `x: f32`, as `i64`; the axis is gone from the result.
 /// The first of equals; a `NaN` counts as larger than every number, as in PyTorch.
@@ -19,6 +19,14 @@ impl ArgMax {
     fn shape(self, x: &Shape) -> Shape {
         let (before, after) = (&x[..self.axis], &x[self.axis + 1..]);
         before.iter().chain(after).copied().collect()
+    }
+}
+
+impl<'g> Value<'g> {
+    /// Index of the largest element along an axis, which is gone from the result.
+    #[track_caller]
+    pub fn arg_max(self, axis: usize) -> Value<'g> {
+        self.apply(ArgMax { axis }, &[])
     }
 }
 

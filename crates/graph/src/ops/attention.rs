@@ -9,7 +9,7 @@ mod tests;
 use cutout_tensor::TensorType;
 
 use super::checks::{expect_inputs, saturating_product};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `softmax(scale * rope(q) · rope(k)ᵀ + bias) · v`, per batch and head.
 ///
@@ -191,6 +191,22 @@ impl Attention {
     /// Keys that one query meets, when there are `keys`.
     fn keys_met(&self, keys: usize) -> usize {
         self.windows.map_or(keys, |windows| windows.keys())
+    }
+}
+
+impl<'g> Value<'g> {
+    /// Attention of these queries, without mask, bias, rotation or padding; see [`AttentionInputs::attend`] for those.
+    #[track_caller]
+    pub fn attention(self, key: Value<'g>, value: Value<'g>, op: Attention) -> Value<'g> {
+        AttentionInputs::new(self, key, value).attend(op)
+    }
+}
+
+impl<'g> AttentionInputs<Value<'g>> {
+    /// Adds an attention that takes exactly these inputs; see [`Attention`].
+    #[track_caller]
+    pub fn attend(self, op: Attention) -> Value<'g> {
+        self.query.builder().op(op, &self.into_vec())
     }
 }
 

@@ -5,6 +5,7 @@ use cutout_tensor::{TensorType, Tolerance};
 use super::checks::countable;
 use crate::cases::{bools, noise, uniform};
 use crate::op::{expect_bool, expect_f32, take};
+use crate::ops::{Operand, Step};
 use crate::plain::broadcast_position;
 use crate::{Case, OpDef, OpError, Plain, Real};
 
@@ -89,6 +90,10 @@ pub struct Binary {
 
 impl OpDef for Binary {
     const NAME: &'static str = "binary";
+
+    fn steps(&self) -> Option<Vec<Step>> {
+        Some(vec![Step::Binary(self.kind, Operand::Input(0), Operand::Input(1))])
+    }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let [a, b] = take(inputs)?;

@@ -4,9 +4,9 @@ use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{bools, integers, noise};
-use crate::op::take;
+use crate::op::{ViewRule, take};
 use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `x` with its axes of length one, and missing leading axes, repeated to `shape` (NumPy's rule). Any element type.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -15,8 +15,17 @@ pub struct Broadcast {
     pub shape: Vec<usize>,
 }
 
+impl<'g> Value<'g> {
+    /// Repeated to a larger shape.
+    #[track_caller]
+    pub fn broadcast(self, shape: impl Into<Shape>) -> Value<'g> {
+        self.apply(Broadcast { shape: shape.into().to_vec() }, &[])
+    }
+}
+
 impl OpDef for Broadcast {
     const NAME: &'static str = "broadcast";
+    const VIEW: Option<ViewRule<Self>> = Some(|op, layout| Some(layout.broadcast(&op.shape)));
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let [x] = take(inputs)?;

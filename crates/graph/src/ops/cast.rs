@@ -5,7 +5,7 @@ use half::{bf16, f16};
 
 use crate::cases::{CaseInput, bools, integers, noise, uniform, values};
 use crate::op::take;
-use crate::{Case, Data, OpDef, OpError, Plain, Real};
+use crate::{Case, Data, OpDef, OpError, Plain, Real, Value};
 
 /// The same values in another element type.
 ///
@@ -59,6 +59,14 @@ impl Cast {
             }
             DType::Bool => Data::Bool(values.iter().map(|&x| to_float(x) != 0.0).collect()),
         }
+    }
+}
+
+impl<'g> Value<'g> {
+    /// The same values in another element type.
+    #[track_caller]
+    pub fn cast(self, dtype: DType) -> Value<'g> {
+        self.apply(Cast { dtype }, &[])
     }
 }
 

@@ -6,13 +6,25 @@ use super::checks::countable;
 use crate::cases::{bools, integers, noise};
 use crate::op::expect_axis;
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// The inputs one after another along an axis. One or more inputs of one element type (any), equal on all other axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Concat {
     /// The axis along which they follow each other.
     pub axis: usize,
+}
+
+impl<'g> Value<'g> {
+    /// The parts one after another along an axis.
+    ///
+    /// # Panics
+    /// Without parts: nothing of nothing has no type.
+    #[track_caller]
+    pub fn concat(parts: &[Value<'g>], axis: usize) -> Value<'g> {
+        let (first, others) = parts.split_first().expect("concat is given at least one part");
+        first.apply(Concat { axis }, others)
+    }
 }
 
 impl OpDef for Concat {

@@ -6,7 +6,7 @@ use super::checks::{countable, expect_inputs, expect_positive, saturating_produc
 use super::{Activation, Epilogue};
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Convolution (cross-correlation, as PyTorch's) with zero padding, then the epilogue.
 ///
@@ -62,8 +62,20 @@ impl Conv2d {
     }
 }
 
+impl<'g> Value<'g> {
+    /// Convolution of `[batch, height, width, channels]`; see [`Conv2d`].
+    #[track_caller]
+    pub fn conv2d(self, weight: Value<'g>, op: Conv2d) -> Value<'g> {
+        self.apply(op, &[weight])
+    }
+}
+
 impl OpDef for Conv2d {
     const NAME: &'static str = "conv2d";
+
+    fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        Some(&mut self.epilogue)
+    }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         self.check_attributes()?;

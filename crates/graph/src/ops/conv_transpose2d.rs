@@ -6,7 +6,7 @@ use super::checks::{countable, expect_inputs, expect_positive, saturating_produc
 use super::{Activation, Epilogue};
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Transposed convolution, as PyTorch's with one group and no output padding, then the epilogue.
 ///
@@ -82,8 +82,20 @@ impl ConvTranspose2d {
     }
 }
 
+impl<'g> Value<'g> {
+    /// Transposed convolution of `[batch, height, width, channels]`; see [`ConvTranspose2d`].
+    #[track_caller]
+    pub fn conv_transpose2d(self, weight: Value<'g>, op: ConvTranspose2d) -> Value<'g> {
+        self.apply(op, &[weight])
+    }
+}
+
 impl OpDef for ConvTranspose2d {
     const NAME: &'static str = "conv_transpose2d";
+
+    fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        Some(&mut self.epilogue)
+    }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         expect_positive("the vertical stride", self.stride[0])?;
@@ -163,8 +175,9 @@ impl OpDef for ConvTranspose2d {
 
 #[cfg(test)]
 mod tests {
+    use cutout_testing::Random;
+
     use super::*;
-    use crate::cases::Random;
     use crate::ops::Conv2d;
 
     fn noise<const N: usize>(shape: [usize; N], seed: u64) -> Plain<f64> {

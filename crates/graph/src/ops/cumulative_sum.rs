@@ -4,13 +4,21 @@ use cutout_tensor::{Shape, TensorType};
 
 use crate::cases::noise;
 use crate::op::{expect_axis, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Each element of `x: f32` plus all before it along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CumulativeSum {
     /// The axis summed along.
     pub axis: usize,
+}
+
+impl<'g> Value<'g> {
+    /// Each element plus all before it along an axis.
+    #[track_caller]
+    pub fn cumulative_sum(self, axis: usize) -> Value<'g> {
+        self.apply(CumulativeSum { axis }, &[])
+    }
 }
 
 impl OpDef for CumulativeSum {

@@ -96,6 +96,10 @@ impl Elementwise {
 impl OpDef for Elementwise {
     const NAME: &'static str = "elementwise";
 
+    fn steps(&self) -> Option<Vec<Step>> {
+        Some(self.steps.clone())
+    }
+
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         if inputs.is_empty() {
             return Err(OpError::Arity { expected: 1, found: 0 });

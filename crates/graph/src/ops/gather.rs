@@ -5,7 +5,7 @@ use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 use super::checks::countable;
 use crate::cases::{integers, noise};
 use crate::op::{expect_f32, expect_integer, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `table[indices[..]]`: `table: f32[n, ..row]`, `indices: integer[..]` → `f32[..indices, ..row]`.
 /// Every index must be in `0..n`.
@@ -15,6 +15,14 @@ pub struct Gather;
 /// Shape of the result.
 fn shape(table: &Shape, indices: &Shape) -> Shape {
     indices.iter().chain(&table[1..]).copied().collect()
+}
+
+impl<'g> Value<'g> {
+    /// The rows of this table that `indices` name; see [`Gather`].
+    #[track_caller]
+    pub fn gather(self, indices: Value<'g>) -> Value<'g> {
+        self.apply(Gather, &[indices])
+    }
 }
 
 impl OpDef for Gather {

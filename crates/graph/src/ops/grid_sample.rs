@@ -6,7 +6,7 @@ use super::checks::countable;
 use crate::cases::{noise, uniform, values};
 use crate::op::{axes, expect_f32, take};
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Bilinear samples of an image: `x: f32[batch, height, width, channels]`,
 /// `grid: f32[batch, out_height, out_width, 2]` as (x, y) → `f32[batch, out_height, out_width, channels]`.
@@ -25,6 +25,14 @@ fn neighbours<T: Real>(coordinate: T, length: usize) -> impl Iterator<Item = (us
     let end = T::of(length as f64);
     let inside = both.into_iter().filter(move |&(at, _)| at >= T::ZERO && at < end);
     inside.map(|(at, weight)| (at.as_f64() as usize, weight))
+}
+
+impl<'g> Value<'g> {
+    /// This image at the positions of `grid`; see [`GridSample`].
+    #[track_caller]
+    pub fn grid_sample(self, grid: Value<'g>) -> Value<'g> {
+        self.apply(GridSample, &[grid])
+    }
 }
 
 impl OpDef for GridSample {

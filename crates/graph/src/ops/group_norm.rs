@@ -6,7 +6,7 @@ use super::checks::{expect_epsilon, expect_positive};
 use super::layer_norm::Statistics;
 use crate::cases::noise;
 use crate::op::{expect_f32, expect_shape, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, channel-last.
 ///
@@ -18,6 +18,14 @@ pub struct GroupNorm {
     pub groups: usize,
     /// Added to the variance; finite, not negative.
     pub epsilon: f32,
+}
+
+impl<'g> Value<'g> {
+    /// Normalisation of `[batch, .., channels]` over groups of channels; see [`GroupNorm`].
+    #[track_caller]
+    pub fn group_norm(self, weight: Value<'g>, bias: Value<'g>, op: GroupNorm) -> Value<'g> {
+        self.apply(op, &[weight, bias])
+    }
 }
 
 impl OpDef for GroupNorm {

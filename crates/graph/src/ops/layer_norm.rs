@@ -5,7 +5,7 @@ use cutout_tensor::{Shape, TensorType};
 use super::checks::expect_epsilon;
 use crate::cases::noise;
 use crate::op::{expect_f32, expect_shape, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias` with mean and biased variance over one axis.
 ///
@@ -16,6 +16,15 @@ pub struct LayerNorm {
     pub axis: usize,
     /// Added to the variance; finite, not negative.
     pub epsilon: f32,
+}
+
+impl<'g> Value<'g> {
+    /// Normalisation over the last axis; see [`LayerNorm`].
+    #[track_caller]
+    pub fn layer_norm(self, weight: Value<'g>, bias: Value<'g>, epsilon: f32) -> Value<'g> {
+        let axis = self.shape().rank().saturating_sub(1);
+        self.apply(LayerNorm { axis, epsilon }, &[weight, bias])
+    }
 }
 
 impl OpDef for LayerNorm {

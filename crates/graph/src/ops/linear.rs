@@ -6,7 +6,7 @@ use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{expect_f32, expect_shape, take};
 use crate::ops::UnaryKind;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Function applied by an epilogue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
@@ -100,8 +100,20 @@ pub struct Linear {
     pub epilogue: Epilogue,
 }
 
+impl<'g> Value<'g> {
+    /// `x · weightᵀ` over the last axis; see [`Linear`].
+    #[track_caller]
+    pub fn linear(self, weight: Value<'g>) -> Value<'g> {
+        self.apply(Linear { epilogue: Epilogue::NONE }, &[weight])
+    }
+}
+
 impl OpDef for Linear {
     const NAME: &'static str = "linear";
+
+    fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        Some(&mut self.epilogue)
+    }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let expected = 2 + self.epilogue.inputs();

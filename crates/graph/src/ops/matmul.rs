@@ -7,7 +7,7 @@ use super::{Activation, Epilogue};
 use crate::cases::noise;
 use crate::op::{expect_f32, take};
 use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `a · b` over the last two axes: `a: f32[.., M, K]` and `b: f32[.., K, N]` give `f32[.., M, N]`. The leading axes
 /// broadcast as NumPy's; both have at least two axes. `K` may be 0: the sums are then 0. Then the epilogue.
@@ -62,8 +62,26 @@ impl MatMul {
     }
 }
 
+impl<'g> Value<'g> {
+    /// Matrix product over the last two axes; see [`MatMul`].
+    #[track_caller]
+    pub fn matmul(self, right: Value<'g>) -> Value<'g> {
+        self.apply(MatMul::PLAIN, &[right])
+    }
+
+    /// Matrix product with the transpose of `right: [.., N, K]`; see [`MatMul`].
+    #[track_caller]
+    pub fn matmul_transposed(self, right: Value<'g>) -> Value<'g> {
+        self.apply(MatMul::TRANSPOSED, &[right])
+    }
+}
+
 impl OpDef for MatMul {
     const NAME: &'static str = "matmul";
+
+    fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        Some(&mut self.epilogue)
+    }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         expect_inputs(2 + self.epilogue.inputs(), inputs.len())?;

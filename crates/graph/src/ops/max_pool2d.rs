@@ -6,7 +6,7 @@ use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, take};
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// The largest value of each window: `x: f32[batch, height, width, channels]` →
 /// `f32[batch, out_height, out_width, channels]` with `out = (in + 2 * padding - kernel) / stride + 1`, rounded down.
@@ -34,6 +34,19 @@ impl MaxPool2d {
         let end = start + self.kernel[direction];
         let padding = self.padding[direction];
         start.saturating_sub(padding)..end.saturating_sub(padding).min(length)
+    }
+}
+
+impl<'g> Value<'g> {
+    /// The largest pixel of each window; see [`MaxPool2d`].
+    #[track_caller]
+    pub fn max_pool2d(
+        self,
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+    ) -> Value<'g> {
+        self.apply(MaxPool2d { kernel, stride, padding }, &[])
     }
 }
 

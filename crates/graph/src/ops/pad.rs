@@ -6,7 +6,7 @@ use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{expect_f32, take};
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `x: f32` with `before[axis]` elements of `value` in front of each axis and `after[axis]` behind it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -17,6 +17,19 @@ pub struct Pad {
     pub after: Vec<usize>,
     /// What is added.
     pub value: f32,
+}
+
+impl<'g> Value<'g> {
+    /// With `before[axis]` elements of `value` in front of each axis and `after[axis]` behind it.
+    #[track_caller]
+    pub fn pad(
+        self,
+        before: impl Into<Vec<usize>>,
+        after: impl Into<Vec<usize>>,
+        value: f32,
+    ) -> Value<'g> {
+        self.apply(Pad { before: before.into(), after: after.into(), value }, &[])
+    }
 }
 
 impl OpDef for Pad {

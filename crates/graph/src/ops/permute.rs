@@ -3,9 +3,9 @@
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use crate::cases::{bools, integers, noise};
-use crate::op::take;
+use crate::op::{ViewRule, take};
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// The same elements with the axes in another order: axis `i` of the result is axis `axes[i]` of `x`.
 /// Any element type.
@@ -15,8 +15,29 @@ pub struct Permute {
     pub axes: Vec<usize>,
 }
 
+impl<'g> Value<'g> {
+    /// The axes in another order: axis `i` of the result is axis `axes[i]`.
+    #[track_caller]
+    pub fn permute(self, axes: impl Into<Vec<usize>>) -> Value<'g> {
+        self.apply(Permute { axes: axes.into() }, &[])
+    }
+
+    /// The last two axes exchanged.
+    #[track_caller]
+    pub fn transposed(self) -> Value<'g> {
+        let ty = self.ty();
+        let Some(last) = ty.rank().checked_sub(1).filter(|&last| last > 0) else {
+            return self.builder().fail(format!("transposed needs two axes, got {ty}"));
+        };
+        let mut axes: Vec<usize> = (0..=last).collect();
+        axes.swap(last - 1, last);
+        self.permute(axes)
+    }
+}
+
 impl OpDef for Permute {
     const NAME: &'static str = "permute";
+    const VIEW: Option<ViewRule<Self>> = Some(|op, layout| Some(layout.permute(&op.axes)));
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let [x] = take(inputs)?;

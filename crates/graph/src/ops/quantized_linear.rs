@@ -80,6 +80,10 @@ impl QuantizedRow {
 impl OpDef for QuantizedLinear {
     const NAME: &'static str = "quantized_linear";
 
+    fn epilogue_mut(&mut self) -> Option<&mut Epilogue> {
+        Some(&mut self.epilogue)
+    }
+
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         expect_inputs(3 + self.epilogue.inputs(), inputs.len())?;
         let (x, values, scales) = (inputs[0], inputs[1], inputs[2]);

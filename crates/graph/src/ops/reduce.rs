@@ -6,7 +6,7 @@ use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{expect_axis, expect_f32, take};
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Reduced, Value};
 
 /// What becomes of the elements that are reduced to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -46,6 +46,37 @@ impl Reduce {
         }
         let stays = |(axis, _): &(usize, &usize)| !self.axes.contains(axis);
         x.iter().enumerate().filter(stays).map(|(_, &length)| length).collect()
+    }
+}
+
+impl<'g> Value<'g> {
+    /// Sums over axes.
+    #[track_caller]
+    pub fn sum(self, axes: impl Into<Vec<usize>>, reduced: Reduced) -> Value<'g> {
+        self.reduce(ReduceKind::Sum, axes.into(), reduced)
+    }
+
+    /// Means over axes.
+    #[track_caller]
+    pub fn mean(self, axes: impl Into<Vec<usize>>, reduced: Reduced) -> Value<'g> {
+        self.reduce(ReduceKind::Mean, axes.into(), reduced)
+    }
+
+    /// Largest elements over axes.
+    #[track_caller]
+    pub fn max(self, axes: impl Into<Vec<usize>>, reduced: Reduced) -> Value<'g> {
+        self.reduce(ReduceKind::Maximum, axes.into(), reduced)
+    }
+
+    /// Smallest elements over axes.
+    #[track_caller]
+    pub fn min(self, axes: impl Into<Vec<usize>>, reduced: Reduced) -> Value<'g> {
+        self.reduce(ReduceKind::Minimum, axes.into(), reduced)
+    }
+
+    #[track_caller]
+    fn reduce(self, kind: ReduceKind, axes: Vec<usize>, reduced: Reduced) -> Value<'g> {
+        self.apply(Reduce { kind, axes, keep: reduced == Reduced::Keep }, &[])
     }
 }
 

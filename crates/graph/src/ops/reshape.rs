@@ -3,8 +3,8 @@
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use crate::cases::noise;
-use crate::op::take;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::op::{ViewRule, take};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// The same elements, in row-major order, under another shape.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -13,8 +13,17 @@ pub struct Reshape {
     pub shape: Vec<usize>,
 }
 
+impl<'g> Value<'g> {
+    /// The same elements under another shape.
+    #[track_caller]
+    pub fn reshape(self, shape: impl Into<Shape>) -> Value<'g> {
+        self.apply(Reshape { shape: shape.into().to_vec() }, &[])
+    }
+}
+
 impl OpDef for Reshape {
     const NAME: &'static str = "reshape";
+    const VIEW: Option<ViewRule<Self>> = Some(|op, layout| layout.reshape(&op.shape));
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let [x] = take(inputs)?;

@@ -5,7 +5,7 @@ use cutout_tensor::{Shape, TensorType, Tolerance};
 use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// How pixels between pixels are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -123,6 +123,20 @@ fn mixed<T: Real>(
         }
     }
     sums
+}
+
+impl<'g> Value<'g> {
+    /// The image in another height and width; see [`Resize`].
+    #[track_caller]
+    pub fn resize(self, mode: ResizeMode, size: [usize; 2]) -> Value<'g> {
+        self.apply(Resize { mode, antialias: false, size }, &[])
+    }
+
+    /// The image in another height and width, averaging all pixels that shrinking covers; see [`Resize`].
+    #[track_caller]
+    pub fn resize_antialiased(self, mode: ResizeMode, size: [usize; 2]) -> Value<'g> {
+        self.apply(Resize { mode, antialias: true, size }, &[])
+    }
 }
 
 impl OpDef for Resize {

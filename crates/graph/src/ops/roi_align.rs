@@ -5,7 +5,7 @@ use cutout_tensor::{Shape, TensorType, Tolerance};
 use super::checks::countable;
 use crate::cases::{CaseInput, noise, values};
 use crate::op::{axes, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Boxes of a feature map, each averaged to `output` cells, as torchvision's `roi_align`.
 ///
@@ -104,6 +104,14 @@ fn add_sample<T: Real>(image: &[T], size: [usize; 2], at: [T; 2], sums: &mut [T]
                 *sum += row_weight * column_weight * value;
             }
         }
+    }
+}
+
+impl<'g> Value<'g> {
+    /// Boxes of this feature map, each resampled to one size; see [`RoiAlign`].
+    #[track_caller]
+    pub fn roi_align(self, boxes: Value<'g>, options: RoiAlign) -> Value<'g> {
+        self.apply(options, &[boxes])
     }
 }
 

@@ -4,7 +4,7 @@ use cutout_tensor::{Tensor, TensorError, TensorType};
 
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Rotation of adjacent pairs of channels, `(a, b) -> (a·cos - b·sin, a·sin + b·cos)`.
 ///
@@ -15,6 +15,14 @@ use crate::{Case, OpDef, OpError, Plain, Real};
 pub struct Rope {
     /// Tokens at the end that are not rotated.
     pub tail: usize,
+}
+
+impl<'g> Value<'g> {
+    /// Rotation of every token of `[.., tokens, width]`; see [`Rope`].
+    #[track_caller]
+    pub fn rope(self, cos: Value<'g>, sin: Value<'g>) -> Value<'g> {
+        self.apply(Rope { tail: 0 }, &[cos, sin])
+    }
 }
 
 impl OpDef for Rope {

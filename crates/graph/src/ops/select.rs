@@ -6,12 +6,20 @@ use super::checks::countable;
 use crate::cases::{bools, integers, noise};
 use crate::op::{broadcast_all, expect_bool, take};
 use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `a` where `condition: bool` holds, else `b`; the three broadcast to a common shape, `a` and `b` have one element
 /// type (any).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Select;
+
+impl<'g> Value<'g> {
+    /// `a` where this condition holds, else `b`.
+    #[track_caller]
+    pub fn select(self, a: Value<'g>, b: Value<'g>) -> Value<'g> {
+        self.apply(Select, &[a, b])
+    }
+}
 
 impl OpDef for Select {
     const NAME: &'static str = "select";

@@ -1,11 +1,13 @@
 //! A part of a tensor.
 
+use std::ops::Range;
+
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use crate::cases::{bools, integers, noise};
-use crate::op::take;
+use crate::op::{ViewRule, take};
 use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// Every `steps[axis]`-th element of `starts[axis]..ends[axis]`, for each axis of `x`. Any element type.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -26,8 +28,58 @@ impl Slice {
     }
 }
 
+impl<'g> Value<'g> {
+    /// The indices `range` of one axis.
+    #[track_caller]
+    pub fn slice(self, axis: usize, range: Range<usize>) -> Value<'g> {
+        let ty = self.ty();
+        if axis >= ty.rank() {
+            return self.builder().fail(format!("slice axis {axis} is outside {ty}"));
+        }
+        let (mut starts, mut ends) = (vec![0; ty.rank()], ty.shape.to_vec());
+        (starts[axis], ends[axis]) = (range.start, range.end);
+        self.apply(Slice { starts, ends, steps: vec![1; ty.rank()] }, &[])
+    }
+
+    /// `N` parts of equal length along an axis.
+    #[track_caller]
+    pub fn split<const N: usize>(self, axis: usize) -> [Value<'g>; N] {
+        let ty = self.ty();
+        let length = ty.shape.get(axis).copied();
+        let Some(part) = length.and_then(|length| length.checked_div(N)) else {
+            return [self.builder().fail(format!("{ty} has no {N} parts along axis {axis}")); N];
+        };
+        if part * N != ty.shape[axis] {
+            return [self.builder().fail(format!("axis {axis} of {ty} has no {N} equal parts")); N];
+        }
+        let mut parts = [self; N];
+        for (i, value) in parts.iter_mut().enumerate() {
+            *value = self.slice(axis, i * part..(i + 1) * part);
+        }
+        parts
+    }
+
+    /// The `N` slices along an axis of length `N`, without that axis.
+    #[track_caller]
+    pub fn unstack<const N: usize>(self, axis: usize) -> [Value<'g>; N] {
+        let ty = self.ty();
+        if ty.shape.get(axis) != Some(&N) {
+            return [self.builder().fail(format!("axis {axis} of {ty} has not length {N}")); N];
+        }
+        let mut shape = ty.shape.to_vec();
+        shape.remove(axis);
+        let mut parts = self.split(axis);
+        for part in &mut parts {
+            *part = part.reshape(&shape[..]);
+        }
+        parts
+    }
+}
+
 impl OpDef for Slice {
     const NAME: &'static str = "slice";
+    const VIEW: Option<ViewRule<Self>> =
+        Some(|op, layout| Some(layout.slice(&op.starts, &op.ends, &op.steps)));
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let [x] = take(inputs)?;

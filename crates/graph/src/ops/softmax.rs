@@ -4,13 +4,21 @@ use cutout_tensor::{TensorType, Tolerance};
 
 use crate::cases::{noise, uniform, values};
 use crate::op::{expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, OpDef, OpError, Plain, Real, Value};
 
 /// `exp(x - max) / sum(exp(x - max))` over the last axis of `f32[.., length]`.
 ///
 /// Minus infinity has weight 0; a row of nothing else, or with `NaN` or plus infinity, is all `NaN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Softmax;
+
+impl<'g> Value<'g> {
+    /// Exponentials over the last axis that sum to one.
+    #[track_caller]
+    pub fn softmax(self) -> Value<'g> {
+        self.apply(Softmax, &[])
+    }
+}
 
 impl OpDef for Softmax {
     const NAME: &'static str = "softmax";

@@ -4,6 +4,7 @@ use cutout_tensor::{TensorType, Tolerance};
 
 use crate::cases::{noise, uniform};
 use crate::op::{expect_bool, expect_f32, take};
+use crate::ops::{Operand, Step};
 use crate::{Case, Data, OpDef, OpError, Plain, Real};
 
 /// Declares each function once: variant, name, definition over [`Real`].
@@ -79,6 +80,10 @@ pub struct Unary {
 
 impl OpDef for Unary {
     const NAME: &'static str = "unary";
+
+    fn steps(&self) -> Option<Vec<Step>> {
+        Some(vec![Step::Unary(self.kind, Operand::Input(0))])
+    }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
         let [x] = take(inputs)?;

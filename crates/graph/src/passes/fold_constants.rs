@@ -7,7 +7,7 @@ use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType};
 
 use super::{Context, Draft, remove_dead_code};
 use crate::graph::{Constant, Graph, Kind, NodeId};
-use crate::{CompileError, Op, Plain};
+use crate::{CompileError, Layout, Op, Plain};
 
 /// Names longer than this are replaced by their hash.
 const LONGEST_NAME: usize = 200;
@@ -109,12 +109,12 @@ impl Folder<'_> {
         let node = self.graph.node(id);
         match &node.kind {
             Kind::Parameter(path) => self.context.weights?.get(path).cloned(),
-            Kind::Op(op) if moves(op) => {
+            Kind::Op(op) if op.is_view() => {
                 let op = op.clone();
                 let source = self.moved_weight(node.inputs[0])?;
                 // What is stored in half precision stays so, whatever the graph calls it.
                 let ty = TensorType::new(source.dtype(), node.ty.shape.clone());
-                Some(source.map(ty, move |x| moved(&op, x)))
+                Some(source.map(ty, move |x| viewed(&op, x)))
             }
             Kind::Op(_) | Kind::Constant(_) | Kind::Input(_) => None,
         }
@@ -144,11 +144,11 @@ impl Folder<'_> {
         let tensors: Vec<Tensor> =
             inputs.iter().map(|&input| self.tensor(input)).collect::<Result<_, _>>()?;
         let broken = |error| CompileError::Weight { path: op.printed(), error };
-        if moves(op) {
+        if op.is_view() {
             let dtype = self.graph.ty(id).dtype;
-            // A copy: a view would keep all that it is a part of.
-            let moved = moved(op, &tensors[0]).and_then(|view| view.cast(dtype)?.detached());
-            return moved.map_err(broken);
+            // A copy: a view would keep the whole source in memory.
+            let copy = viewed(op, &tensors[0]).and_then(|view| view.cast(dtype)?.detached());
+            return copy.map_err(broken);
         }
         let plain: Vec<Plain<f64>> =
             tensors.iter().map(Plain::from_tensor).collect::<Result<_, _>>().map_err(broken)?;
@@ -191,28 +191,15 @@ fn unreadable(path: &str) -> impl FnOnce(TensorError) -> CompileError {
     move |error| CompileError::Weight { path: path.to_owned(), error }
 }
 
-/// Whether an op gives a view of its only input.
-#[expect(clippy::wildcard_enum_match_arm, reason = "everything else goes through its definition")]
-fn moves(op: &Op) -> bool {
-    match op {
-        Op::Reshape(_) | Op::Permute(_) => true,
-        Op::Slice(op) => op.steps.iter().all(|&step| step == 1),
-        _ => false,
+/// The result of a view op on a host tensor: a view of it, or of a contiguous copy where strides cannot express it.
+fn viewed(op: &Op, x: &Tensor) -> Result<Tensor, TensorError> {
+    let strided = Layout { shape: x.shape().clone(), strides: x.strides().to_vec(), offset: 0 };
+    if let Some(layout) = op.view(&strided) {
+        return x.strided(layout.shape, layout.strides, layout.offset);
     }
-}
-
-/// The result of an op that [`moves`].
-#[expect(clippy::wildcard_enum_match_arm, reason = "only ops that move are asked for")]
-fn moved(op: &Op, x: &Tensor) -> Result<Tensor, TensorError> {
-    match op {
-        Op::Reshape(op) => x.reshape(&op.shape[..]),
-        Op::Permute(op) => x.permute(&op.axes),
-        Op::Slice(op) => {
-            let ranges = op.starts.iter().zip(&op.ends).map(|(&start, &end)| start..end);
-            ranges.enumerate().try_fold(x.clone(), |x, (axis, range)| x.slice(axis, range))
-        }
-        _ => panic!("{} does not move its input", op.printed()),
-    }
+    let layout = op.view(&Layout::contiguous(x.shape()));
+    let layout = layout.expect("a view op can express the view of a contiguous tensor");
+    x.to_contiguous()?.strided(layout.shape, layout.strides, layout.offset)
 }
 
 /// Name of an unnamed constant: its value if it is one number, else a hash of its content.

@@ -52,18 +52,9 @@ struct Chain {
     inputs: Vec<NodeId>,
 }
 
-/// The op as a chain; `None` if it is not elementwise over `f32`.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all other ops read more than one position")]
+/// The op as a chain; `None` if it is not elementwise.
 fn chain_of(op: &Op, inputs: &[NodeId]) -> Option<Chain> {
-    let steps = match op {
-        Op::Unary(unary) => vec![Step::Unary(unary.kind, Operand::Input(0))],
-        Op::Binary(binary) => {
-            vec![Step::Binary(binary.kind, Operand::Input(0), Operand::Input(1))]
-        }
-        Op::Elementwise(chain) => chain.steps.clone(),
-        _ => return None,
-    };
-    let mut chain = Chain { steps, inputs: inputs.to_vec() };
+    let mut chain = Chain { steps: op.steps()?, inputs: inputs.to_vec() };
     chain.merge_equal_inputs();
     Some(chain)
 }

@@ -25,39 +25,6 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
     }))
 }
 
-/// The epilogue of an op that has one.
-#[expect(clippy::wildcard_enum_match_arm, reason = "an op without the field has no epilogue")]
-fn epilogue(op: &Op) -> Option<Epilogue> {
-    match op {
-        Op::Linear(op) => Some(op.epilogue),
-        Op::QuantizedLinear(op) => Some(op.epilogue),
-        Op::Conv2d(op) => Some(op.epilogue),
-        Op::ConvTranspose2d(op) => Some(op.epilogue),
-        Op::MatMul(op) => Some(op.epilogue),
-        _ => None,
-    }
-}
-
-/// The same op with another epilogue.
-#[expect(clippy::wildcard_enum_match_arm, reason = "`epilogue` has told that there is one")]
-fn with_epilogue(op: &Op, epilogue: Epilogue) -> Op {
-    let mut op = op.clone();
-    match &mut op {
-        Op::Linear(op) => op.epilogue = epilogue,
-        Op::QuantizedLinear(op) => op.epilogue = epilogue,
-        Op::Conv2d(op) => op.epilogue = epilogue,
-        Op::ConvTranspose2d(op) => op.epilogue = epilogue,
-        Op::MatMul(op) => op.epilogue = epilogue,
-        _ => {}
-    }
-    op
-}
-
-/// A product whose epilogue may grow: the new node and the epilogue it has.
-fn product(draft: &Draft<'_>, id: NodeId) -> Option<Epilogue> {
-    epilogue(draft.op(id)?)
-}
-
 #[expect(clippy::wildcard_enum_match_arm, reason = "the activations that epilogues know")]
 fn fuse_activation(
     draft: &mut Draft<'_>,
@@ -72,7 +39,7 @@ fn fuse_activation(
         _ => return None,
     };
     let before = draft.new_inputs(id)[0];
-    let current = product(draft, before)?;
+    let current = draft.op(before)?.epilogue()?;
     if current.residual || current.activation != Activation::Identity {
         return None;
     }
@@ -96,7 +63,7 @@ fn fuse_binary(
     let mut orders =
         if inputs[0] >= inputs[1] { orders } else { [orders[1], orders[0]] }.into_iter();
     orders.find_map(|(before, other)| {
-        let current = product(draft, before)?;
+        let current = draft.op(before)?.epilogue()?;
         let (epilogue, added) = match kind {
             BinaryKind::Add => added_operand(draft, current, before, other)?,
             BinaryKind::Multiply => (scaled(draft, current, other)?, None),
@@ -158,7 +125,8 @@ fn grow(draft: &mut Draft<'_>, context: &Context<'_>, growth: Growth) -> Option<
     }
     // The bias goes before a residual that is already there; growth never adds a bias behind one.
     let inputs: Vec<NodeId> = node.inputs.iter().copied().chain(added).collect();
-    let op = with_epilogue(draft.op(before)?, epilogue);
+    let mut op = draft.op(before)?.clone();
+    *op.epilogue_mut()? = epilogue;
     let new = draft.add(op, &inputs, &node.origin)?;
     context.note(format!(
         "fused: {} into {name} at {}",

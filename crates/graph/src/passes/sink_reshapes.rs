@@ -75,17 +75,8 @@ fn before_move(draft: &mut Draft<'_>, moved: &Op, source: NodeId, other: NodeId)
         return Some(other);
     }
     // Worth it only when the result can join the epilogue of a product.
-    let product = matches!(
-        draft.op(source),
-        Some(
-            Op::Linear(_)
-                | Op::QuantizedLinear(_)
-                | Op::Conv2d(_)
-                | Op::ConvTranspose2d(_)
-                | Op::MatMul(_)
-        )
-    );
-    if !product || ty.shape[..] != reshape.shape[..] {
+    let product = draft.op(source).and_then(Op::epilogue);
+    if product.is_none() || ty.shape[..] != reshape.shape[..] {
         return None;
     }
     let origin = draft.node(other).origin.clone();

@@ -43,6 +43,7 @@ impl Video {
     }
 
     /// Reads a video from a stream. Formats that need seeking cannot be read this way.
+    #[expect(clippy::disallowed_methods, reason = "copies into a pipe, computes nothing")]
     pub(super) fn from_reader(
         mut reader: Box<dyn Read + Send>,
         name: &str,

@@ -1,9 +1,9 @@
 //! What the cases cannot say: forms of attention that must agree, and what is refused.
 
 use cutout_tensor::{DType, TensorType};
+use cutout_testing::Random;
 
 use super::{Attention, AttentionRope, BiasForm, SeparableBias, Windows};
-use crate::cases::Random;
 use crate::ops::Rope;
 use crate::{OpDef, Plain};
 
