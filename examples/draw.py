@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
 FOLDER = pathlib.Path(__file__).parent
-# Everything is drawn larger and shrunk, which makes soft edges.
+# Everything is drawn at three times the size and reduced, for smooth edges.
 SCALE = 3
 
 
@@ -40,7 +40,7 @@ def mask_of(size, draw):
 
 
 def place(canvas, mask, colour, shade):
-    """Puts a thing of one colour, brightened and darkened by `shade`, into the picture."""
+    """Draws an object of one colour, shaded by `shade`, into the picture."""
     body = np.asarray(colour, np.float32) * shade[..., None]
     return canvas * (1 - mask[..., None]) + body * mask[..., None]
 
@@ -52,7 +52,7 @@ def shadow(canvas, mask, strength, blur):
 
 
 def ball_shade(shape, centre, radius):
-    """Light from the upper left on something round."""
+    """Shading of a sphere lit from the upper left."""
     y, x = np.mgrid[0 : shape[0], 0 : shape[1]].astype(np.float32)
     from_light = np.hypot(x - centre[0] + 0.4 * radius, y - centre[1] + 0.45 * radius) / radius
     return np.clip(1.35 - 0.4 * from_light, 0.55, 1.35)
@@ -75,7 +75,7 @@ def still_life(width=640, height=480):
     def polygon(*points):
         return mask_of(size, lambda draw: draw.polygon([(x * unit, y * unit) for x, y in points], fill=255))
 
-    # A book, lying.
+    # A book, lying flat.
     canvas = shadow(canvas, ellipse(330, 330, 640, 400), 0.5, 12 * unit)
     canvas = place(canvas, polygon((350, 335), (560, 315), (610, 365), (395, 390)), (46, 92, 168), ramp)
     canvas = place(canvas, polygon((395, 390), (610, 365), (610, 385), (397, 411)), (228, 222, 205), ramp)
@@ -100,7 +100,7 @@ def still_life(width=640, height=480):
 
 
 def clip(frames=24, width=320, height=240):
-    """A ball rolls behind a post and out again, while a box slides the other way."""
+    """A clip: a ball rolls behind a post and out again, while a box slides the other way."""
     w, h, unit = width * SCALE, height * SCALE, SCALE
     background = room(w, h, 150 * unit)
     pictures = []

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes. Plain functions, so that they compile and can be called on any toolchain.
+//! The bodies of the fuzz targets, as plain functions that compile on any toolchain.
 
 #[path = "../../crates/weights/tests/support/torch_file.rs"]
 mod torch_file;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cutout_weights::Checkpoint;
 
-/// Larger tensors are listed and not loaded: a view of a mapped file has no size limit of its own.
+/// Most elements of a tensor that is loaded; larger ones are only listed, because views of a mapped file have no size limit.
 const LOADED: usize = 1 << 16;
 
 /// Opens the bytes as a checkpoint of any format, and reads every tensor of it.
@@ -31,7 +31,7 @@ pub fn checkpoint(bytes: Vec<u8>) {
     let _ = cutout_weights::layout::Model::of(&checkpoint);
 }
 
-/// A header of the length it says, so that the fuzzer need not find that number.
+/// Prepends the length of the header, so that the fuzzer need not find it.
 pub fn safetensors(bytes: &[u8]) {
     let header = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let mut file = (header as u64).to_le_bytes().to_vec();
@@ -41,7 +41,7 @@ pub fn safetensors(bytes: &[u8]) {
     checkpoint(bytes.to_vec());
 }
 
-/// The magic number, then the bytes.
+/// Prepends the magic number.
 pub fn gguf(bytes: &[u8]) {
     checkpoint([b"GGUF", bytes].concat());
 }

@@ -1,6 +1,4 @@
-//! The page about performance.
-
-use std::fmt::Write;
+//! Writes the page of measurements.
 
 use crate::bench::Ceilings;
 use crate::machine::Machine;
@@ -8,7 +6,7 @@ use crate::outcome::{Outcome, Role};
 use crate::rivals;
 use crate::table;
 
-/// What a page is made from.
+/// The contents of a page.
 pub(crate) struct Run<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) command: &'a str,
@@ -29,34 +27,38 @@ const CHAPTERS: [(&str, &[&str]); 6] = [
     ("Compile time", &["compile"]),
 ];
 
-/// The whole page. The notes are those of the `old` page.
+/// The whole page: the notes of the `old` page, the tables, then machine and method.
 pub(crate) fn render(run: &Run<'_>, ceilings: &Ceilings, old: &str) -> String {
-    let mut page = head(run, ceilings);
-    page += &format!("\n## Notes\n\n{NOTES_BEGIN}\n{}\n{NOTES_END}\n", notes(old));
+    let mut page = format!("# Performance\n\n{NOTES_BEGIN}\n{}\n{NOTES_END}\n", notes(old));
+    page += &head(run);
     for (title, kernels) in CHAPTERS {
         let outcomes: Vec<&Outcome> =
             run.outcomes.iter().filter(|outcome| kernels.contains(&outcome.kernel)).collect();
         if !outcomes.is_empty() {
-            page += &format!("\n## {title}\n\n{}", chapter(&outcomes));
+            page += &format!("\n### {title}\n\n{}", chapter(&outcomes));
         }
     }
-    page
+    page + &method(run.machine, ceilings)
 }
 
-fn head(run: &Run<'_>, ceilings: &Ceilings) -> String {
-    let Machine { processor, cores, threads, isa, extensions, caches, date, commit, load } =
-        run.machine;
-    let ceilings = table::ceilings(ceilings).lines().fold(String::new(), |mut list, line| {
-        let _ = writeln!(list, "- {line}");
-        list
-    });
-    let rivals = rivals::CONFIGURATION.iter().fold(String::new(), |mut list, line| {
-        let _ = writeln!(list, "- {line}");
-        list
-    });
+fn head(run: &Run<'_>) -> String {
+    let Machine { processor, threads, isa, date, commit, .. } = run.machine;
     format!(
-        "# Performance\n\n\
-         Made by `{command}` on {date}, commit {commit}.\n\n\
+        "\n## Kernels\n\n\
+         Made by `{command}` on {date}, commit {commit}: {processor}, {threads} threads, {isa}.\n\n\
+         The ceiling is the speed of multiply-adds in registers, or of a large copy for kernels bound by memory. The share is\n\
+         cutout's speed relative to it. Speeds count the operations of the plain algorithm; shares above 100 % are possible\n\
+         because Strassen's and Winograd's algorithms multiply less.\n",
+        command = run.command,
+    )
+}
+
+fn method(machine: &Machine, ceilings: &Ceilings) -> String {
+    let Machine { processor, cores, threads, isa, extensions, caches, load, .. } = machine;
+    let ceilings = list(table::ceilings(ceilings).lines());
+    let rivals = list(rivals::CONFIGURATION.into_iter());
+    format!(
+        "\n## Machine and method\n\n\
          | | |\n|---|---|\n\
          | processor | {processor} |\n\
          | cores, threads used | {cores}, {threads} |\n\
@@ -64,14 +66,17 @@ fn head(run: &Run<'_>, ceilings: &Ceilings) -> String {
          | caches | {caches} |\n\
          | load before the run | {load} |\n\n\
          Ceilings, medians over the whole run:\n\n{ceilings}\n\
-         Each number is a median over rounds, with its spread (interquartile range by median). A round runs every\n\
-         implementation and the ceiling once; shares and factors are medians of ratios within rounds. Before it is timed,\n\
-         each result is compared: ours with the op's plain definition (on an excerpt where the whole would take minutes), the\n\
-         others' with ours; the largest error, as a share of the largest element, must stay below 1e-4. Rounds in which other\n\
-         processes ran do not count; where too few were quiet, the goal column says so.\n\n\
+         Each number is the median over rounds, with its spread (interquartile range divided by the median). A round runs\n\
+         every implementation and the ceiling once; shares and factors are medians of the ratios within rounds. Results are\n\
+         checked before timing: cutout against the op's reference definition (on an excerpt if the whole would take minutes),\n\
+         the other crates against cutout. The largest error, relative to the largest element, must stay below 1e-4. Rounds\n\
+         disturbed by other processes are discarded; if too few are left, the goal column says so.\n\n\
          The other crates:\n\n{rivals}",
-        command = run.command,
     )
+}
+
+fn list<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.map(|line| format!("- {line}\n")).collect()
 }
 
 /// The text between the markers of an earlier page.

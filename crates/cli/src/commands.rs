@@ -14,7 +14,7 @@ mod models;
 mod segment;
 mod track;
 
-/// What to do.
+/// The command to run.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Segment(segment::Segment),

@@ -1,17 +1,17 @@
-//! The environment: the only place that reads it. Libraries never do, and no variable changes what a model computes;
-//! these say where other programs keep their checkpoints, and where programs are.
+//! Environment variables. Only this file reads them; the libraries read none. They give the folders of checkpoints and
+//! programs, and never change what a model computes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cutout_video::Tools;
 
-/// What the environment says.
+/// The variables in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
-    /// The user's folder.
+    /// The home folder.
     pub(crate) home: Option<PathBuf>,
-    /// `XDG_CACHE_HOME`, in which programs keep what they downloaded.
+    /// `XDG_CACHE_HOME`.
     pub(crate) caches: Option<PathBuf>,
     /// `HF_HUB_CACHE`.
     pub(crate) hub_cache: Option<PathBuf>,
@@ -19,7 +19,7 @@ pub(crate) struct Environment {
     pub(crate) hugging_face: Option<PathBuf>,
     /// `TORCH_HOME`.
     pub(crate) torch: Option<PathBuf>,
-    /// The folders that programs are looked for in.
+    /// The folders of `PATH`.
     pub(crate) programs: Vec<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl Environment {
         }
     }
 
-    /// The folder in which programs keep what they downloaded.
+    /// The folder of caches: `XDG_CACHE_HOME`, or `.cache` in the home folder.
     pub(crate) fn caches(&self) -> Option<PathBuf> {
         self.caches.clone().or_else(|| Some(self.home.as_ref()?.join(".cache")))
     }
@@ -48,15 +48,15 @@ impl Environment {
         Tools { ffmpeg: self.program("ffmpeg"), ffprobe: self.program("ffprobe") }
     }
 
-    /// Where a program is, if it can be called by its name.
+    /// Path of an executable in the folders of `PATH`.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
         self.programs.iter().map(|folder| folder.join(&file)).find(|path| is_executable(path))
     }
 }
 
-/// A variable that is set and not empty.
-#[expect(clippy::disallowed_methods, reason = "this is the one place")]
+/// The value of a variable; `None` if it is unset or empty.
+#[expect(clippy::disallowed_methods, reason = "the only file that reads the environment")]
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -1,16 +1,16 @@
-//! How a command fails: one message on standard error, and an exit code.
+//! Failures of commands: one message on standard error, and an exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::screen;
+use crate::stdio;
 
-/// The command line asks for something that cannot be meant. Exit code 2, as for what the parser refuses.
+/// Wrong usage: an error in the command line. Exit code 2, as for errors of the parser.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
 impl Usage {
-    /// The error to return.
+    /// An error with this message.
     pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Usage(message.into()))
     }
@@ -24,16 +24,16 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Tells the user, and says how the process ends.
+/// Prints an error and returns the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if screen::is_closed_pipe(error) {
+    if stdio::is_closed_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    screen::note(&format!("error: {}", message(error)));
+    stdio::note(&format!("error: {}", message(error)));
     ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
 }
 
-/// The error with its causes, each said once: many errors say their cause themselves.
+/// The error with its causes. A cause that is already part of the message is not repeated.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut message = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_not_repeated() {
         let cause = || anyhow!("no such file");
         assert_eq!(message(&cause().context("a.png")), "a.png: no such file");
         assert_eq!(message(&cause().context("a.png: no such file")), "a.png: no such file");

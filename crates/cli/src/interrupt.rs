@@ -1,4 +1,4 @@
-//! Ctrl-C: the process ends at once, and leaves no half-written file.
+//! Ctrl-C: the process ends at once and removes incomplete files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::screen;
+use crate::stdio;
 
 /// Folders that this process writes to.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Whether the work under way looks at [`requested`] and ends by itself.
+/// Whether the running command polls [`requested`] and ends by itself.
 static GRACEFUL: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Says that the work under way looks at [`requested`]: the first Ctrl-C lets it end by itself, the second does not wait.
+/// Declares that the running command polls [`requested`]: the first Ctrl-C lets it finish, the second ends the process.
 pub(crate) fn finish_gracefully() {
     GRACEFUL.store(true, Ordering::Relaxed);
 }
@@ -26,25 +26,25 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Fails if Ctrl-C was pressed: the command did not do all it was asked for.
+/// Returns an error if Ctrl-C was pressed, because the work is incomplete.
 pub(crate) fn check() -> Result<()> {
     if requested() { Err(anyhow!("interrupted: what is written is complete")) } else { Ok(()) }
 }
 
-/// Takes care of Ctrl-C from now on.
+/// Installs the handler of Ctrl-C.
 pub(crate) fn install() -> Result<()> {
     ctrlc::set_handler(|| {
         if GRACEFUL.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed) {
             return;
         }
         remove_temporary_files();
-        screen::note("\ninterrupted: files that were not complete are removed");
+        stdio::note("\ninterrupted: incomplete files are removed");
         std::process::exit(1);
     })
-    .context("cannot take care of Ctrl-C")
+    .context("cannot install the handler of Ctrl-C")
 }
 
-/// Says that files will be written beside `file`.
+/// Registers the folder of `file` for the clean-up after Ctrl-C.
 pub(crate) fn writes_beside(file: &Path) {
     let folder = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -56,14 +56,14 @@ pub(crate) fn writes_beside(file: &Path) {
     }
 }
 
-/// Every file is written under a temporary name with this process's number in it, and renamed when it is complete.
+/// Removes the temporary files of this process, which have its id in their names.
 fn remove_temporary_files() {
     let mark = format!(".cutout-{}-", std::process::id());
     let folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     for entry in entries.filter_map(Result::ok) {
         if entry.file_name().to_string_lossy().starts_with(&mark) {
-            // Nobody is left to tell if this fails.
+            // The process ends, so errors are ignored.
             let _ignored = fs::remove_file(entry.path());
             let _ignored = fs::remove_dir_all(entry.path());
         }

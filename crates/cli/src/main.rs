@@ -1,29 +1,29 @@
 //! `cutout`: the Segment Anything family on the command line.
 
+mod checkpoints;
 mod commands;
 #[cfg(test)]
 mod coverage;
 mod environment;
 mod failure;
+mod format;
 mod interrupt;
-mod library;
 mod memory;
 mod options;
 mod output;
 mod progress;
 mod prompts;
-mod screen;
-mod words;
+mod stdio;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Segment anything: a click, a box, a mask or a phrase goes in, exact masks come out.
+/// Segment anything: masks from points, boxes, an earlier mask, or phrases
 #[derive(Parser)]
 #[command(name = "cutout", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 could not, 2 wrong usage. `cutout COMMAND --help` has examples."
+    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage. `cutout COMMAND --help` has examples."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -1,11 +1,11 @@
-//! The memory of this process, where the system tells.
+//! Memory use of this process; `None` on systems without `/proc`.
 
-/// MiB that are resident now.
+/// Resident memory in MiB.
 pub(crate) fn resident_mib() -> Option<f64> {
     status("VmRSS:")
 }
 
-/// The most MiB that were resident at once.
+/// Peak resident memory in MiB.
 pub(crate) fn peak_mib() -> Option<f64> {
     status("VmHWM:")
 }

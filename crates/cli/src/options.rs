@@ -1,4 +1,4 @@
-//! Flags that several commands share: which model, and how it runs.
+//! Flags shared by several commands: the model, and how it runs.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use clap::{Args, ValueEnum};
 use cutout_sam::{Device, Precision, Profile, Sam, profile_beside, read_profile};
 
 use crate::environment::Environment;
-use crate::{library, screen};
+use crate::{checkpoints, stdio};
 
-/// Number type that weights are multiplied in.
+/// Number type of the matrix products.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum PrecisionName {
-    /// Single precision: Meta's answer.
+    /// Single precision: the same masks as Meta's code.
     F32,
-    /// The upper half of single precision; no device multiplies in it yet.
+    /// bfloat16: not supported by any device yet.
     Bf16,
-    /// Signed bytes: fastest, slightly different masks.
+    /// 8-bit integers: fastest, slightly different masks.
     Int8,
 }
 
@@ -25,16 +25,16 @@ pub(crate) enum PrecisionName {
 #[derive(Args)]
 #[command(next_help_heading = "How it runs")]
 pub(crate) struct RunOptions {
-    /// Where to run: auto, cpu, cuda or cuda:N
+    /// Device: auto, cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     device: Option<Device>,
-    /// Threads; one for each core unless given
+    /// Number of threads; by default one per core
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Number type that weights are multiplied in
+    /// Number type of the matrix products
     #[arg(long, value_name = "TYPE")]
     precision: Option<PrecisionName>,
-    /// A profile in TOML; else the cutout.toml beside the checkpoint, if there is one
+    /// Profile in TOML; by default the cutout.toml beside the checkpoint, if there is one
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ fn parse_device(text: &str) -> Result<Device, String> {
 }
 
 impl RunOptions {
-    /// The profile of a checkpoint, with what the command line says on top of it.
+    /// The profile of a checkpoint, overridden by the flags of the command line.
     pub(crate) fn profile(&self, checkpoint: Option<&Path>) -> Result<Profile> {
         let mut profile = match (&self.profile, checkpoint) {
             (Some(path), _) => read_profile(path)?,
@@ -68,17 +68,17 @@ impl RunOptions {
     }
 }
 
-/// Which model.
+/// The model to run.
 #[derive(Args)]
 pub(crate) struct ModelOption {
-    /// Checkpoint of the model: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout. The name alone is
-    /// enough for a file that `cutout models` lists. Without it, a small built-in model runs
+    /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout. For a file that `cutout models`
+    /// lists, the file name is enough. Without this flag, the small built-in model runs
     #[arg(long, short, value_name = "CHECKPOINT")]
     pub(crate) model: Option<PathBuf>,
 }
 
 impl ModelOption {
-    /// Where the model comes from.
+    /// The checkpoint, or the built-in model if none is given.
     pub(crate) fn source(&self) -> Result<ModelSource> {
         match &self.model {
             Some(given) => Ok(ModelSource::File(find_model(given)?)),
@@ -86,28 +86,28 @@ impl ModelOption {
         }
     }
 
-    /// The model, ready to run. Without `--model` it is the built-in one, which is told.
+    /// Opens the model. Without `--model`, opens the built-in model and says so on stderr.
     pub(crate) fn open(&self, run: &RunOptions) -> Result<Sam> {
         let source = self.source()?;
         if let ModelSource::BuiltIn = source {
-            screen::note(
-                "using the small built-in model; --model CHECKPOINT takes a full one, and `cutout models` lists those it finds",
+            stdio::note(
+                "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
             );
         }
         source.open(run.profile(source.file())?)
     }
 }
 
-/// Where a model comes from.
+/// Source of a model.
 pub(crate) enum ModelSource {
-    /// A checkpoint.
+    /// A checkpoint file.
     File(PathBuf),
-    /// This program.
+    /// The model inside this program.
     BuiltIn,
 }
 
 impl ModelSource {
-    /// The checkpoint, if it is a file.
+    /// The checkpoint file; `None` for the built-in model.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             ModelSource::File(path) => Some(path),
@@ -115,7 +115,7 @@ impl ModelSource {
         }
     }
 
-    /// The model, to be run as `profile` says.
+    /// Opens the model with a profile.
     pub(crate) fn open(&self, profile: Profile) -> Result<Sam> {
         match self {
             ModelSource::File(path) => Ok(Sam::open_with(path, profile)?),
@@ -124,16 +124,16 @@ impl ModelSource {
     }
 }
 
-/// The checkpoint that is meant by what was given: a path, or the name of a file in one of the usual places.
+/// The checkpoint for a path, or for the name of a file in one of the usual folders.
 pub(crate) fn find_model(given: &Path) -> Result<PathBuf> {
-    // A path with a folder in it means that file and no other.
+    // Only a bare file name is searched for.
     let is_name = given.parent().is_some_and(|folder| folder.as_os_str().is_empty());
     let (Some(name), true, false) = (given.file_name(), is_name, given.exists()) else {
         return Ok(given.to_owned());
     };
-    match library::named(name, &Environment::read()) {
+    match checkpoints::named(name, &Environment::read()) {
         Some(found) => {
-            screen::note(&format!("using {}", found.display()));
+            stdio::note(&format!("using {}", found.display()));
             Ok(found)
         }
         None => bail!(

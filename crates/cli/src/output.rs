@@ -1,4 +1,4 @@
-//! Where masks go: files by their extension, pictures, JSON.
+//! Output of masks: files by extension, overlays, cut-outs, JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -17,19 +17,20 @@ mod raw;
 mod records;
 
 pub(crate) use raw::{write_raw, write_raw_detections};
-pub(crate) use records::{Annotation, Category, Document, Finding, Picture, Place};
+pub(crate) use records::{Annotation, Category, Document, Finding, MaskIndex, Picture};
 
-/// Where to put what was found.
+/// Flags of outputs.
 #[derive(Args)]
-#[command(next_help_heading = "Where it goes")]
+#[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
-    /// Write the masks; the extension says how: .png, .json (COCO run lengths), .svg, .geojson or .npy. May be given again
+    /// Write the masks; the extension selects the format: .png, .json (COCO run lengths), .svg, .geojson or .npy. Repeat for
+    /// more files
     #[arg(long, short, value_name = "FILE", value_parser = parse_output)]
     output: Vec<PathBuf>,
     /// Write the picture with the masks drawn over it, as PNG
     #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
-    /// Write what the masks cover, the rest transparent, as PNG
+    /// Write the picture with everything outside the masks transparent, as PNG
     #[arg(long, value_name = "FILE")]
     cutout: Option<PathBuf>,
     /// Print the masks as JSON to standard output
@@ -37,7 +38,7 @@ pub(crate) struct OutputOptions {
     json: bool,
 }
 
-/// The kinds of file that hold masks.
+/// Formats of mask files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Png,
@@ -69,17 +70,18 @@ fn parse_output(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The picture, what was found in it, and the pixels of the masks that pictures show.
+/// The picture and its masks.
 pub(crate) struct Found<'a> {
     pub(crate) image: &'a Image,
     pub(crate) document: &'a Document,
+    /// The masks drawn in images: the best candidate of each prompt, or every object found.
     pub(crate) shown: &'a [Rle],
-    /// What an overlay says of each of them; nothing where they have no names.
+    /// Label of each shown mask on the overlay; empty for prompts, which have no names.
     pub(crate) labels: &'a [String],
 }
 
 impl OutputOptions {
-    /// Fails early where a folder is missing: nobody wants to hear that after the work is done.
+    /// Returns an error if the folder of an output does not exist, before any work starts.
     pub(crate) fn check(&self) -> Result<()> {
         for path in self.paths() {
             check_folder(path)?;
@@ -87,12 +89,12 @@ impl OutputOptions {
         Ok(())
     }
 
-    /// Whether nothing is asked for.
+    /// Whether no output is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.paths().next().is_none() && !self.json
     }
 
-    /// Mask and overlay in the current folder, named after the picture: what somebody wants who asks for nothing.
+    /// The default outputs: mask and overlay in the current folder, named after the picture.
     pub(crate) fn usual(image: &Path) -> Self {
         let stem = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         OutputOptions {
@@ -103,12 +105,12 @@ impl OutputOptions {
         }
     }
 
-    /// The files that are written.
+    /// The files to write.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.output.iter().chain(&self.overlay).chain(&self.cutout).map(PathBuf::as_path)
     }
 
-    /// Writes everything that was asked for.
+    /// Writes all outputs.
     pub(crate) fn write(&self, found: &Found<'_>) -> Result<()> {
         for path in self.paths() {
             interrupt::writes_beside(path);
@@ -123,16 +125,16 @@ impl OutputOptions {
             let pixels = cut_out(found.image, &union(found)?)?;
             write(path, &encode_rgba(found.image.size(), &pixels)?)?;
         }
-        if self.json { crate::screen::print_json(found.document) } else { Ok(()) }
+        if self.json { crate::stdio::print_json(found.document) } else { Ok(()) }
     }
 }
 
-/// The picture with masks drawn over it, and their names.
+/// The picture with the masks and their labels drawn over it.
 fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
     let drawn = overlay(found.image, found.shown)?;
     let mut tags = Vec::new();
     for (index, (mask, text)) in found.shown.iter().zip(found.labels).enumerate() {
-        // An empty mask has no place.
+        // An empty mask has no position.
         if let Some(Bounds { left, top, .. }) = mask.bounds() {
             tags.push(Tag { text, x: left, y: top, colour: distinct_colour(index) });
         }
@@ -140,7 +142,7 @@ fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
     Ok(tagged(&drawn, &tags)?)
 }
 
-/// Fails unless the folder of `path` exists.
+/// Returns an error unless the folder of `path` exists.
 pub(crate) fn check_folder(path: &Path) -> Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
@@ -151,7 +153,7 @@ pub(crate) fn check_folder(path: &Path) -> Result<()> {
 }
 
 fn write_masks(path: &Path, found: &Found<'_>) -> Result<()> {
-    let kind = Kind::of(path).context("the parser lets known extensions through only")?;
+    let kind = Kind::of(path).context("the parser accepts known extensions only")?;
     let size = found.image.size();
     match kind {
         Kind::Png => write(path, &mask_png(found)?)?,
@@ -163,7 +165,7 @@ fn write_masks(path: &Path, found: &Found<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One mask in white on black; several as numbers from 1 on, in colours.
+/// One mask in white on black; several as labels from 1, with a colour palette.
 fn mask_png(found: &Found<'_>) -> Result<Vec<u8>> {
     let size = found.image.size();
     match found.shown {
@@ -173,14 +175,14 @@ fn mask_png(found: &Found<'_>) -> Result<Vec<u8>> {
     }
 }
 
-/// What any mask covers.
+/// The union of all masks.
 fn union(found: &Found<'_>) -> Result<Mask> {
     let size = found.image.size();
     let mut pixels = vec![false; size.pixels(1)?];
     for (start, end) in found.shown.iter().flat_map(Rle::runs) {
-        // Runs go down the columns.
-        for place in start..end {
-            pixels[place % size.height * size.width + place / size.height] = true;
+        // Runs are in column-major order.
+        for pixel in start..end {
+            pixels[pixel % size.height * size.width + pixel / size.height] = true;
         }
     }
     Ok(Mask::from_pixels(size, pixels)?)

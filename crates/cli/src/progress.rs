@@ -1,10 +1,10 @@
-//! Progress on a terminal; nothing on a pipe.
+//! Progress display on a terminal; silent on a pipe.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Something that is under way. Its line disappears when it is dropped.
+/// A progress line, removed on drop.
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
@@ -19,12 +19,12 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Work of `length` equal pieces.
+    /// Work of `length` equal steps.
     pub(crate) fn bar(length: u64, message: impl Into<String>) -> Self {
         Progress::measured(length, message, "{pos}/{len}")
     }
 
-    /// Work of so many bytes.
+    /// Work of `length` bytes.
     pub(crate) fn bytes(length: u64, message: impl Into<String>) -> Self {
         Progress::measured(length, message, "{binary_bytes}/{binary_total_bytes}")
     }
@@ -36,17 +36,17 @@ impl Progress {
         Progress { bar }
     }
 
-    /// There are so many pieces.
+    /// Sets the number of steps.
     pub(crate) fn set_length(&self, length: u64) {
         self.bar.set_length(length);
     }
 
-    /// So many pieces are done.
+    /// Sets the number of finished steps.
     pub(crate) fn set(&self, done: u64) {
         self.bar.set_position(done);
     }
 
-    /// What is being done now.
+    /// Sets the message.
     pub(crate) fn say(&self, message: impl Into<String>) {
         self.bar.set_message(message.into());
     }
@@ -59,5 +59,5 @@ impl Drop for Progress {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the templates are written here and are valid")
+    ProgressStyle::with_template(template).expect("the templates in this file are valid")
 }

@@ -1,4 +1,4 @@
-//! Prompts as they are written on the command line.
+//! Prompts on the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -15,34 +15,34 @@ mod npy;
 
 pub(crate) use finding::FindOptions;
 
-/// What to segment.
+/// Flags of prompts.
 #[derive(Args)]
 #[command(next_help_heading = "What to segment")]
 pub(crate) struct PromptOptions {
-    /// A point, in pixels from the upper left corner: 1 (or nothing) behind it means part of the object, 0 not. Again for
-    /// more points of the same object
+    /// A point in pixels from the top left corner, on the object; with a third value 0, not on the object. Repeat for more
+    /// points of the same object
     #[arg(long = "point", short, value_name = "X,Y[,0|1]", value_parser = parse_point, allow_hyphen_values = true)]
     points: Vec<(Point, Label)>,
-    /// A box around an object: left, top, right, bottom. Again for more objects
+    /// A box around an object: left, top, right, bottom. Repeat for more objects
     #[arg(long = "box", short, value_name = "X0,Y0,X1,Y1", value_parser = parse_rect, allow_hyphen_values = true)]
     boxes: Vec<Rect>,
-    /// The low-resolution logits of an earlier answer: .npy, or a file that --raw wrote
+    /// Low-resolution logits of an earlier mask: a .npy file, or a file written by --raw
     #[arg(long, value_name = "FILE")]
     mask_input: Option<PathBuf>,
-    /// Coordinates are fractions of the picture's width and height, 0 to 1
+    /// Coordinates are fractions (0 to 1) of the picture's width and height
     #[arg(long)]
     normalized: bool,
-    /// Three candidates for each prompt instead of one mask; pictures show the best
+    /// Three candidates per prompt instead of one mask. JSON and --raw hold all three, other outputs the best one
     #[arg(long)]
     multimask: bool,
 }
 
 impl PromptOptions {
-    /// The prompts for a picture of `size`: one for each box, or one of all points.
+    /// The prompts for a picture of `size`: one per box, or a single one with all points.
     pub(crate) fn prompts(&self, size: Size) -> Result<Vec<Prompt>> {
         if self.boxes.len() > 1 && (!self.points.is_empty() || self.mask_input.is_some()) {
             return Err(Usage::error(
-                "several boxes are several objects: --point and --mask-input go with one box at most",
+                "several boxes are several objects: combine --point and --mask-input with one --box at most",
             ));
         }
         let mut prompt = Prompt::default().candidates(self.candidates());
@@ -62,7 +62,7 @@ impl PromptOptions {
         Ok(if prompts.is_empty() { vec![prompt] } else { prompts })
     }
 
-    /// Whether nothing is shown.
+    /// Whether no flag of this group is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.points.is_empty()
             && self.boxes.is_empty()
@@ -88,7 +88,7 @@ impl PromptOptions {
     }
 }
 
-/// A number that is one: neither infinite nor NaN.
+/// Parses a finite number.
 pub(crate) fn parse_number(text: &str) -> Result<f32, String> {
     parse_finite(text).map(|value| value as f32)
 }
@@ -109,27 +109,27 @@ pub(crate) fn parse_point(text: &str) -> Result<(Point, Label), String> {
         [x, y] => Ok((Point { x, y }, Label::Positive)),
         [x, y, 1.0] => Ok((Point { x, y }, Label::Positive)),
         [x, y, 0.0] => Ok((Point { x, y }, Label::Negative)),
-        _ => Err("expected X,Y or X,Y,1 (part of the object) or X,Y,0 (not)".to_owned()),
+        _ => Err("expected X,Y or X,Y,1 (on the object) or X,Y,0 (not on it)".to_owned()),
     }
 }
 
 pub(crate) fn parse_rect(text: &str) -> Result<Rect, String> {
     match parse_numbers(text)?[..] {
         [x0, y0, x1, y1] => Ok(Rect { x0, y0, x1, y1 }),
-        _ => Err("expected X0,Y0,X1,Y1".to_owned()),
+        _ => Err("expected X0,Y0,X1,Y1 (left, top, right, bottom)".to_owned()),
     }
 }
 
-/// Logits `f32[side, side]` from a file.
+/// Reads logits `f32[height, width]` from a file.
 fn read_logits(path: &Path) -> Result<Tensor> {
     let tensor = if npy::is_npy(path)? {
         npy::read(path)?
     } else {
         best_of_raw(path).with_context(|| {
-            format!("{}: neither .npy nor a file that --raw wrote", path.display())
+            format!("{}: neither a .npy file nor a file written by --raw", path.display())
         })?
     };
-    // Axes of length 1 in front are how NumPy users keep a mask.
+    // NumPy arrays of one mask often have leading axes of length 1.
     let axes: Vec<usize> = tensor.shape().iter().copied().filter(|length| *length != 1).collect();
     let [height, width] = axes[..] else {
         bail!("{}: expected logits of one mask, got {}", path.display(), tensor.ty());
@@ -137,7 +137,7 @@ fn read_logits(path: &Path) -> Result<Tensor> {
     Ok(tensor.reshape([height, width])?)
 }
 
-/// The logits with the highest predicted IoU of the first prompt in a file that `--raw` wrote.
+/// Logits of the candidate with the highest predicted IoU, of the first prompt in a file written by `--raw`.
 fn best_of_raw(path: &Path) -> Result<Tensor> {
     let file = cutout_weights::Checkpoint::open(path)?;
     let logits = file.tensor("low_res_logits")?;

@@ -1,4 +1,4 @@
-//! How long each step takes on this machine: `cargo run --release -p cutout-imaging --example timings`.
+//! Times each step on this machine: `cargo run --release -p cutout-imaging --example timings`.
 
 #![allow(clippy::print_stdout, reason = "a program whose output is its purpose")]
 
@@ -10,7 +10,7 @@ use cutout_imaging::{
 };
 use cutout_parallel::Pool;
 
-/// Median of nine runs after one that warms up.
+/// Prints the median time of nine runs after one warm-up run.
 fn report<T>(name: &str, mut work: impl FnMut() -> T) -> T {
     let mut result = work();
     let mut times: Vec<Duration> = Vec::new();

@@ -1,6 +1,6 @@
-//! Boxes, their overlap, and suppression of the weaker of two that overlap too much.
+//! Boxes, intersection over union, and non-maximum suppression.
 
-/// A rectangle in pixels, corners (`x0`, `y0`) and (`x1`, `y1`).
+/// A rectangle in pixels with the corners (`x0`, `y0`) and (`x1`, `y1`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rect {
     /// Left.
@@ -14,7 +14,7 @@ pub struct Rect {
 }
 
 impl Rect {
-    /// Left, top, right, bottom.
+    /// A rectangle from left, top, right and bottom.
     pub const fn new(x0: f32, y0: f32, x1: f32, y1: f32) -> Self {
         Rect { x0, y0, x1, y1 }
     }
@@ -24,17 +24,17 @@ impl Rect {
         [self.x0, self.y0, self.x1 - self.x0, self.y1 - self.y0]
     }
 
-    /// Width times height, with the sign that corners in the wrong order give.
+    /// Width times height; may be negative if the corners are in the wrong order.
     pub fn area(self) -> f32 {
         (self.x1 - self.x0) * (self.y1 - self.y0)
     }
 
-    /// The same box elsewhere.
+    /// The box moved by (`x`, `y`).
     pub fn shifted(self, x: f32, y: f32) -> Self {
         Rect::new(self.x0 + x, self.y0 + y, self.x1 + x, self.y1 + y)
     }
 
-    /// Intersection over union, 0 for boxes that do not touch; NaN for two boxes without area, as in torchvision.
+    /// Intersection over union; 0 for disjoint boxes, NaN if both boxes have no area (as in torchvision).
     pub fn iou(self, other: Rect) -> f32 {
         let width = (self.x1.min(other.x1) - self.x0.max(other.x0)).max(0.0);
         let height = (self.y1.min(other.y1) - self.y0.max(other.y0)).max(0.0);
@@ -43,19 +43,19 @@ impl Rect {
     }
 }
 
-/// A box with what suppression goes by.
+/// A box with score and category, the input of non-maximum suppression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Where it is.
+    /// The box.
     pub rect: Rect,
-    /// The higher survives.
+    /// Score; of two overlapping boxes, the one with the higher score is kept.
     pub score: f32,
     /// Only boxes of the same category suppress each other.
     pub category: u32,
 }
 
-/// torchvision's `batched_nms`: the indices of the boxes that overlap no better one of their category by more than
-/// `threshold`, best first, equal scores in the order given.
+/// Non-maximum suppression per category (torchvision's `batched_nms`). Returns the indices of the kept boxes by descending
+/// score, equal scores in input order. A box is dropped if its IoU with a kept box exceeds `threshold`.
 pub fn non_maximum_suppression(candidates: &[Candidate], threshold: f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     // NaN sorts first, as in PyTorch's descending sort.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlap_by_hand() {
+    fn iou_of_hand_computed_boxes() {
         let a = Rect::new(0.0, 0.0, 4.0, 2.0);
         let b = Rect::new(2.0, 0.0, 6.0, 2.0);
         assert_eq!(a.iou(b), 4.0 / 12.0);

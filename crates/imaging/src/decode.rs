@@ -1,4 +1,4 @@
-//! Files to pictures: the format is found from the content, sizes are checked before anything is allocated.
+//! Image decoding. The format is detected from the content; sizes are checked before memory is allocated.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -10,10 +10,10 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::{DecodeError, Image, Size};
 
-/// How large a file may be before it is refused unread.
+/// Limits of a file, checked before it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Most pixels of a picture.
+    /// Most pixels of an image.
     pub pixels: u64,
     /// Most bytes of a file.
     pub file_bytes: u64,
@@ -26,25 +26,25 @@ impl Default for DecodeLimits {
     }
 }
 
-/// Bytes a decoder may use beside the picture itself: tables, one strip, one row.
+/// Memory a decoder may use besides the image itself, in bytes: tables, one strip, one row.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Reads and decodes a file, see [`decode`].
+/// Reads and decodes a file; see [`decode`].
 pub fn open(path: impl AsRef<Path>, limits: &DecodeLimits) -> Result<Image, DecodeError> {
     let path = path.as_ref();
     let unreadable = |source| DecodeError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    // One byte more than allowed shows that the file is too long; pipes and growing files have no length to ask for.
+    // Reads one byte beyond the limit to detect a file that is too long: pipes and growing files have no known length.
     let most = limits.file_bytes.saturating_add(1);
     file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
     decode(&bytes, &path.display().to_string(), limits)
 }
 
-/// The picture in `bytes`: PNG, JPEG, WebP, BMP, TIFF or the first frame of a GIF. `origin` names it in errors.
+/// Decodes PNG, JPEG, WebP, BMP, TIFF, or the first frame of a GIF. `origin` is the name in errors.
 ///
-/// The EXIF orientation is applied. Transparency is dropped, not blended, as Pillow's `convert("RGB")` does; palettes
-/// and grey become colours; of 16-bit samples the high byte is kept (Pillow does so for colour, and clips grey).
+/// The EXIF orientation is applied. Alpha is dropped, not blended, as by Pillow's `convert("RGB")`. Palettes and grey become
+/// RGB. Of 16-bit samples the high byte is kept (Pillow does the same for colour, but clips grey).
 pub fn decode(bytes: &[u8], origin: &str, limits: &DecodeLimits) -> Result<Image, DecodeError> {
     let found = bytes.len() as u64;
     if found > limits.file_bytes {
@@ -55,12 +55,12 @@ pub fn decode(bytes: &[u8], origin: &str, limits: &DecodeLimits) -> Result<Image
         return Err(DecodeError::Empty { origin: origin.into() });
     }
     let source = Source { bytes, origin, format: detect(bytes, origin)? };
-    // The decoders are other people's: should one panic on a hostile file, that is a damaged file to the caller.
+    // A panic of a third-party decoder on a malicious file is reported as a damaged file.
     catch_unwind(AssertUnwindSafe(|| source.decode(limits)))
-        .unwrap_or_else(|_| Err(source.damaged("the decoder gave up on it")))
+        .unwrap_or_else(|_| Err(source.damaged("the decoder panicked")))
 }
 
-/// The format of `bytes`, by their beginning.
+/// The format, detected from the first bytes.
 fn detect(bytes: &[u8], origin: &str) -> Result<Format, DecodeError> {
     let format = match image::guess_format(bytes) {
         Ok(ImageFormat::Png) => Some(("PNG", ImageFormat::Png)),
@@ -80,11 +80,11 @@ fn detect(bytes: &[u8], origin: &str) -> Result<Format, DecodeError> {
     }
 }
 
-/// What a file that is no picture looks like, for the message.
+/// Description of an unsupported file, for the error.
 fn describe(bytes: &[u8]) -> &'static str {
     const KNOWN: &[(&[u8], &str)] = &[
         (b"%PDF", "a PDF document"),
-        (b"PK\x03\x04", "a zip archive, as .pt files and office documents are"),
+        (b"PK\x03\x04", "a zip archive, for instance a .pt checkpoint or an office document"),
         (b"\x1f\x8b", "a gzip archive"),
         (b"GGUF", "a GGUF file"),
         (b"<svg", "an SVG drawing"),
@@ -109,7 +109,7 @@ fn describe(bytes: &[u8]) -> &'static str {
     if start.iter().all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
         "it looks like text"
     } else {
-        "its first bytes are of no known format"
+        "its first bytes match no known format"
     }
 }
 
@@ -185,7 +185,7 @@ impl Source<'_> {
     }
 }
 
-/// u8 `[height, width, 3]` of any decoded picture.
+/// Converts any decoded image to u8 `[height, width, 3]`.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the crate's enum has no closed list of variants"
@@ -205,16 +205,16 @@ fn to_rgb(picture: DynamicImage) -> Vec<u8> {
         DynamicImage::ImageLumaA16(pixels) => high_bytes::<2>(&pixels),
         DynamicImage::ImageRgb16(pixels) => high_bytes::<3>(&pixels),
         DynamicImage::ImageRgba16(pixels) => high_bytes::<4>(&pixels),
-        // The crate's own conversion copies colours and repeats grey; alpha is left out.
+        // The conversion of `image` copies colours, repeats grey and drops alpha.
         other => other.into_rgb8().into_raw(),
     }
 }
 
-/// Whether a JPEG file has an end-of-image marker behind its first scan. The decoder fills what is missing with grey
-/// and says nothing.
+/// Whether a JPEG file has an end-of-image marker after its first scan. The decoder silently fills missing pixels with
+/// grey.
 fn jpeg_is_complete(bytes: &[u8]) -> bool {
     let mut position = 2;
-    // Header segments: 0xFF, marker, two bytes of length. Thumbnails inside them have end markers of their own.
+    // Header segments: 0xFF, marker, two-byte length. They are skipped, because thumbnails inside have end markers too.
     while let Some(&[0xff, marker]) = bytes.get(position..position + 2) {
         if marker == 0xff {
             position += 1;

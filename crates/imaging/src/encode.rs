@@ -1,41 +1,41 @@
-//! PNG files.
+//! The PNG encoder.
 
 use png::{BitDepth, ColorType, Encoder, EncodingError};
 
 use crate::{Image, ImageError, Mask, Size};
 
-/// How a mask is stored.
+/// Bit depth of a mask in a PNG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskDepth {
-    /// One byte a pixel, 0 or 255: every program reads it.
+    /// Eight bits per pixel, 0 or 255; readable by every program.
     Byte,
-    /// One bit a pixel: smallest.
+    /// One bit per pixel; the smallest files.
     Bit,
 }
 
-/// A PNG that could not be made.
+/// Why a PNG could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// The pixels do not fit the size.
+    /// The number of pixels does not match the size.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// PNG has no room for this size.
-    #[error("cannot make a PNG: {0}")]
+    /// The PNG encoder failed, for instance because the size is too large for the format.
+    #[error("cannot encode the PNG: {0}")]
     Png(#[from] EncodingError),
 }
 
-/// A photo as PNG.
+/// Encodes an image as PNG.
 pub fn encode_image(image: &Image) -> Result<Vec<u8>, EncodeError> {
     encode(image.size(), ColorType::Rgb, BitDepth::Eight, image.as_rgb())
 }
 
-/// u8 `[height, width, 4]` as PNG with transparency.
+/// Encodes u8 `[height, width, 4]` as PNG with transparency.
 pub fn encode_rgba(size: Size, pixels: &[u8]) -> Result<Vec<u8>, EncodeError> {
     size.expect_values(4, pixels.len())?;
     encode(size, ColorType::Rgba, BitDepth::Eight, pixels)
 }
 
-/// A mask as PNG, white on black.
+/// Encodes a mask as PNG, white on black.
 pub fn encode_mask(mask: &Mask, depth: MaskDepth) -> Result<Vec<u8>, EncodeError> {
     match depth {
         MaskDepth::Byte => {
@@ -47,7 +47,7 @@ pub fn encode_mask(mask: &Mask, depth: MaskDepth) -> Result<Vec<u8>, EncodeError
             let byte = |bits: &[bool]| {
                 bits.iter().enumerate().fold(0, |byte, (i, set)| byte | u8::from(*set) << (7 - i))
             };
-            // Every row starts a new byte.
+            // Rows start at byte boundaries.
             let rows = mask.rows().flat_map(|row| row.chunks(8).map(byte));
             let packed: Vec<u8> = rows.collect();
             encode(mask.size(), ColorType::Grayscale, BitDepth::One, &packed)
@@ -55,7 +55,7 @@ pub fn encode_mask(mask: &Mask, depth: MaskDepth) -> Result<Vec<u8>, EncodeError
     }
 }
 
-/// Labels, u8 `[height, width]`, as PNG with the palette of PASCAL VOC and DAVIS: 0 is black.
+/// Encodes labels, u8 `[height, width]`, as PNG with the palette of PASCAL VOC and DAVIS; label 0 is black.
 pub fn encode_labels(size: Size, labels: &[u8]) -> Result<Vec<u8>, EncodeError> {
     size.expect_values(1, labels.len())?;
     encode(size, ColorType::Indexed, BitDepth::Eight, labels)
@@ -81,7 +81,7 @@ fn encode(
     Ok(bytes)
 }
 
-/// Entry of the palette of PASCAL VOC: every third bit of the label goes to one colour, the lowest to its highest bit.
+/// Colour of a label in the PASCAL VOC palette: every third bit of the label fills one channel from its highest bit down.
 fn voc_colour(label: u8) -> [u8; 3] {
     let spread = |offset: u8| {
         let bit = |i: u8| if 3 * i + offset < 8 { label >> (3 * i + offset) & 1 } else { 0 };
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_palette_of_voc() {
+    fn labels_have_the_voc_colours() {
         assert_eq!(voc_colour(0), [0, 0, 0]);
         assert_eq!(voc_colour(1), [128, 0, 0]);
         assert_eq!(voc_colour(2), [0, 128, 0]);

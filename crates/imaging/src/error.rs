@@ -1,84 +1,84 @@
-//! What can be wrong with a picture.
+//! Errors of images.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::Size;
 
-/// A grid of pixels that cannot be.
+/// Why a size or a number of pixels is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// A side of length zero.
-    #[error("a picture needs at least one pixel, got {0}")]
+    /// Width or height is 0.
+    #[error("an image needs at least one pixel, got {0}")]
     Empty(Size),
-    /// More pixels than memory can address.
+    /// The number of values overflows the address space.
     #[error("{0} is too large for this machine's memory addresses")]
     TooLarge(Size),
-    /// The number of values does not fit the size.
+    /// The number of values does not match the size.
     #[error("{size} needs {expected} values, got {found}")]
     Length {
-        /// The size asked for.
+        /// The requested size.
         size: Size,
-        /// Values that size needs.
+        /// Values needed for that size.
         expected: usize,
         /// Values given.
         found: usize,
     },
-    /// Two grids that have to have the same size do not.
+    /// Two grids differ in size.
     #[error("expected {expected}, got {found}")]
     Mismatch {
-        /// Size of the first.
+        /// The required size.
         expected: Size,
-        /// Size of the second.
+        /// The actual size.
         found: Size,
     },
 }
 
-/// Why a file did not become a picture. `origin` is the name the caller gave: usually the path.
+/// Why a file could not be decoded. `origin` is the name given by the caller, usually the path.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The file could not be read at all.
-    #[error("{}: cannot read it: {source}", path.display())]
+    /// The file could not be read.
+    #[error("{}: cannot read the file: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file has no bytes.
+    /// The file is empty.
     #[error("{origin}: the file is empty")]
     Empty {
         /// The file.
         origin: String,
     },
-    /// The first bytes are of none of the formats we read.
+    /// The first bytes match no supported format.
     #[error(
-        "{origin}: not a picture we can read ({found}); PNG, JPEG, WebP, BMP, TIFF and GIF are"
+        "{origin}: not a picture ({found}); supported formats: PNG, JPEG, WebP, BMP, TIFF, GIF"
     )]
     NotAnImage {
         /// The file.
         origin: String,
-        /// What its first bytes look like.
+        /// Description of the first bytes.
         found: String,
     },
-    /// The picture ends before its last pixel, or its contents are damaged.
+    /// The file is damaged or ends before its last pixel.
     #[error("{origin}: damaged or incomplete {format} file: {reason}")]
     Damaged {
         /// The file.
         origin: String,
-        /// Its format, by content.
+        /// Format, detected from the content.
         format: &'static str,
-        /// What the decoder said.
+        /// Reason given by the decoder.
         reason: String,
     },
-    /// A kind of picture that this format allows and we do not read.
-    #[error("{origin}: a kind of {format} file we cannot read: {reason}")]
+    /// The file uses a feature of the format that is not supported.
+    #[error("{origin}: unsupported kind of {format} file: {reason}")]
     Unsupported {
         /// The file.
         origin: String,
-        /// Its format, by content.
+        /// Format, detected from the content.
         format: &'static str,
-        /// What the decoder said.
+        /// Reason given by the decoder.
         reason: String,
     },
     /// More pixels than the limit.
@@ -86,9 +86,9 @@ pub enum DecodeError {
     TooManyPixels {
         /// The file.
         origin: String,
-        /// Its size, as its header says.
+        /// Size given by the header.
         found: Size,
-        /// The most that is read.
+        /// Most pixels accepted.
         limit: u64,
     },
     /// More bytes than the limit.
@@ -96,17 +96,17 @@ pub enum DecodeError {
     TooManyBytes {
         /// The file.
         origin: String,
-        /// Its length.
+        /// Bytes read; files are read up to one byte beyond the limit.
         found: u64,
-        /// The most that is read.
+        /// Most bytes accepted.
         limit: u64,
     },
-    /// Decoding would need more memory than a picture of this size can justify.
+    /// The decoder would need more memory than an image of this size warrants.
     #[error("{origin}: decoding this {format} file would need more memory than its size allows")]
     Memory {
         /// The file.
         origin: String,
-        /// Its format, by content.
+        /// Format, detected from the content.
         format: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Pictures in memory.
+//! Images in memory.
 
 use std::fmt;
 
@@ -14,17 +14,17 @@ pub struct Size {
 }
 
 impl Size {
-    /// Width first, as everywhere at the API.
+    /// A size from width and height.
     pub const fn new(width: usize, height: usize) -> Self {
         Size { width, height }
     }
 
-    /// A square.
+    /// A square of `side` × `side` pixels.
     pub const fn square(side: usize) -> Self {
         Size { width: side, height: side }
     }
 
-    /// Number of pixels; an error for none and for more than `channels` values each can be addressed.
+    /// Number of pixels; an error if it is 0, or if `channels` values per pixel overflow the address space.
     pub fn pixels(self, channels: usize) -> Result<usize, ImageError> {
         if self.width == 0 || self.height == 0 {
             return Err(ImageError::Empty(self));
@@ -34,7 +34,7 @@ impl Size {
         if isize::try_from(bytes).is_err() { Err(ImageError::TooLarge(self)) } else { Ok(pixels) }
     }
 
-    /// Fails unless `found` values make `channels` per pixel.
+    /// Returns an error unless `found` is `channels` values per pixel.
     pub(crate) fn expect_values(self, channels: usize, found: usize) -> Result<(), ImageError> {
         let expected = self.pixels(channels)? * channels;
         if found == expected {
@@ -50,7 +50,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A colour picture: u8 `[height, width, 3]`, red, green, blue. Never empty.
+/// A colour image: u8 `[height, width, 3]` in the order red, green, blue. Has at least one pixel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Image {
     size: Size,
@@ -58,13 +58,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// A picture of `pixels`, u8 `[height, width, 3]`.
+    /// An image of `pixels`, u8 `[height, width, 3]`.
     pub fn from_rgb(size: Size, pixels: Vec<u8>) -> Result<Self, ImageError> {
         size.expect_values(3, pixels.len())?;
         Ok(Image { size, pixels })
     }
 
-    /// A picture of one colour.
+    /// An image of one colour.
     pub fn filled(size: Size, colour: [u8; 3]) -> Result<Self, ImageError> {
         Ok(Image { size, pixels: colour.repeat(size.pixels(3)?) })
     }
@@ -84,17 +84,17 @@ impl Image {
         self.size.height
     }
 
-    /// u8 `[height, width, 3]`.
+    /// The pixels, u8 `[height, width, 3]`.
     pub fn as_rgb(&self) -> &[u8] {
         &self.pixels
     }
 
-    /// The pixels, given away.
+    /// The pixels, u8 `[height, width, 3]`, without a copy.
     pub fn into_rgb(self) -> Vec<u8> {
         self.pixels
     }
 
-    /// Colour at (`x`, `y`), or `None` outside.
+    /// Colour at (`x`, `y`); `None` outside the image.
     pub fn pixel(&self, x: usize, y: usize) -> Option<[u8; 3]> {
         if x >= self.size.width {
             return None;
@@ -104,7 +104,7 @@ impl Image {
         Some([pixel[0], pixel[1], pixel[2]])
     }
 
-    /// The part of the picture that starts at (`x`, `y`); an error if it leaves the picture.
+    /// The rectangle of `size` at (`x`, `y`); an error if it exceeds the image.
     pub fn crop(&self, x: usize, y: usize, size: Size) -> Result<Self, ImageError> {
         size.pixels(3)?;
         let inside = |start: usize, length: usize, end: usize| {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_lengths_and_sizes_are_refused() {
+    fn wrong_lengths_and_sizes_are_errors() {
         let found = Image::from_rgb(Size::new(2, 2), vec![0; 11]);
         let size = Size::new(2, 2);
         assert_eq!(found, Err(ImageError::Length { size, expected: 12, found: 11 }));

@@ -1,5 +1,4 @@
-//! Pixels in, masks out: pictures from files, the resizes the models were trained with, and everything that happens
-//! to a mask after a model has produced its logits.
+//! Images and masks: decoding, the resizes that the models were trained with, and post-processing of mask logits.
 //!
 //! ```text
 //! file ──decode──▶ Image ──Preprocess──▶ Tensor f32[1, side, side, 3]        Mapping: original pixels ⇄ model pixels
@@ -7,8 +6,8 @@
 //! Rle ⇄ Mask ──▶ Polygon, small regions removed, overlay, cut-out ──▶ PNG, SVG, GeoJSON, npy      (written atomically)
 //! ```
 //!
-//! Nothing here knows what a model is. Coordinates are (x, y) with the origin in the top left corner; grids are
-//! `[height, width]`, row by row.
+//! The crate knows nothing about models. Coordinates are (x, y) with the origin in the top left corner; grids are
+//! `[height, width]` in row-major order.
 
 mod boxes;
 mod decode;

@@ -1,10 +1,10 @@
-//! Masks as grids.
+//! Masks as grids of pixels.
 
 use std::fmt;
 
 use crate::{ImageError, Rle, Size};
 
-/// Which pixels belong to a thing: `[height, width]`. Never empty of pixels.
+/// A binary mask, bool `[height, width]`. Has at least one pixel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mask {
     size: Size,
@@ -18,12 +18,12 @@ impl Mask {
         Ok(Mask { size, pixels })
     }
 
-    /// A mask without a pixel set.
+    /// A mask with all pixels unset.
     pub fn empty(size: Size) -> Result<Self, ImageError> {
         Ok(Mask { size, pixels: vec![false; size.pixels(1)?] })
     }
 
-    /// Where `logits`, f32 `[height, width]`, are above `threshold`.
+    /// Sets the pixels whose `logits`, f32 `[height, width]`, are above `threshold`.
     pub fn from_logits(size: Size, logits: &[f32], threshold: f32) -> Result<Self, ImageError> {
         Mask::from_pixels(size, logits.iter().map(|value| *value > threshold).collect())
     }
@@ -48,24 +48,24 @@ impl Mask {
         self.pixels.chunks_exact(self.size.width)
     }
 
-    /// Whether (`x`, `y`) is set; outside nothing is.
+    /// Whether the pixel at (`x`, `y`) is set; `false` outside the mask.
     pub fn get(&self, x: usize, y: usize) -> bool {
         x < self.size.width && y < self.size.height && self.pixels[y * self.size.width + x]
     }
 
-    /// Number of pixels set.
+    /// Number of set pixels.
     pub fn area(&self) -> usize {
         self.pixels.iter().filter(|pixel| **pixel).count()
     }
 
-    /// The same as runs.
+    /// The mask as run lengths.
     pub fn to_rle(&self) -> Rle {
         Rle::from_mask(self)
     }
 }
 
 impl fmt::Debug for Mask {
-    /// Small masks are drawn, so that a failing test shows them.
+    /// Draws small masks as text, so that a failing test shows them.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Mask({}, {} set)", self.size, self.area())?;
         if self.size.width <= 64 && self.size.height <= 64 {

@@ -1,10 +1,10 @@
-//! Pictures of masks: over the photo, cut out of it, as labels.
+//! Images of masks: overlays, cut-outs and label maps.
 
 use crate::{Image, ImageError, Mask, Rle, Size};
 
-/// A colour for thing number `index`: neighbouring numbers are far apart on the colour circle.
+/// Colour of object `index`. Consecutive indices are far apart on the colour wheel.
 pub fn distinct_colour(index: usize) -> [u8; 3] {
-    // Steps of the golden angle never meet; brightness alternates when the circle has filled up.
+    // Multiples of the golden angle never coincide; brightness alternates once the wheel is filled.
     let hue = (index as f64 * 0.618_033_988_749_895 + 0.58).fract() * 6.0;
     let brightness = [255.0, 205.0, 160.0][index / 8 % 3];
     [5.0, 3.0, 1.0].map(|offset| {
@@ -14,15 +14,15 @@ pub fn distinct_colour(index: usize) -> [u8; 3] {
     })
 }
 
-/// The photo with every mask in a colour of its own, by the order given; see [`overlay_with`].
+/// The image overlaid with every mask in a distinct colour, assigned in the given order; see [`overlay_with`].
 pub fn overlay(image: &Image, masks: &[Rle]) -> Result<Image, ImageError> {
     let coloured: Vec<(&Rle, [u8; 3])> =
         masks.iter().enumerate().map(|(index, mask)| (mask, distinct_colour(index))).collect();
     overlay_with(image, &coloured)
 }
 
-/// The photo with every mask in its colour: half see-through inside, full along the outline. Large masks are drawn
-/// first, so that small ones stay visible.
+/// The image overlaid with every mask in its colour: half transparent inside, opaque along the outline. Large masks are
+/// drawn first, so that small ones stay visible.
 pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, ImageError> {
     let size = image.size();
     if let Some((other, _)) = masks.iter().find(|(mask, _)| mask.size() != size) {
@@ -48,7 +48,7 @@ pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, I
     Image::from_rgb(size, pixels)
 }
 
-/// Whether a pixel `radius` steps away along an axis is unset. The border of the picture is no edge.
+/// Whether a pixel at distance `radius` along an axis is unset. Pixels outside the image do not count.
 fn is_edge(mask: &Mask, x: usize, y: usize, radius: usize) -> bool {
     let (right, below) = (mask.size().width - 1, mask.size().height - 1);
     !(mask.get(x.saturating_sub(radius), y)
@@ -57,7 +57,7 @@ fn is_edge(mask: &Mask, x: usize, y: usize, radius: usize) -> bool {
         && mask.get(x, (y + radius).min(below)))
 }
 
-/// What the mask covers, the rest clear: u8 `[height, width, 4]`.
+/// The image with everything outside the mask transparent: u8 `[height, width, 4]`.
 pub fn cut_out(image: &Image, mask: &Mask) -> Result<Vec<u8>, ImageError> {
     if mask.size() != image.size() {
         return Err(ImageError::Mismatch { expected: image.size(), found: mask.size() });
@@ -68,7 +68,7 @@ pub fn cut_out(image: &Image, mask: &Mask) -> Result<Vec<u8>, ImageError> {
     Ok(pixels.flat_map(rgba).collect())
 }
 
-/// The number of the mask each pixel belongs to, from 1 on: u8 `[height, width]`. Later masks win; at most 255 of them.
+/// Number of the mask of each pixel, from 1, 0 for none: u8 `[height, width]`. The last of overlapping masks is used. At most 255.
 pub fn label_map(size: Size, masks: &[Rle]) -> Result<Vec<u8>, ImageError> {
     let mut labels = vec![0; size.pixels(1)?];
     for (mask, label) in masks.iter().zip(1..=255u8) {

@@ -1,4 +1,4 @@
-//! Outlines of masks: polygons with holes along the edges of the pixels.
+//! Outlines of masks: polygons with holes, along the pixel edges.
 
 mod fill;
 mod simplify;
@@ -11,40 +11,40 @@ pub use text::{to_geojson, to_svg_path};
 
 use crate::{Connectivity, Mask, connected_regions};
 
-/// A corner: x to the right, y down; pixel (0, 0) reaches from 0 to 1.
+/// A corner `[x, y]`: x to the right, y down. Pixel (0, 0) covers 0 to 1 on both axes.
 pub type Point = [f64; 2];
 
-/// A region with its holes. Rings are not closed by a repeated point, touch neither themselves nor each other except in
-/// single points, and run clockwise on the screen outside, counter-clockwise around holes.
+/// A region with its holes. Rings do not repeat their first point, and touch themselves or each other in single points at
+/// most. On the screen, outlines run clockwise and holes counter-clockwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Polygon {
     /// The outline.
     pub outer: Vec<Point>,
-    /// What is cut out of it.
+    /// Rings of the holes.
     pub holes: Vec<Vec<Point>>,
 }
 
 impl Polygon {
-    /// All rings, the outline first.
+    /// All rings: the outline, then the holes.
     pub fn rings(&self) -> impl Iterator<Item = &Vec<Point>> {
         std::iter::once(&self.outer).chain(&self.holes)
     }
 
-    /// The same with fewer corners: no removed corner was further than `tolerance` pixels from the new line. Holes that
-    /// vanish are left out; an outline that would vanish stays as it was.
+    /// A polygon with fewer corners: removed corners lie within `tolerance` pixels of the new line. Holes that lose their
+    /// area are dropped; an outline that would lose its area is kept unchanged.
     pub fn simplified(&self, tolerance: f64) -> Polygon {
         let outer = simplify::ring(&self.outer, tolerance).unwrap_or_else(|| self.outer.clone());
         let holes = self.holes.iter().filter_map(|hole| simplify::ring(hole, tolerance)).collect();
         Polygon { outer, holes }
     }
 
-    /// COCO's form, `[x, y, x, y, …]` of the outline; COCO's polygons have no holes.
+    /// The outline in COCO's format, `[x, y, x, y, …]`. COCO's polygons have no holes.
     pub fn to_coco(&self) -> Vec<f64> {
         self.outer.iter().flatten().copied().collect()
     }
 }
 
-/// The polygons of the regions of a mask that are connected by sides, in reading order. Filling them gives the mask.
+/// Polygons of the 4-connected regions of a mask, in reading order. Filling them reproduces the mask.
 pub fn polygons(mask: &Mask) -> Vec<Polygon> {
     let regions = connected_regions(mask, true, Connectivity::Four);
     let mut found = vec![Polygon { outer: Vec::new(), holes: Vec::new() }; regions.areas.len()];
@@ -67,7 +67,7 @@ pub fn polygons(mask: &Mask) -> Vec<Polygon> {
     found
 }
 
-/// A side of a pixel, walked with the pixel on the right hand.
+/// A side of a pixel; the outline follows it with the pixel on its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Top,
@@ -77,7 +77,7 @@ enum Side {
 }
 
 impl Side {
-    /// Step along the side, and step away from the pixel.
+    /// The step along the side, and the step away from the pixel.
     fn directions(self) -> ((isize, isize), (isize, isize)) {
         match self {
             Side::Top => ((1, 0), (0, -1)),
@@ -100,7 +100,7 @@ impl Side {
         self.turned_right().turned_right().turned_right()
     }
 
-    /// Where the walk along this side of pixel (`x`, `y`) begins.
+    /// The corner at which this side of pixel (`x`, `y`) starts.
     fn corner(self, (x, y): (usize, usize)) -> (usize, usize) {
         match self {
             Side::Top => (x, y),
@@ -111,8 +111,8 @@ impl Side {
     }
 }
 
-/// The corners of the outline that contains the upper side of pixel `start`. Marks the upper sides it walks along.
-/// Where two set pixels meet in a corner only, the walk stays with its own.
+/// Corners of the outline that contains the upper side of pixel `start`. Marks the upper sides it passes in `seen`. Set
+/// pixels that touch in a corner only are not connected.
 fn trace(mask: &Mask, start: (usize, usize), seen: &mut [bool]) -> Vec<(usize, usize)> {
     let step = |(x, y): (usize, usize), (right, down): (isize, isize)| {
         let next = (x.checked_add_signed(right)?, y.checked_add_signed(down)?);
@@ -142,7 +142,7 @@ fn trace(mask: &Mask, start: (usize, usize), seen: &mut [bool]) -> Vec<(usize, u
     }
 }
 
-/// Cuts an outline that passes a corner twice into rings that pass every corner once.
+/// Splits an outline that passes a corner twice into rings that pass each corner once.
 fn split(corners: &[(usize, usize)]) -> Vec<Vec<Point>> {
     let mut rings = Vec::new();
     let mut open: Vec<(usize, usize)> = Vec::new();
@@ -164,7 +164,7 @@ fn split(corners: &[(usize, usize)]) -> Vec<Vec<Point>> {
     rings
 }
 
-/// Twice the area of a ring: positive for clockwise ones, y pointing down.
+/// Twice the signed area of a ring; positive if it runs clockwise on the screen.
 fn twice_area(ring: &[Point]) -> f64 {
     let next = ring.iter().cycle().skip(1);
     ring.iter().zip(next).map(|(a, b)| a[0] * b[1] - b[0] * a[1]).sum()

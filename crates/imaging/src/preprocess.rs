@@ -1,4 +1,4 @@
-//! Pictures to the numbers a model reads, and the way back for coordinates.
+//! Preprocessing of images to model inputs, and the mapping of coordinates between both.
 
 use cutout_parallel::Pool;
 use cutout_tensor::Tensor;
@@ -6,29 +6,29 @@ use cutout_tensor::Tensor;
 use crate::resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
 use crate::{Image, ImageError, Size};
 
-/// How a picture is brought to the model's size. The scale of `mean` and `std` goes with it.
+/// Resize of an image to the model's input size. It also sets the range of values that `mean` and `std` refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// Longest side to the model's by Pillow's bilinear resize, zeros to the right and below; values 0 to 255.
+    /// Longer side to the model's side by Pillow's bilinear resize, zero padding right and below; values 0 to 255.
     LongSide,
-    /// Both sides, in floats, by torchvision's antialiased bilinear resize; values 0 to 1.
+    /// Both sides to the model's side by torchvision's antialiased bilinear resize of floats; values 0 to 1.
     SquareFloats,
-    /// Both sides, in bytes, by torchvision's antialiased bilinear resize; values 0 to 1.
+    /// Both sides to the model's side by torchvision's antialiased bilinear resize of bytes; values 0 to 1.
     SquareBytes,
-    /// Both sides, in bytes, by Pillow's bicubic resize; values 0 to 1.
+    /// Both sides to the model's side by Pillow's bicubic resize of bytes; values 0 to 1.
     SquareBicubic,
 }
 
-/// What a model does to a picture before its first layer.
+/// Preprocessing of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
-    /// Side of the square the model reads.
+    /// Side of the square model input, in pixels.
     pub side: usize,
-    /// Subtracted from red, green and blue.
+    /// Mean of red, green and blue, subtracted from the values.
     pub mean: [f32; 3],
-    /// What the difference is divided by.
+    /// Standard deviation of red, green and blue; the divisor.
     pub std: [f32; 3],
-    /// How the picture gets to that size.
+    /// Resize to the model's input size.
     pub fit: Fit,
 }
 
@@ -61,7 +61,7 @@ impl Preprocess {
         Ok((tensor, mapping))
     }
 
-    /// Where a picture of this size lies in the model's square.
+    /// Position of an image of size `original` in the model's input square.
     pub fn mapping(&self, original: Size) -> Result<Mapping, ImageError> {
         original.pixels(3)?;
         let model = Size::square(self.side);
@@ -69,7 +69,7 @@ impl Preprocess {
         let content = match self.fit {
             Fit::LongSide => {
                 let scale = self.side as f64 / original.width.max(original.height) as f64;
-                // A sliver keeps one pixel, where Meta's code would ask for none and fail.
+                // A very narrow image keeps one pixel; Meta's code computes 0 and fails.
                 let scaled = |length: usize| ((length as f64 * scale + 0.5) as usize).max(1);
                 Size::new(scaled(original.width), scaled(original.height))
             }
@@ -98,9 +98,9 @@ impl Preprocess {
         Ok(output)
     }
 
-    /// `(value - mean) / std` of whole pixels.
+    /// `(value - mean) / std` of a row of whole pixels.
     fn normalize_row(&self, row: &mut [f32]) {
-        // Four pixels at a time, which are three registers; the last ones may be fewer.
+        // Four pixels fill three SIMD registers; the last chunk may be shorter.
         let mean: [f32; 12] = std::array::from_fn(|i| self.mean[i % 3]);
         let std: [f32; 12] = std::array::from_fn(|i| self.std[i % 3]);
         let mut groups = row.chunks_exact_mut(12);
@@ -115,30 +115,30 @@ impl Preprocess {
     }
 }
 
-/// A byte as a number from 0 to 1.
+/// A byte scaled to the range 0 to 1.
 fn unit(byte: u8) -> f32 {
     f32::from(byte) / 255.0
 }
 
-/// Where a picture lies in the square a model reads: coordinates in both directions.
+/// Position of an image in the model's input square. Converts coordinates in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Size of the picture.
+    /// Size of the image.
     pub original: Size,
-    /// Size of the resized picture, in the top left corner of the model's square.
+    /// Size of the resized image, which fills the top left corner of the model's square.
     pub content: Size,
-    /// Size of the model's square, padding included.
+    /// Size of the model's square, including padding.
     pub model: Size,
 }
 
 impl Mapping {
-    /// A point of the picture, in pixels of the model's square.
+    /// Converts a point of the image to pixels of the model's square.
     pub fn to_model(&self, x: f64, y: f64) -> (f64, f64) {
         let (across, down) = self.scale();
         (x * across, y * down)
     }
 
-    /// A point of the model's square, in pixels of the picture.
+    /// Converts a point of the model's square to pixels of the image.
     pub fn to_original(&self, x: f64, y: f64) -> (f64, f64) {
         let (across, down) = self.scale();
         (x / across, y / down)
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_go_both_ways() {
+    fn coordinates_round_trip() {
         let mapping = long_side(1024).mapping(Size::new(1800, 1200)).unwrap();
         let (x, y) = mapping.to_model(900.0, 600.0);
         assert_eq!((x, y), (512.0, 341.5));

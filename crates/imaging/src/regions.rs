@@ -1,13 +1,13 @@
-//! Connected regions of a mask, and removal of the small ones.
+//! Connected components of a mask, and removal of small ones.
 
 use crate::{Mask, Size};
 
-/// Which pixels count as neighbours.
+/// Neighbourhood that connects pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connectivity {
-    /// Those that share a side.
+    /// Pixels that share a side (4-connected).
     Four,
-    /// Those that share a side or a corner.
+    /// Pixels that share a side or a corner (8-connected).
     Eight,
 }
 
@@ -22,19 +22,19 @@ impl Connectivity {
     }
 }
 
-/// The connected regions of the set pixels of a mask.
+/// Connected components of the pixels of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regions {
-    /// For each pixel, `[height, width]`, the number of its region from 1 on in reading order; 0 where nothing is set.
+    /// Component number of each pixel, `[height, width]`: from 1 in reading order, 0 for pixels of the other value.
     pub labels: Vec<u32>,
-    /// Pixels of each region; that of region 1 first.
+    /// Number of pixels of each component, starting with component 1.
     pub areas: Vec<usize>,
 }
 
-/// Finds the connected regions of the pixels that are `value`.
+/// Finds the connected components of the pixels that are `value`.
 pub fn connected_regions(mask: &Mask, value: bool, connectivity: Connectivity) -> Regions {
     let mut regions = Regions { labels: vec![0; mask.pixels().len()], areas: Vec::new() };
-    // Pixels whose neighbours have still to be looked at; explicit, so that no region is too long for the stack.
+    // Pixels whose neighbours are not visited yet. A heap-allocated stack: recursion could overflow on large components.
     let mut open = Vec::new();
     for start in 0..regions.labels.len() {
         if mask.pixels()[start] != value || regions.labels[start] != 0 {
@@ -67,17 +67,17 @@ fn neighbours(size: Size, pixel: usize, connectivity: Connectivity) -> impl Iter
     })
 }
 
-/// What is too small to stay.
+/// Kind of small components to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallRegions {
-    /// Unset regions, which are filled.
+    /// Components of unset pixels; they are filled.
     Holes,
-    /// Set regions, which are cleared; if all are too small, the largest stays.
+    /// Components of set pixels; they are cleared, except the largest if all are too small.
     Islands,
 }
 
-/// Meta's `remove_small_regions`: fills holes or clears islands of fewer than `area` pixels, corners connecting.
-/// Says whether the mask changed.
+/// Meta's `remove_small_regions`: fills holes or clears islands of fewer than `area` pixels. Components are 8-connected.
+/// Returns whether the mask changed.
 pub fn remove_small_regions(mask: &mut Mask, area: usize, kind: SmallRegions) -> bool {
     let looked_for = kind == SmallRegions::Islands;
     let regions = connected_regions(mask, looked_for, Connectivity::Eight);
@@ -86,7 +86,7 @@ pub fn remove_small_regions(mask: &mut Mask, area: usize, kind: SmallRegions) ->
         return false;
     }
     if kind == SmallRegions::Islands && !remove.contains(&false) {
-        // The first of the largest.
+        // The first component of the largest area.
         let most = regions.areas.iter().max();
         let largest = regions.areas.iter().position(|area| Some(area) == most);
         remove[largest.expect("there is a region to remove")] = false;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corners_connect_eight_and_not_four() {
+    fn only_eight_connectivity_joins_corners() {
         let pixels = vec![true, false, false, true];
         let mask = Mask::from_pixels(Size::square(2), pixels).unwrap();
         assert_eq!(connected_regions(&mask, true, Connectivity::Four).labels, [1, 0, 0, 2]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_many_pixels_needs_no_stack() {
+    fn a_large_component_does_not_overflow_the_stack() {
         let mask = Mask::from_pixels(Size::new(1500, 1500), vec![true; 2_250_000]).unwrap();
         assert_eq!(connected_regions(&mask, true, Connectivity::Eight).areas, [2_250_000]);
     }

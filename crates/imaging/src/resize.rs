@@ -1,7 +1,7 @@
-//! Resizes that give the very numbers of Pillow and PyTorch.
+//! Resizes that reproduce Pillow's and PyTorch's results.
 //!
-//! All are the same separable convolution: each output pixel is a weighted mean of a window of input pixels, the
-//! window as wide as the shrinking demands (antialiasing); rows first, then columns. They differ in arithmetic only.
+//! All are the same separable convolution, rows first, then columns. Each output pixel is a weighted mean of a window of
+//! input pixels; the window widens with the reduction factor (antialiasing). They differ only in their arithmetic.
 
 mod bytes;
 mod floats;

@@ -1,4 +1,4 @@
-//! Masks as runs, in COCO's order: down the columns, from left to right, beginning with a run of unset pixels.
+//! Run-length encoding of masks in COCO's order: column by column, starting with a run of unset pixels.
 
 mod coco;
 mod scan;
@@ -8,14 +8,14 @@ pub use scan::RowScanner;
 
 use crate::{ImageError, Mask, Rect, Size};
 
-/// A mask as run lengths: unset, set, unset, … down the columns. The lengths sum to the number of pixels.
+/// A run-length encoded mask: lengths of unset, set, unset, … runs in column-major order. They sum to the number of pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rle {
     size: Size,
     counts: Vec<u32>,
 }
 
-/// The pixels that the set pixels of a mask reach: first and last column and row, all inclusive.
+/// Bounding box of the set pixels: first and last column and row, all inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// First column.
@@ -38,7 +38,7 @@ impl Rle {
         scanner.finish()
     }
 
-    /// Runs from a file or a program, checked: the counts have to sum to the number of pixels.
+    /// A mask from run lengths; an error if they do not sum to the number of pixels.
     pub fn from_counts(size: Size, counts: Vec<u32>) -> Result<Self, RleError> {
         let expected = size.pixels(1)?;
         let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
@@ -53,17 +53,17 @@ impl Rle {
         self.size
     }
 
-    /// Unset, set, unset, …
+    /// Run lengths: unset, set, unset, …
     pub fn counts(&self) -> &[u32] {
         &self.counts
     }
 
-    /// Number of pixels set.
+    /// Number of set pixels.
     pub fn area(&self) -> usize {
         self.counts.iter().skip(1).step_by(2).map(|count| *count as usize).sum()
     }
 
-    /// First position and one past the last of each run of set pixels, in column order.
+    /// Start and exclusive end of each run of set pixels, in column-major order.
     pub fn runs(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut position = 0;
         let spans = self.counts.iter().map(move |count| {
@@ -74,7 +74,7 @@ impl Rle {
         spans.skip(1).step_by(2).filter(|(start, end)| start < end)
     }
 
-    /// The grid.
+    /// The mask as a grid of pixels.
     pub fn to_mask(&self) -> Mask {
         let Size { width, height } = self.size;
         let mut mask = Mask::empty(self.size).expect("checked when the runs were made");
@@ -87,14 +87,14 @@ impl Rle {
         mask
     }
 
-    /// What the set pixels reach, or `None` if there are none.
+    /// Bounding box of the set pixels; `None` for an empty mask.
     pub fn bounds(&self) -> Option<Bounds> {
         let height = self.size.height;
         self.runs()
             .map(|(start, end)| {
                 let (left, right) = (start / height, (end - 1) / height);
                 let (top, bottom) = (start % height, (end - 1) % height);
-                // A run over two columns ends one at the bottom and starts the next at the top.
+                // A run over two columns covers the bottom of the first and the top of the second.
                 let (top, bottom) = if left < right { (0, height - 1) } else { (top, bottom) };
                 Bounds { left, top, right, bottom }
             })
@@ -106,14 +106,14 @@ impl Rle {
             })
     }
 
-    /// Meta's box: corners are the first and last pixel, inclusive; all 0 for an empty mask.
+    /// Meta's box: the corners are the first and the last pixel, inclusive; all 0 for an empty mask.
     pub fn inclusive_box(&self) -> Rect {
         let corners =
             |b: Bounds| Rect::new(b.left as f32, b.top as f32, b.right as f32, b.bottom as f32);
         self.bounds().map_or(Rect::default(), corners)
     }
 
-    /// COCO's box: left, top, width, height in whole pixels; all 0 for an empty mask.
+    /// COCO's box: left, top, width and height in pixels; all 0 for an empty mask.
     pub fn coco_box(&self) -> [f64; 4] {
         self.bounds().map_or([0.0; 4], |b| {
             let (width, height) = (b.right - b.left + 1, b.bottom - b.top + 1);
@@ -121,7 +121,7 @@ impl Rle {
         })
     }
 
-    /// Intersection over union of two masks of one size; 0 if both are empty.
+    /// Intersection over union of two masks of the same size; 0 if both are empty.
     pub fn iou(&self, other: &Rle) -> Result<f64, ImageError> {
         if self.size != other.size {
             return Err(ImageError::Mismatch { expected: self.size, found: other.size });
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_by_hand() {
+    fn runs_follow_the_columns() {
         let mask = mask(&[".#.", ".##"]);
         let rle = mask.to_rle();
         assert_eq!(rle.counts(), [2, 2, 1, 1]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_do_not_fit_are_refused() {
+    fn counts_that_do_not_sum_to_the_pixels_are_errors() {
         let size = Size::new(2, 2);
         let error = Rle::from_counts(size, vec![1, 2]).unwrap_err();
         assert_eq!(error, RleError::Total { size, expected: 4, found: 3 });

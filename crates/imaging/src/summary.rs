@@ -1,58 +1,58 @@
-//! What is known of a mask after one pass over its rows.
+//! Mask, area, bounds and stability of logits, computed in one pass over the upsampled rows.
 
 use crate::{Bounds, ImageError, Rle, RowScanner, Size, Upsampler};
 
-/// Where a mask begins, and how far to move that to see how sure the model is.
+/// Threshold of a mask, and the offset of Meta's stability score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// A pixel is set where its logit is above this.
+    /// Pixels with a logit above this are set.
     pub value: f32,
-    /// Stability compares the masks at `value + offset` and `value - offset`.
+    /// The stability score compares the masks at `value + offset` and `value - offset`.
     pub offset: f32,
 }
 
 impl Default for Threshold {
-    /// 0, and 1 to both sides.
+    /// Threshold 0, offset 1.
     fn default() -> Self {
         Threshold { value: 0.0, offset: 1.0 }
     }
 }
 
-/// A mask at the size of the picture, with the numbers that filters go by.
+/// A mask at the size of the image, with the measures used by filters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The mask.
     pub rle: Rle,
-    /// Pixels set.
+    /// Number of set pixels.
     pub area: usize,
-    /// What they reach, in the picture or crop that was upsampled to; `None` for an empty mask.
+    /// Bounds of the set pixels in the image or crop that was upsampled to; `None` for an empty mask.
     pub bounds: Option<Bounds>,
-    /// Pixels above the threshold plus its offset.
+    /// Number of pixels above the threshold plus its offset.
     pub surely: usize,
-    /// Pixels above the threshold minus its offset.
+    /// Number of pixels above the threshold minus its offset.
     pub possibly: usize,
 }
 
 impl Summary {
-    /// `surely / possibly`, Meta's stability score; NaN where both are 0, as there.
+    /// Meta's stability score, `surely / possibly`; NaN if both are 0, as in Meta's code.
     pub fn stability(&self) -> f32 {
         self.surely as f32 / self.possibly as f32
     }
 }
 
-/// Part of a larger picture: the crop's top left corner (`x`, `y`) and the size of the whole.
+/// Position of a crop in a larger image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The whole picture.
+    /// Size of the larger image.
     pub canvas: Size,
-    /// Left side of the crop.
+    /// Left edge of the crop.
     pub x: usize,
-    /// Upper side of the crop.
+    /// Top edge of the crop.
     pub y: usize,
 }
 
-/// Upsamples `logits`, f32 `[low.height, low.width]`, and thresholds them, one row at a time. With a `placement` the
-/// runs are those of the whole picture; the bounds stay those of the crop.
+/// Upsamples and thresholds `logits`, f32 `[low.height, low.width]`, one row at a time. With a `placement`, the runs refer
+/// to the larger image and the bounds to the crop.
 pub fn summarize(
     upsampler: &Upsampler,
     logits: &[f32],

@@ -1,27 +1,27 @@
-//! Words on pictures.
+//! Text labels drawn on images.
 
 use font8x8::{BASIC_FONTS, GREEK_FONTS, HIRAGANA_FONTS, LATIN_FONTS, UnicodeFonts};
 
 use crate::{Image, ImageError, Size};
 
-/// Side of a letter, before it is enlarged.
+/// Width and height of a glyph in pixels, before scaling.
 const LETTER: usize = 8;
 
-/// A few words that belong to a place.
+/// A text label at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag<'a> {
-    /// What it says. Letters that the font does not have are drawn as `?`.
+    /// The text. Characters without a glyph are drawn as `?`.
     pub text: &'a str,
-    /// Left end of the words.
+    /// Left edge of the text.
     pub x: usize,
-    /// They stand above this, or below where there is no room, and further down where other tags are.
+    /// The label is drawn above this row, below it if there is no room, and further down if other labels are in the way.
     pub y: usize,
-    /// Colour of the plate behind the words, which are black or white.
+    /// Background colour. The text is black or white, whichever has more contrast.
     pub colour: [u8; 3],
 }
 
-/// The picture with tags on it, none over another as long as there is room. Their size goes with the picture's; what does
-/// not fit into its width is cut off.
+/// The image with labels drawn on it. Labels do not overlap as long as there is room. The font scales with the image; text
+/// beyond its width is cut off.
 pub fn tagged(image: &Image, tags: &[Tag<'_>]) -> Result<Image, ImageError> {
     let size = image.size();
     let mut pixels = image.as_rgb().to_vec();
@@ -35,12 +35,12 @@ pub fn tagged(image: &Image, tags: &[Tag<'_>]) -> Result<Image, ImageError> {
     Image::from_rgb(size, pixels)
 }
 
-/// Whether there is a picture of a letter.
+/// Whether the font has a glyph for a character.
 pub fn has_letter(character: char) -> bool {
-    !character.is_control() && known(character).is_some()
+    !character.is_control() && glyph(character).is_some()
 }
 
-/// Where the words of a tag lie.
+/// Background rectangle of a label, with its text.
 struct Plate {
     letters: Vec<[u8; LETTER]>,
     colour: [u8; 3],
@@ -68,8 +68,8 @@ impl Plate {
         (LETTER * self.letters.len() + 2) * self.scale
     }
 
-    /// The plate where no other is: in its place, or as few lines as possible below or, at last, above it. In its place where
-    /// the picture is full.
+    /// Moves the plate in steps of its height to the first free position, downward, then upward. Keeps the position if none
+    /// is free.
     fn beside(mut self, others: &[Plate]) -> Self {
         let (wanted, height) = (self.top, self.height());
         let room = self.size.height.saturating_sub(height);
@@ -93,7 +93,7 @@ impl Plate {
 
     fn draw(&self, pixels: &mut [u8]) {
         let [red, green, blue] = self.colour.map(u32::from);
-        // The weights of brightness, in thousandths.
+        // Luma weights in thousandths.
         let is_bright = 299 * red + 587 * green + 114 * blue > 128_000;
         let ink = if is_bright { [0; 3] } else { [255; 3] };
         for down in 0..self.height() {
@@ -108,7 +108,7 @@ impl Plate {
         }
     }
 
-    /// Whether a letter covers a pixel of the plate. There is a margin of one enlarged pixel.
+    /// Whether a glyph covers a pixel of the plate. The margin is one scaled pixel.
     fn is_ink(&self, across: usize, down: usize) -> bool {
         let inside = |place: usize| (place / self.scale).checked_sub(1);
         let (Some(column), Some(row)) = (inside(across), inside(down)) else { return false };
@@ -117,13 +117,13 @@ impl Plate {
     }
 }
 
-/// The rows of a letter, the leftmost pixel in the lowest bit.
+/// Rows of a glyph, leftmost pixel in the lowest bit; those of `?` if the font lacks the character.
 fn letter(letter: char) -> [u8; LETTER] {
-    known(letter).or_else(|| known('?')).unwrap_or_default()
+    glyph(letter).or_else(|| glyph('?')).unwrap_or_default()
 }
 
-/// The same, if the font has the letter.
-fn known(letter: char) -> Option<[u8; LETTER]> {
+/// Rows of a glyph; `None` if the font lacks the character.
+fn glyph(letter: char) -> Option<[u8; LETTER]> {
     BASIC_FONTS
         .get(letter)
         .or_else(|| LATIN_FONTS.get(letter))
@@ -135,7 +135,7 @@ fn known(letter: char) -> Option<[u8; LETTER]> {
 mod tests {
     use super::*;
 
-    /// The picture as text: `#` ink, `.` plate, a blank elsewhere.
+    /// The image as text: `#` for ink, `.` for the plate, a space elsewhere.
     fn drawn(size: Size, tag: Tag<'_>) -> Vec<String> {
         let image = Image::filled(size, [9; 3]).unwrap();
         let image = tagged(&image, &[tag]).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_above_their_place() {
+    fn a_label_is_drawn_above_its_position() {
         let tag = Tag { text: "l-", x: 2, y: 12, colour: [200, 220, 90] };
         let lines = drawn(Size::new(21, 13), tag);
         let expected = [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn words_do_not_cover_each_other() {
+    fn labels_do_not_overlap() {
         let tag = |x, y, shade| Tag { text: "ab", x, y, colour: [shade, 0, 0] };
         let image = Image::filled(Size::new(60, 40), [9; 3]).unwrap();
         let visible = |tags: &[Tag<'_>]| -> Vec<usize> {
@@ -180,10 +180,10 @@ mod tests {
         };
         let alone = visible(&[tag(3, 12, 50)])[0];
         assert!(alone > 50);
-        // In one place, half over each other, and at the bottom, from where there is only up.
+        // At the same position, half overlapping, and at the bottom, where the only free rows are above.
         assert_eq!(visible(&[tag(3, 12, 50), tag(3, 12, 60), tag(9, 15, 70)]), [alone; 3]);
         assert_eq!(visible(&[tag(3, 40, 50), tag(3, 40, 60), tag(3, 40, 70)]), [alone; 3]);
-        // Side by side they stay in line; where all is full, the last is seen.
+        // Side by side, labels keep their row; on a full image the last one is drawn on top.
         let line = tagged(&image, &[tag(3, 12, 50), tag(40, 12, 60)]).unwrap();
         assert_eq!(line.pixel(40, 2), Some([60, 0, 0]));
         let many: Vec<Tag<'_>> = (0..5).map(|index| tag(3, 12, 50 + index)).collect();
@@ -191,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn the_font_knows_its_letters() {
+    fn the_font_has_latin_greek_and_hiragana() {
         assert!("cat é β の #1?".chars().all(has_letter));
         assert!(!"猫к🐈\u{1}\u{7f}".chars().any(has_letter));
     }
 
     #[test]
-    fn words_stay_on_the_picture() {
+    fn labels_stay_inside_the_image() {
         let long = Tag { text: "a long phrase 日本 🐈", x: 30, y: 3, colour: [30, 20, 90] };
         let lines = drawn(Size::new(40, 12), long);
         assert!(lines.iter().all(|line| line.chars().count() == 40));

@@ -1,8 +1,8 @@
-//! Logits to the size of the picture, row by row: no array of that size ever exists.
+//! Bilinear upsampling of mask logits to the size of the image, row by row. The full-size logits are never stored.
 
 use crate::{ImageError, Mapping, Size};
 
-/// One axis of PyTorch's `interpolate(mode="bilinear", align_corners=False)`: for each output position the two inputs
+/// One axis of PyTorch's `interpolate(mode="bilinear", align_corners=False)`: for each output position, two input positions
 /// and the weight of the second.
 struct Axis {
     taps: Vec<(u32, u32, f32)>,
@@ -10,7 +10,7 @@ struct Axis {
 
 impl Axis {
     fn new(input: usize, output: usize) -> Self {
-        // In f32, as PyTorch computes it for f32 tensors.
+        // In f32, as PyTorch computes positions for f32 tensors.
         let scale = input as f32 / output as f32;
         let last = input - 1;
         let tap = |i: usize| {
@@ -36,7 +36,7 @@ impl Axis {
     }
 }
 
-/// One bilinear resampling that is asked for its rows in order.
+/// One bilinear resampling that produces its rows in order.
 struct Stage {
     across: Axis,
     down: Axis,
@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-/// The two stretched input rows that the next output row lies between.
+/// The two horizontally resampled input rows around the next output row.
 struct Window {
     rows: [Vec<f32>; 2],
     indices: [Option<u32>; 2],
@@ -64,7 +64,7 @@ impl Window {
         Window { rows: [vec![0.0; width], vec![0.0; width]], indices: [None; 2] }
     }
 
-    /// Output row `i` of `stage`, whose input rows `source(index, destination)` writes.
+    /// Output row `i` of `stage`. `source(index, destination)` writes an input row.
     fn row(
         &mut self,
         stage: &Stage,
@@ -92,17 +92,17 @@ impl Window {
     }
 }
 
-/// Brings low-resolution logits to the size of the picture, with PyTorch's arithmetic.
+/// Upsamples low-resolution logits to the size of the image with PyTorch's arithmetic.
 pub struct Upsampler {
     low: Size,
     size: Size,
-    /// Logits to the model's square, the padding cut off; `None` when one resampling does it all.
+    /// Upsampling to the model's square without the padding; `None` for a direct upsampling.
     first: Option<Stage>,
     last: Stage,
 }
 
 impl Upsampler {
-    /// Two resamplings: to the model's square, of which the padding is cut off, then to the picture.
+    /// Two resamplings: to the model's square, where padding is cropped, then to the image.
     pub fn through_model(low: Size, mapping: &Mapping) -> Result<Self, ImageError> {
         let Mapping { original, content, model } = *mapping;
         for size in [low, original, content, model] {
@@ -122,7 +122,7 @@ impl Upsampler {
         })
     }
 
-    /// One resampling, straight to the picture.
+    /// One resampling, directly to the size of the image.
     pub fn direct(low: Size, size: Size) -> Result<Self, ImageError> {
         low.pixels(4)?;
         size.pixels(4)?;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_as_wide_by_hand() {
+    fn doubling_the_width_gives_hand_computed_values() {
         let upsampler = Upsampler::direct(Size::new(2, 1), Size::new(4, 1)).unwrap();
         assert_eq!(collect(&upsampler, &[0.0, 4.0]), [0.0, 1.0, 3.0, 4.0]);
     }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_are_refused() {
+    fn wrong_lengths_are_errors() {
         let upsampler = Upsampler::direct(Size::new(3, 2), Size::new(3, 2)).unwrap();
         assert!(upsampler.for_each_row(&[0.0; 5], |_, _| ()).is_err());
         assert!(Upsampler::direct(Size::new(0, 2), Size::new(3, 2)).is_err());

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic file output: a file is written completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Rle, Size};
 
-/// Why a file was not written. Nothing is left behind.
+/// Why a file was not written. No partial file is left.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The folder or the disk does not allow it.
+    /// The folder or the file system does not permit writing.
     #[error("{}: no permission to write there", .0.display())]
     ReadOnly(PathBuf),
-    /// No room on the disk.
+    /// The disk is full.
     #[error("{}: the disk is full", .0.display())]
     Full(PathBuf),
     /// The folder does not exist.
@@ -23,18 +23,18 @@ pub enum WriteError {
     /// The path names a folder.
     #[error("{}: is a folder, not a file", .0.display())]
     IsFolder(PathBuf),
-    /// Anything else.
-    #[error("{}: cannot write it: {source}", path.display())]
+    /// Any other error of the operating system.
+    #[error("{}: cannot write the file: {source}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl WriteError {
-    /// What the system's reason means for `path`.
+    /// Converts an I/O error from writing `path`.
     pub fn new(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         let kind = source.kind();
@@ -52,13 +52,13 @@ impl WriteError {
     }
 }
 
-/// Writes `bytes` to `path`, see [`write_with`].
+/// Writes `bytes` to `path`; see [`write_with`].
 pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), WriteError> {
     write_with(path, |file| file.write_all(bytes))
 }
 
-/// Writes what `fill` writes to a file beside `path`, then puts it in its place in one step: readers see the old file or
-/// the whole new one. Devices and pipes are written to directly.
+/// Runs `fill` on a temporary file beside `path`, then renames it to `path`: readers see the old file or the complete new
+/// one. Devices and pipes are written directly.
 pub fn write_with(
     path: impl AsRef<Path>,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -82,7 +82,7 @@ pub fn write_with(
         .and_then(|file| file.sync_all())
         .and_then(|()| fs::rename(&beside, path));
     result.map_err(|source| {
-        // It may not exist; either way the first error is the one to tell.
+        // The file may not exist; the first error is reported in either case.
         let _ignored = fs::remove_file(&beside);
         fail(source)
     })
@@ -94,15 +94,15 @@ fn fill_file(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     writer.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
-/// A name in the same folder that nobody else uses: renaming works only within one disk.
+/// A unique name in the same folder, because a rename works within one file system only.
 fn temporary(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     path.with_file_name(format!(".cutout-{}-{number}.tmp", process::id()))
 }
 
-/// Writes masks of one size as NumPy's bool `[masks, height, width]`, one mask in memory at a time. Masks of another
-/// size are an error.
+/// Writes masks of one size as a NumPy array, bool `[masks, height, width]`, with one mask in memory at a time. Masks of
+/// another size are an error.
 pub fn write_npy(path: impl AsRef<Path>, size: Size, masks: &[Rle]) -> Result<(), WriteError> {
     write_with(path, |file| {
         file.write_all(&npy_header(masks.len(), size))?;
@@ -118,7 +118,7 @@ pub fn write_npy(path: impl AsRef<Path>, size: Size, masks: &[Rle]) -> Result<()
     })
 }
 
-/// Version 1.0: magic, length, a Python dictionary padded so that the data starts at a multiple of 64.
+/// Header of npy version 1.0: magic, length, and a Python dictionary padded so that the data starts at a multiple of 64.
 fn npy_header(masks: usize, size: Size) -> Vec<u8> {
     let Size { width, height } = size;
     let shape = format!("({masks}, {height}, {width})");
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn system_errors_are_told_apart() {
+    fn system_errors_map_to_variants() {
         let of = |kind| WriteError::new(Path::new("x"), io::Error::from(kind));
         assert!(matches!(of(ErrorKind::PermissionDenied), WriteError::ReadOnly(_)));
         assert!(matches!(of(ErrorKind::ReadOnlyFilesystem), WriteError::ReadOnly(_)));

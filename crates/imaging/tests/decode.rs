@@ -1,4 +1,4 @@
-//! Files of every format are read, and damaged ones are refused without a panic.
+//! Files of every format are decoded; damaged files are errors and cause no panic.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::Cursor;
@@ -15,7 +15,7 @@ const FORMATS: [ImageFormat; 6] = [
     ImageFormat::WebP,
 ];
 
-/// A picture with a gradient and an edge, 13×9.
+/// An image with a gradient and an edge, 13×9.
 fn sample() -> RgbImage {
     RgbImage::from_fn(13, 9, |x, y| {
         let edge = if x + y > 10 { 200 } else { 20 };
@@ -33,7 +33,7 @@ fn read(bytes: &[u8]) -> Result<Image, DecodeError> {
     decode(bytes, "test", &DecodeLimits::default())
 }
 
-/// xorshift, so that a failure can be run again.
+/// A seeded xorshift generator, so that failures are reproducible.
 struct Seeded(u64);
 
 impl Seeded {
@@ -51,7 +51,7 @@ fn every_format_is_read_by_content() {
     for format in FORMATS {
         let image = read(&encoded(&picture.clone().into(), format)).unwrap();
         assert_eq!(image.size(), Size::new(13, 9), "{format:?}");
-        // JPEG is lossy and a GIF has a palette; the others are exact.
+        // JPEG is lossy and GIF has a palette; the other formats are exact.
         let allowed =
             if format == ImageFormat::Jpeg || format == ImageFormat::Gif { 12.0 } else { 0.0 };
         let pairs = image.as_rgb().iter().zip(picture.as_raw());
@@ -75,7 +75,7 @@ fn alpha_is_dropped_and_grey_becomes_colour() {
     assert_eq!(read(&encoded(&deep.into(), ImageFormat::Png)).unwrap().as_rgb(), [0x80; 3]);
 }
 
-/// A minimal EXIF block that says only the orientation.
+/// A minimal EXIF block with the orientation only.
 fn exif(orientation: u8) -> Vec<u8> {
     let mut block = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     block.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
@@ -105,7 +105,7 @@ fn exif_orientation_is_applied() {
 }
 
 #[test]
-fn what_is_no_picture_is_named() {
+fn errors_describe_files_that_are_not_pictures() {
     assert!(matches!(read(b""), Err(DecodeError::Empty { .. })));
     for (bytes, name) in [
         (&b"PK\x03\x04rest of a checkpoint"[..], "zip"),
@@ -123,7 +123,7 @@ fn what_is_no_picture_is_named() {
 }
 
 #[test]
-fn limits_hold_before_anything_is_decoded() {
+fn limits_are_checked_before_decoding() {
     let bytes = encoded(&sample().into(), ImageFormat::Png);
     let few = DecodeLimits { pixels: 116, ..DecodeLimits::default() };
     assert!(matches!(decode(&bytes, "x", &few), Err(DecodeError::TooManyPixels { .. })));
@@ -131,19 +131,19 @@ fn limits_hold_before_anything_is_decoded() {
     assert!(decode(&bytes, "x", &enough).is_ok());
     let short = DecodeLimits { file_bytes: 10, ..enough };
     assert!(matches!(decode(&bytes, "x", &short), Err(DecodeError::TooManyBytes { .. })));
-    // A bitmap header that promises 65535×65535 pixels and brings none.
+    // A bitmap header that declares 65535×65535 pixels, without any data.
     let mut header = encoded(&sample().into(), ImageFormat::Bmp);
     header[18..26].copy_from_slice(&[0xff, 0xff, 0, 0, 0xff, 0xff, 0, 0]);
     assert!(matches!(read(&header), Err(DecodeError::TooManyPixels { .. })));
 }
 
 #[test]
-fn truncated_files_are_refused() {
+fn truncated_files_are_errors() {
     for format in FORMATS {
         let bytes = encoded(&sample().into(), format);
         for length in 1..bytes.len() {
             let found = read(&bytes[..length]);
-            // The last bytes of a PNG, GIF or TIFF close the file and hold no pixel; a JPEG ends with its end marker.
+            // The last bytes of a PNG, GIF or TIFF hold no pixels, so they may be missing.
             if format == ImageFormat::Jpeg || length < bytes.len() / 2 {
                 assert!(found.is_err(), "{format:?} of {length} bytes was read");
             }

@@ -1,4 +1,4 @@
-//! Files are written whole or not at all, and other programs read them.
+//! Files are written completely or not at all, and can be read back.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use cutout_imaging::{
     encode_mask, encode_rgba, write, write_npy, write_with,
 };
 
-/// A folder of this test, removed at its end.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -38,13 +38,13 @@ fn checkerboard(size: Size) -> Mask {
 }
 
 #[test]
-fn files_are_replaced_in_one_step() {
+fn files_are_replaced_atomically() {
     let folder = Folder::new("replace");
     let path = folder.0.join("a.txt");
     write(&path, b"old").unwrap();
     write(&path, b"new").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"new");
-    // A writer that fails half way leaves the old file and nothing else.
+    // A failed write leaves the old file and no temporary file.
     let failed = write_with(&path, |file| {
         file.write_all(b"half")?;
         Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
@@ -55,7 +55,7 @@ fn files_are_replaced_in_one_step() {
 }
 
 #[test]
-fn places_that_cannot_be_written_are_named() {
+fn paths_that_cannot_be_written_have_their_own_errors() {
     let folder = Folder::new("places");
     let missing = folder.0.join("missing").join("a.png");
     let error = write(&missing, b"x").unwrap_err();
@@ -70,11 +70,11 @@ fn places_that_cannot_be_written_are_named() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_and_a_read_only_one_are_named() {
+fn full_and_read_only_disks_have_their_own_errors() {
     let error = write("/dev/full", b"x").unwrap_err();
     assert!(matches!(error, WriteError::Full(_)), "{error}");
     write("/dev/null", b"x").unwrap();
-    // Not even the superuser creates files there.
+    // Not even root can create files there.
     let error = write("/proc/self/fdinfo/a.png", b"x").unwrap_err();
     assert!(matches!(error, WriteError::ReadOnly(_) | WriteError::NoFolder(_)), "{error}");
 }

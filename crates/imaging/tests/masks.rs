@@ -1,4 +1,4 @@
-//! Masks against the numbers of PyTorch, pycocotools and torchvision (fixtures/make_imaging.py).
+//! Masks compared with results of PyTorch, pycocotools and torchvision (fixtures/make_imaging.py).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{
@@ -46,7 +46,7 @@ fn worst(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn preprocessing_is_metas() {
+fn preprocessing_matches_meta() {
     let tensors = SafeTensors::deserialize(RESIZE).unwrap();
     for key in ["a", "b"] {
         let input = tensors.tensor(&format!("input.{key}")).unwrap();
@@ -65,7 +65,7 @@ fn preprocessing_is_metas() {
 }
 
 #[test]
-fn upsampling_is_pytorchs() {
+fn upsampling_matches_pytorch() {
     let tensors = SafeTensors::deserialize(UPSAMPLED).unwrap();
     let logits = f32s(&tensors, "low");
     let low = Size::square(16);
@@ -103,7 +103,7 @@ fn upsampling_is_pytorchs() {
 }
 
 #[test]
-fn a_mask_at_full_size_in_one_pass() {
+fn a_summary_matches_the_full_size_mask() {
     let answers = &answers()["statistics"];
     let logits: Vec<f32> = floats(&answers["low"]).into_iter().map(|value| value as f32).collect();
     let mapping = Mapping {
@@ -114,7 +114,7 @@ fn a_mask_at_full_size_in_one_pass() {
     let upsampler = Upsampler::through_model(Size::square(24), &mapping).unwrap();
     let summary = summarize(&upsampler, &logits, Threshold::default(), None).unwrap();
     let expected = rle(mapping.original, &answers["string"]);
-    // Logits within rounding of the threshold may fall either way.
+    // Logits within rounding of the threshold may be set or unset.
     let close = |found: usize, name: &str| {
         let expected = answers[name].as_u64().unwrap() as usize;
         assert!(found.abs_diff(expected) <= 3, "{name}: {found}, expected {expected}");
@@ -129,7 +129,7 @@ fn a_mask_at_full_size_in_one_pass() {
 }
 
 #[test]
-fn run_lengths_are_pycocotools() {
+fn run_lengths_match_pycocotools() {
     for entry in answers()["run_lengths"].as_array().unwrap() {
         let size = size(&entry["size"]);
         let counts: Vec<u32> = integers(&entry["counts"]).iter().map(|n| *n as u32).collect();
@@ -144,7 +144,7 @@ fn run_lengths_are_pycocotools() {
 }
 
 #[test]
-fn overlaps_are_pycocotools() {
+fn iou_matches_pycocotools() {
     let answers = &answers()["overlaps"];
     let size = size(&answers["size"]);
     let strings = answers["strings"].as_array().unwrap();
@@ -157,7 +157,7 @@ fn overlaps_are_pycocotools() {
 }
 
 #[test]
-fn suppression_is_torchvisions() {
+fn non_maximum_suppression_matches_torchvision() {
     for case in answers()["suppression"].as_array().unwrap() {
         let scores = floats(&case["scores"]);
         let categories = integers(&case["categories"]);
@@ -173,7 +173,7 @@ fn suppression_is_torchvisions() {
         let threshold = case["threshold"].as_f64().unwrap();
         let kept = non_maximum_suppression(&candidates, threshold);
         assert_eq!(kept, integers(&case["kept"]));
-        // What is kept is independent: suppressing again changes nothing.
+        // Suppressing the kept boxes again removes none.
         let again: Vec<Candidate> = kept.iter().map(|index| candidates[*index]).collect();
         assert_eq!(non_maximum_suppression(&again, threshold).len(), again.len());
     }

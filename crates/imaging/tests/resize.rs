@@ -1,4 +1,4 @@
-//! Resizes against the numbers of Pillow and torchvision (fixtures/make_imaging.py).
+//! Resizes compared with results of Pillow and torchvision (fixtures/make_imaging.py).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{Filter, Image, Size, resize_pillow, resize_torch_bytes, resize_torch_floats};
@@ -20,7 +20,7 @@ fn input(tensors: &SafeTensors<'_>, key: &str) -> Image {
     Image::from_rgb(size, tensor.data().to_vec()).unwrap()
 }
 
-/// The small picture, repeated to 2431×1003.
+/// The small image, repeated to 2431×1003.
 fn large(small: &Image) -> Image {
     let size = Size::new(2431, 1003);
     let pixels = (0..size.height)
@@ -77,7 +77,7 @@ fn byte_resizes_are_bit_exact() {
 }
 
 #[test]
-fn float_resize_is_torchvisions() {
+fn float_resize_matches_torchvision() {
     let tensors = fixture();
     let mut checked = 0;
     for name in tensors.names().into_iter().filter(|name| name.starts_with("torch_floats")) {

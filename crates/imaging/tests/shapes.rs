@@ -1,4 +1,4 @@
-//! Polygons and regions: by hand, by property, and against OpenCV (fixtures/make_imaging.py).
+//! Polygons and connected components: hand-made cases, properties, and results of OpenCV (fixtures/make_imaging.py).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{
@@ -38,10 +38,10 @@ fn a_ring_with_a_hole_and_an_island_in_it() {
 }
 
 #[test]
-fn corners_that_touch_give_simple_rings() {
-    // Two pixels that meet in a corner: two polygons.
+fn pixels_that_touch_in_a_corner_give_simple_rings() {
+    // Two pixels that touch in a corner: two polygons.
     assert_eq!(polygons(&mask(&["#.", ".#"])).len(), 2);
-    // A region that closes around a gap by a corner: an outline and a hole that share that point.
+    // A region that encloses a gap through a corner: an outline and a hole that share that point.
     let found = polygons(&mask(&["###", "#.#", "##."]));
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].holes.len(), 1);
@@ -66,7 +66,7 @@ fn filling_the_polygons_gives_the_mask() {
         let found = polygons(&mask);
         assert!(found.iter().all(is_simple), "{mask:?}");
         assert_eq!(fill_polygons(size, &found).unwrap(), mask);
-        // The rings are apart from each other, so one even-odd fill of all of them is the mask too.
+        // The rings are disjoint, so one even-odd fill of all rings gives the mask too.
         let mut together = Polygon { outer: vec![], holes: vec![] };
         together.holes.extend(found.iter().flat_map(Polygon::rings).cloned());
         assert_eq!(fill_polygons(size, &[together]).unwrap(), mask);
@@ -75,7 +75,7 @@ fn filling_the_polygons_gives_the_mask() {
 }
 
 #[test]
-fn slanted_lines_cross_the_middle_of_rows() {
+fn fill_samples_at_row_centres() {
     let triangle = Polygon { outer: vec![[0.0, 0.0], [8.0, 0.0], [0.0, 4.0]], holes: vec![] };
     let expected = mask(&["#######.", "#####...", "###.....", "#......."]);
     assert_eq!(fill_polygons(Size::new(8, 4), &[triangle]).unwrap(), expected);
@@ -96,12 +96,12 @@ fn simplified_outlines_stay_close() {
     let again = fill_polygons(size, &simple).unwrap();
     assert!(again.to_rle().iou(&mask.to_rle()).unwrap() > 0.97);
     assert_eq!(full[0].simplified(0.0), full[0]);
-    // Nothing is simplified away.
+    // No polygon disappears.
     assert!(full[0].simplified(1e9).outer.len() >= 3);
 }
 
 #[test]
-fn polygons_of_other_people_never_panic() {
+fn arbitrary_polygons_never_panic() {
     let size = Size::new(5, 4);
     let wild = [
         vec![[f64::NAN, 0.0], [1.0, f64::INFINITY], [1e300, -1e300]],
@@ -116,7 +116,7 @@ fn polygons_of_other_people_never_panic() {
 }
 
 #[test]
-fn texts() {
+fn polygons_as_svg_and_geojson() {
     let found = polygons(&mask(&[".#"]));
     assert_eq!(to_svg_path(&found), "M2 0L2 1L1 1L1 0Z");
     let expected = r#"{"type":"MultiPolygon","coordinates":[[[[2,0],[2,1],[1,1],[1,0],[2,0]]]]}"#;
@@ -127,7 +127,7 @@ fn texts() {
 }
 
 #[test]
-fn small_regions_are_opencvs() {
+fn small_region_removal_matches_opencv() {
     let answers: Value = serde_json::from_str(ANSWERS).unwrap();
     for case in answers["small_regions"].as_array().unwrap() {
         let side = |i: usize| case["size"][i].as_u64().unwrap() as usize;

@@ -47,7 +47,7 @@ impl QuantizedMatrix {
     /// Quantises `f32[rows, columns]`: `scale = max|x| / 127` per group, `value = round(x / scale)`.
     pub fn quantize(matrix: &Tensor, layout: Scales) -> Result<Self, TensorError> {
         let &[rows, columns] = &matrix.shape()[..] else {
-            return Err(TensorError::Shape(format!("{} is no matrix", matrix.ty())));
+            return Err(TensorError::Shape(format!("expected a matrix, got {}", matrix.ty())));
         };
         let source = matrix.to_vec::<f32>()?;
         if let Some(bad) = source.iter().position(|x| !x.is_finite()) {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_stay_zero_and_nan_is_refused() {
+    fn zeros_stay_zero_and_nan_is_an_error() {
         let zeros = Tensor::from_vec([2, 4], vec![0f32; 8]).unwrap();
         let quantized = QuantizedMatrix::quantize(&zeros, Scales::PerRow).unwrap();
         assert_eq!(quantized.dequantize().unwrap().to_vec::<f32>().unwrap(), vec![0f32; 8]);

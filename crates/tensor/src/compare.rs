@@ -4,18 +4,18 @@ use std::fmt;
 
 use crate::{Tensor, TensorError};
 
-/// How far two results may lie apart, by the reason for which they differ.
+/// Largest accepted difference between two results, named by the reason for which they differ.
 ///
 /// An element passes when `|actual - expected| <= level * (|expected| + typical)`, where `typical` is the root mean
-/// square of the expected tensor: sums that cancel are judged by the size of what they summed, never by the one
-/// largest value.
+/// square of the expected tensor. `typical` leaves room for sums that cancel to almost zero; one very large element
+/// hardly raises it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tolerance {
     /// Equal values (`NaN` equals `NaN`): copies, indices, comparisons.
     Exact,
     /// The same arithmetic with sums in another order: 1e-5.
     Rounding,
-    /// Polynomial approximations of `exp`, `erf` and their like on top of reordered sums: 4e-5.
+    /// Polynomial approximations (`exp`, `erf`) on top of reordered sums: 4e-5.
     FastMath,
     /// A stage of a whole model against another implementation of it: 1e-4.
     Stage,
@@ -24,7 +24,7 @@ pub enum Tolerance {
 }
 
 impl Tolerance {
-    /// The factor of the definition above.
+    /// `level` in the inequality above.
     pub const fn level(self) -> f64 {
         match self {
             Tolerance::Exact => 0.0,
@@ -36,16 +36,16 @@ impl Tolerance {
     }
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// Whether every element is within tolerance.
     pub within: bool,
-    /// Row-major position of the element that is furthest outside (or nearest to) its tolerance.
+    /// Row-major index of the element with the largest `|actual - expected|` relative to its tolerance.
     pub worst_index: usize,
-    /// The value there.
+    /// The actual value at `worst_index`.
     pub actual: f64,
-    /// The value wanted there.
+    /// The expected value at `worst_index`.
     pub expected: f64,
     /// Largest absolute difference.
     pub largest: f64,
@@ -127,12 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn tolerances_are_tight_where_they_should_be() {
+    fn one_large_element_does_not_loosen_the_tolerance_of_the_others() {
         assert!(check(&[1.0, f64::NAN], &[1.0, f64::NAN], Tolerance::Exact));
         assert!(!check(&[1.0 + 1e-12], &[1.0], Tolerance::Exact));
         assert!(check(&[1.0 + 1e-5], &[1.0], Tolerance::Rounding));
         assert!(!check(&[1.0 + 3e-5], &[1.0], Tolerance::Rounding));
-        // One huge element does not excuse the small ones by its own size.
         let expected: Vec<f64> = (0..10_000).map(|i| if i == 0 { 1e3 } else { 1.0 }).collect();
         let mut actual = expected.clone();
         actual[7] = 1.001;
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn infinities_and_nans_never_pass_for_numbers() {
+    fn infinity_and_nan_equal_only_themselves() {
         for tolerance in [Tolerance::Exact, Tolerance::Rounding, Tolerance::HalfPrecision] {
             assert!(!check(&[f64::NAN], &[1.0], tolerance));
             assert!(!check(&[1.0], &[f64::NAN], tolerance));

@@ -82,11 +82,11 @@ impl fmt::Display for DType {
 
 /// A Rust type that is the element type of a tensor.
 pub trait Element: NoUninit + CheckedBitPattern + Send + Sync + 'static {
-    /// The element type it stands for.
+    /// The corresponding element type.
     const DTYPE: DType;
-    /// The value as a double; exact for every type but large `i64`.
+    /// The value as `f64`; exact except for `i64` beyond 53 bits.
     fn to_f64(self) -> f64;
-    /// The nearest value of this type (integers truncate and saturate, `bool` is "not zero").
+    /// The nearest value of this type. Integers truncate and saturate; `bool` is `value != 0.0`.
     fn from_f64(value: f64) -> Self;
 }
 

@@ -1,46 +1,46 @@
-//! What can be wrong with a tensor request.
+//! Errors of tensor operations.
 
 use crate::{DType, Shape};
 
-/// A request that a tensor cannot satisfy; each variant names what was wanted and what was found.
+/// Why a tensor operation failed. Each variant names the expected and the actual value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TensorError {
-    /// The data has another length than the shape.
+    /// The number of elements does not match the shape.
     #[error("shape {shape} needs {expected} elements, got {found}")]
     Length {
-        /// The shape asked for.
+        /// The requested shape.
         shape: Shape,
-        /// Elements the shape has.
+        /// Number of elements of that shape.
         expected: usize,
-        /// Elements given.
+        /// Number of elements given.
         found: usize,
     },
-    /// The elements have another type.
+    /// The element type is not the requested one.
     #[error("expected elements of type {expected}, the tensor holds {found}")]
     Type {
-        /// The type asked for.
+        /// The requested type.
         expected: DType,
-        /// The type found.
+        /// The type of the tensor.
         found: DType,
     },
-    /// A plain slice was asked of a strided or misaligned view.
-    #[error("a plain slice of {shape} was asked for, but the view is {reason}")]
+    /// A strided or misaligned view cannot be borrowed as a slice.
+    #[error("a {reason} view of shape {shape} cannot be borrowed as a slice; copy it first")]
     NotContiguous {
         /// Shape of the view.
         shape: Shape,
         /// "strided" or "misaligned".
         reason: &'static str,
     },
-    /// Bytes that are no valid element (a `bool` that is neither 0 nor 1).
+    /// The bytes are not valid elements (a `bool` that is neither 0 nor 1).
     #[error("the bytes of a {0} tensor hold an invalid value")]
     InvalidBits(DType),
-    /// The shape does not fit the request.
+    /// The shape does not allow the operation.
     #[error("{0}")]
     Shape(String),
-    /// The shape has more elements than an address can count.
+    /// The number of elements overflows `usize`.
     #[error("shape {0} has more elements than memory can hold")]
     TooLarge(Shape),
-    /// So many bytes of memory could not be had.
+    /// An allocation of this many bytes failed.
     #[error("{0} bytes of memory could not be allocated")]
     OutOfMemory(usize),
 }

@@ -1,33 +1,33 @@
-//! Tensors that are made when they are asked for.
+//! Tensors that are read or computed on request.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{DType, Tensor, TensorError, TensorType};
 
-/// A tensor whose type is known and whose elements are had when somebody asks for them: at once where they lie ready, else by
-/// joining or decoding what they are made of. What was made belongs to whoever asked, and nobody keeps it here.
+/// A tensor of known type whose elements are read or computed on request. Either it holds a [`Tensor`], or a function
+/// that joins or decodes its parts on every request. Computed tensors are not cached: the caller owns the result.
 #[derive(Clone)]
 pub struct LazyTensor {
     ty: TensorType,
     origin: Origin,
 }
 
-type Make = dyn Fn() -> Result<Tensor, TensorError> + Send + Sync;
+type Compute = dyn Fn() -> Result<Tensor, TensorError> + Send + Sync;
 
 #[derive(Clone)]
 enum Origin {
     Ready(Tensor),
-    Made(Arc<Make>),
+    Computed(Arc<Compute>),
 }
 
 impl LazyTensor {
-    /// A tensor of this type that `make` gives, each time it is asked for.
+    /// A tensor of type `ty` that `make` computes on every request.
     pub fn new(
         ty: TensorType,
         make: impl Fn() -> Result<Tensor, TensorError> + Send + Sync + 'static,
     ) -> Self {
-        LazyTensor { ty, origin: Origin::Made(Arc::new(make)) }
+        LazyTensor { ty, origin: Origin::Computed(Arc::new(make)) }
     }
 
     /// Element type and shape.
@@ -40,32 +40,32 @@ impl LazyTensor {
         self.ty.dtype
     }
 
-    /// The tensor, if it need not be made.
+    /// The tensor, if it exists already; `None` if it has to be computed.
     pub fn ready(&self) -> Option<&Tensor> {
         match &self.origin {
             Origin::Ready(tensor) => Some(tensor),
-            Origin::Made(_) => None,
+            Origin::Computed(_) => None,
         }
     }
 
-    /// The tensor itself.
+    /// The tensor, computed if necessary.
     pub fn tensor(&self) -> Result<Tensor, TensorError> {
         let tensor = match &self.origin {
             Origin::Ready(tensor) => tensor.clone(),
-            Origin::Made(make) => make()?,
+            Origin::Computed(make) => make()?,
         };
         if *tensor.ty() != self.ty {
             return Err(TensorError::Shape(format!(
-                "{} was announced as {}",
-                tensor.ty(),
-                self.ty
+                "a tensor declared as {} was computed as {}",
+                self.ty,
+                tensor.ty()
             )));
         }
         Ok(tensor)
     }
 
-    /// What `change` makes of this tensor, each time it is asked for. Unless that is a view of it, this tensor is
-    /// [released](Tensor::release).
+    /// `change` applied to this tensor on every request. Afterwards the original is [released](Tensor::release), unless
+    /// the result is a view of it.
     pub fn map(
         self,
         ty: TensorType,
@@ -92,7 +92,7 @@ impl fmt::Debug for LazyTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Origin::Ready(tensor) => tensor.fmt(f),
-            Origin::Made(_) => write!(f, "LazyTensor({})", self.ty),
+            Origin::Computed(_) => write!(f, "LazyTensor({})", self.ty),
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tensor_is_made_each_time_and_never_before() {
+    fn a_tensor_is_computed_on_each_request_and_not_before() {
         let made = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&made);
         let lazy = LazyTensor::new(TensorType::f32([2]), move || {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn another_type_than_was_announced_is_an_error() {
+    fn a_result_of_another_type_than_declared_is_an_error() {
         let lazy = LazyTensor::new(TensorType::f32([3]), || Tensor::from_vec([2], vec![0.0f32; 2]));
         assert!(matches!(lazy.tensor(), Err(TensorError::Shape(_))));
     }

@@ -1,7 +1,7 @@
 //! Element types, shapes, strides, host tensors, and comparison with named tolerances.
 //!
-//! A [`Tensor`] is a typed, strided view of shared bytes: cloning, slicing, permuting and broadcasting copy nothing,
-//! and the bytes may be a `Vec`, or a memory-mapped checkpoint that the `weights` crate owns.
+//! A [`Tensor`] is a typed, strided view of shared bytes. Cloning, slicing, permuting and broadcasting copy no elements.
+//! The bytes are a `Vec`, or a memory-mapped checkpoint opened by the `weights` crate.
 
 mod blocks;
 mod compare;

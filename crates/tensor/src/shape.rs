@@ -25,7 +25,7 @@ impl Shape {
         self.checked_len().unwrap_or(usize::MAX)
     }
 
-    /// Number of elements, or an error when it cannot be counted.
+    /// Number of elements, or an error if it overflows `usize`.
     pub fn checked_len(&self) -> Result<usize, TensorError> {
         if self.0.contains(&0) {
             return Ok(0);
@@ -36,7 +36,7 @@ impl Shape {
             .ok_or_else(|| TensorError::TooLarge(self.clone()))
     }
 
-    /// The shape two operands broadcast to (NumPy's rule), or `None` when they do not.
+    /// The shape that two operands broadcast to by NumPy's rule, or `None` if they are incompatible.
     pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
         let rank = self.rank().max(other.rank());
         let axis = |shape: &Shape, i: usize| {
@@ -117,7 +117,7 @@ pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Element type and shape: what the graph knows of a value.
+/// Element type and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// Type of the elements.
@@ -127,7 +127,7 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// A type from its parts.
+    /// A type from element type and shape.
     pub fn new(dtype: DType, shape: impl Into<Shape>) -> Self {
         TensorType { dtype, shape: shape.into() }
     }

@@ -9,19 +9,19 @@ use half::{bf16, f16};
 
 use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides};
 
-/// Where the bytes of tensors lie: a `Vec`, or a mapped file.
+/// Memory that tensors are views of: a `Vec`, or a memory-mapped file.
 pub trait Bytes: AsRef<[u8]> + Send + Sync {
-    /// Says that these bytes will hardly be read again. What can be had again, as the pages of a mapped file can, need not
-    /// be kept in memory; the bytes stay readable all the same.
+    /// Hints that these bytes are unlikely to be read again. A memory-mapped file drops the pages from memory; a later
+    /// read loads them again. Other storage ignores the hint.
     fn release(&self, _range: Range<usize>) {}
 }
 
 impl Bytes for Vec<u8> {}
 
-/// Bytes that several tensors may look at.
+/// Bytes shared by several tensors.
 pub type SharedBytes = Arc<dyn Bytes>;
 
-/// A vector that shows itself as bytes, keeping the alignment of its elements.
+/// A vector exposed as bytes; keeps the alignment of its elements.
 struct Owned<T>(Vec<T>);
 
 impl<T: NoUninit> AsRef<[u8]> for Owned<T> {
@@ -46,9 +46,9 @@ pub struct StorageId {
 #[derive(Clone)]
 pub struct Tensor {
     ty: TensorType,
-    /// Distance between neighbours along each axis, in elements; 0 where an axis is broadcast.
+    /// Stride of each axis, in elements; 0 for a broadcast axis.
     strides: Vec<usize>,
-    /// Position of the first element, in bytes.
+    /// Byte offset of the first element.
     offset: usize,
     storage: SharedBytes,
 }
@@ -69,7 +69,7 @@ impl Tensor {
         Ok(Tensor { ty, strides, offset: 0, storage: Arc::new(Owned(values)) })
     }
 
-    /// A contiguous tensor of `ty` that owns `words`, whose bytes are its elements in row-major order.
+    /// A contiguous tensor of type `ty` that owns `words`, the bytes of its elements in row-major order.
     pub fn from_words<W: NoUninit + Send + Sync>(
         ty: TensorType,
         words: Vec<W>,
@@ -124,7 +124,7 @@ impl Tensor {
         &self.ty.shape
     }
 
-    /// Distance between neighbours along each axis, in elements.
+    /// Stride of each axis, in elements.
     pub fn strides(&self) -> &[usize] {
         &self.strides
     }
@@ -142,7 +142,7 @@ impl Tensor {
                 .all(|axis| self.ty.shape[axis] == 1 || self.strides[axis] == expected[axis])
     }
 
-    /// Identity of the memory and layout, for caches of derived data.
+    /// Identity of memory and layout: a key for caches of derived data.
     pub fn storage_id(&self) -> StorageId {
         StorageId {
             address: Arc::as_ptr(&self.storage).cast::<()>() as usize,
@@ -152,12 +152,12 @@ impl Tensor {
         }
     }
 
-    /// Whether both are views of the same bytes, be it of different parts.
+    /// Whether both are views of the same storage, even of different ranges of it.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// Says that the elements will hardly be read again; see [`Bytes::release`].
+    /// Hints that the elements are unlikely to be read again; see [`Bytes::release`].
     pub fn release(&self) {
         let axes = self.ty.shape.iter().zip(&self.strides);
         let last: usize = axes.map(|(length, stride)| length.saturating_sub(1) * stride).sum();
@@ -166,7 +166,7 @@ impl Tensor {
         }
     }
 
-    /// The elements as a plain slice; fails for strided or misaligned views (see [`Tensor::to_vec`]).
+    /// The elements as a slice. Fails for strided or misaligned views; [`Tensor::to_vec`] copies those.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         self.expect_type(T::DTYPE)?;
         let refuse = |reason| TensorError::NotContiguous { shape: self.ty.shape.clone(), reason };
@@ -185,7 +185,7 @@ impl Tensor {
         Ok(&(*self.storage).as_ref()[self.offset..][..self.ty.bytes()])
     }
 
-    /// The elements in row-major order, whatever the strides and alignment.
+    /// A copy of the elements in row-major order, for any strides and alignment.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, TensorError> {
         match self.as_slice::<T>() {
             Ok(values) => return Ok(values.to_vec()),
@@ -204,7 +204,7 @@ impl Tensor {
         Ok(values)
     }
 
-    /// Every element as a double, in row-major order, whatever the element type.
+    /// All elements as `f64` in row-major order, for any element type.
     pub fn to_f64_vec(&self) -> Result<Vec<f64>, TensorError> {
         fn convert<T: Element>(tensor: &Tensor) -> Result<Vec<f64>, TensorError> {
             Ok(tensor.to_vec::<T>()?.into_iter().map(T::to_f64).collect())
@@ -221,7 +221,7 @@ impl Tensor {
         }
     }
 
-    /// The same values in another element type, contiguous; itself when nothing changes.
+    /// The values converted to `dtype`, contiguous. Copies nothing if type and layout already match.
     pub fn cast(&self, dtype: DType) -> Result<Tensor, TensorError> {
         fn convert<T: Element>(tensor: &Tensor) -> Result<Tensor, TensorError> {
             let values = tensor.to_f64_vec()?.into_iter().map(T::from_f64).collect();
@@ -242,7 +242,7 @@ impl Tensor {
         }
     }
 
-    /// The same values laid out contiguously and aligned; itself when they already are.
+    /// The values, contiguous and aligned. Copies nothing if they already are.
     pub fn to_contiguous(&self) -> Result<Tensor, TensorError> {
         fn copy<T: Element>(tensor: &Tensor) -> Result<Tensor, TensorError> {
             if tensor.as_slice::<T>().is_ok() {
@@ -262,7 +262,7 @@ impl Tensor {
         }
     }
 
-    /// The same values, contiguous, in memory that no other tensor looks at.
+    /// A contiguous copy in memory of its own, shared with no other tensor.
     pub fn detached(&self) -> Result<Tensor, TensorError> {
         let contiguous = self.to_contiguous()?;
         let content = contiguous.as_bytes()?;
@@ -272,7 +272,7 @@ impl Tensor {
         Tensor::from_words(self.ty.clone(), words)
     }
 
-    /// The same elements under another shape; copies only when the view is strided.
+    /// The same elements with another shape. Copies only if the view is strided.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor, TensorError> {
         let shape = shape.into();
         let expected = shape.checked_len()?;
@@ -294,7 +294,7 @@ impl Tensor {
                 .all(|&axis| axis < seen.len() && !std::mem::replace(&mut seen[axis], true));
         if !valid {
             let rank = self.ty.rank();
-            return Err(TensorError::Shape(format!("{axes:?} is no permutation of {rank} axes")));
+            return Err(TensorError::Shape(format!("{axes:?} does not permute {rank} axes")));
         }
         let mut result = self.clone();
         result.ty.shape = axes.iter().map(|&axis| self.ty.shape[axis]).collect();
@@ -316,7 +316,7 @@ impl Tensor {
         Ok(result)
     }
 
-    /// A view that repeats axes of length one (and missing leading axes) to `shape`.
+    /// A view of shape `shape` that repeats axes of length one and missing leading axes.
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor, TensorError> {
         let shape = shape.into();
         if self.ty.shape.broadcast(&shape).as_ref() != Some(&shape) {
@@ -337,8 +337,8 @@ impl Tensor {
         Ok(result)
     }
 
-    /// A view with other axes: element `index` lies `offset + Σ index[i] * strides[i]` elements behind the first of this
-    /// tensor. Fails if the view would reach beyond the bytes.
+    /// A view with another shape and strides: element `index` is at `offset + Σ index[i] * strides[i]` elements from the first
+    /// element of this tensor. Returns an error if the view exceeds the storage.
     pub fn strided(
         &self,
         shape: impl Into<Shape>,
@@ -368,7 +368,7 @@ impl Tensor {
         }
     }
 
-    /// Offset of each element from the first, in elements, in row-major order.
+    /// Offset of each element from the first, in elements, iterated in row-major order.
     fn element_offsets(&self) -> impl Iterator<Item = usize> + '_ {
         let mut index = vec![0usize; self.ty.rank()];
         let mut offset = 0;
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcast_repeats() {
+    fn broadcast_repeats_axes_of_length_one() {
         let tensor = counting(&[2, 1]).broadcast_to([3, 2, 2]).unwrap();
         let row = [0.0, 0.0, 1.0, 1.0];
         assert_eq!(tensor.to_vec::<f32>().unwrap(), [row, row, row].concat());
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn misaligned_bytes_are_copied_not_misread() {
+    fn misaligned_elements_can_be_copied() {
         let mut bytes = vec![0u8];
         bytes.extend([1.0f32, 2.5].iter().flat_map(|x| x.to_ne_bytes()));
         let tensor = Tensor::from_bytes(TensorType::f32([2]), Arc::new(bytes), 1).unwrap();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_view_names_the_bytes_it_reaches() {
+    fn release_passes_the_byte_range_of_the_view() {
         struct Watched(Vec<u8>, std::sync::Mutex<Vec<Range<usize>>>);
         impl AsRef<[u8]> for Watched {
             fn as_ref(&self) -> &[u8] {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_requests_are_errors() {
+    fn invalid_shapes_types_and_ranges_are_errors() {
         assert!(matches!(
             Tensor::from_vec([2, 2], vec![1.0f32]),
             Err(TensorError::Length { expected: 4, found: 1, .. })
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn casts_go_through_every_type() {
+    fn casts_to_every_type_and_back() {
         let tensor = Tensor::from_vec([3], vec![0.0f32, 1.0, 2.0]).unwrap();
         for dtype in DType::ALL {
             let back = tensor.cast(dtype).unwrap().cast(DType::F32).unwrap();

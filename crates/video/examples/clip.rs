@@ -1,4 +1,4 @@
-//! Reads a clip, says what is in it, and writes every kind of result with a square that moves over it:
+//! Reads a clip, prints its length and frame rate, and writes the results of a moving square:
 //! `cargo run --release -p cutout-video --example clip -- CLIP [overlay.gif|.mp4|.mov|.mkv|.webm] [masks.jsonl] [FOLDER]`.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
@@ -16,7 +16,7 @@ use cutout_video::{
 #[allow(clippy::disallowed_methods, reason = "a program may look at its environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
-    let clip = arguments.next().ok_or("which clip?")?;
+    let clip = arguments.next().ok_or("usage: clip CLIP [OUTPUT …]")?;
     let tools = Tools::find(&std::env::var_os("PATH").unwrap_or_default());
     let options = OpenOptions { tools: tools.clone(), ..OpenOptions::default() };
     let source = Prefetch::new(open(clip, &options)?)?;
@@ -67,7 +67,7 @@ fn run(
     Ok(())
 }
 
-/// A square of a third of the height that wanders from left to right.
+/// A square of a third of the height that moves from left to right.
 fn square(size: Size, index: usize) -> Result<Mask, Box<dyn Error>> {
     let side = size.height / 3 + 1;
     let left = 4 * index % size.width;

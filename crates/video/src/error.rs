@@ -1,26 +1,25 @@
-//! What can be wrong with a clip, and with what is written about it.
+//! Errors of reading clips and writing results.
 
 use std::io;
 use std::path::PathBuf;
 
 use cutout_imaging::{DecodeError, EncodeError, ImageError, Size, WriteError};
 
-/// Why a clip cannot be read, or not further. `name` is the file, or what else the frames come from; frames are counted
-/// from 0.
+/// Why a clip cannot be read, or cannot be read further. `name` is the name of the source; frames are counted from 0.
 #[derive(Debug, thiserror::Error)]
 pub enum VideoError {
-    /// The system does not give us the bytes.
-    #[error("{name}: cannot read it: {source}")]
+    /// An error of the operating system.
+    #[error("{name}: cannot read: {source}")]
     Read {
         /// The clip.
         name: String,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A picture that cannot be decoded.
+    /// An image cannot be decoded.
     #[error(transparent)]
     Picture(#[from] DecodeError),
-    /// A grid of pixels that cannot be.
+    /// The size of a frame is invalid.
     #[error("{name}: {source}")]
     Image {
         /// The clip.
@@ -28,81 +27,81 @@ pub enum VideoError {
         /// What is wrong with it.
         source: ImageError,
     },
-    /// A folder without a picture.
+    /// The folder holds no images.
     #[error(
-        "{}: no pictures in this folder (other things in it: {others}); files ending in {extensions} count as frames",
+        "{}: no pictures in this folder ({others} other entries); frames are files ending in {extensions}",
         path.display()
     )]
     EmptyFolder {
         /// The folder.
         path: PathBuf,
-        /// What else is in it.
+        /// Number of other entries in the folder.
         others: usize,
-        /// Which files count.
+        /// Extensions of files that count as frames.
         extensions: String,
     },
-    /// Two files of a folder that claim the same place in the clip.
-    #[error("{} and {} have the same place in the clip: which is the frame?", first.display(), second.display())]
+    /// Two files of a folder have the same frame number.
+    #[error("{} and {} have the same frame number; remove or rename one", first.display(), second.display())]
     SameFrame {
-        /// One.
+        /// One of the files.
         first: PathBuf,
-        /// The other.
+        /// The other file.
         second: PathBuf,
     },
-    /// Two pictures of a folder differ in size.
+    /// Two images of a folder differ in size.
     #[error(
         "frames differ in size: {} has {first_size}, {} has {second_size}",
         first.display(),
         second.display()
     )]
     Sizes {
-        /// The picture that came first.
+        /// The image that was decoded first.
         first: PathBuf,
         /// Its size.
         first_size: Size,
-        /// The picture that does not fit.
+        /// The image of another size.
         second: PathBuf,
         /// Its size.
         second_size: Size,
     },
-    /// A frame of a stream differs in size from those before.
-    #[error("{name}: frame {frame} has {found}, those before have {expected}")]
+    /// A frame of a stream differs in size from the frames before it.
+    #[error("{name}: frame {frame} has {found}, the frames before it have {expected}")]
     FrameSize {
         /// The clip.
         name: String,
-        /// Which frame.
+        /// Number of the frame.
         frame: usize,
         /// Size of the first frame.
         expected: Size,
         /// Size of this one.
         found: Size,
     },
-    /// An index behind the last frame.
-    #[error("{name}: there is no frame {frame}, there are {length} frames from 0 on")]
+    /// An index beyond the last frame.
+    #[error("{name}: there is no frame {frame}: the clip has {length} frames, counted from 0")]
     NoFrame {
         /// The clip.
         name: String,
-        /// The index asked for.
+        /// The requested index.
         frame: usize,
-        /// How many there are.
+        /// Number of frames.
         length: usize,
     },
-    /// A clip without a frame.
-    #[error("{name}: there is not a single frame in it")]
+    /// The clip has no frames.
+    #[error("{name}: the clip has no frames")]
     NoFrames {
         /// The clip.
         name: String,
     },
-    /// An animation that is damaged or ends too early.
+    /// The animation is damaged or ends too early.
     #[error("{name}: damaged or incomplete {format} animation at frame {frame}: {reason}")]
     Animation {
         /// The clip.
         name: String,
-        /// Its format, by content.
+        /// Format, detected from the content.
         format: &'static str,
-        /// Which frame could not be read.
+        /// Number of the frame that could not be read.
         frame: usize,
-        /// What the decoder said.
+        /// Reason given by the decoder.
         reason: String,
     },
     /// More pixels than the limit.
@@ -110,9 +109,9 @@ pub enum VideoError {
     TooManyPixels {
         /// The clip.
         name: String,
-        /// The size its header says.
+        /// Size given by the header.
         found: Size,
-        /// The most that is read.
+        /// Most pixels accepted.
         limit: u64,
     },
     /// More frames than the limit.
@@ -120,47 +119,47 @@ pub enum VideoError {
     TooManyFrames {
         /// The clip.
         name: String,
-        /// The most that is read.
+        /// Most frames accepted.
         limit: usize,
     },
-    /// A stream of frames that is none.
-    #[error("{name}: frame {frame} is no PPM picture: {reason}")]
+    /// A frame of a stream is not a PPM image.
+    #[error("{name}: frame {frame} is not a PPM picture: {reason}")]
     Stream {
         /// The clip.
         name: String,
-        /// Which frame.
+        /// Number of the frame.
         frame: usize,
         /// What is wrong.
         reason: String,
     },
-    /// A stream that ends inside a frame.
+    /// The stream ends inside a frame.
     #[error("{name}: ends inside frame {frame}: {found} of {expected} bytes")]
     Truncated {
         /// The clip.
         name: String,
-        /// Which frame.
+        /// Number of the frame.
         frame: usize,
         /// Bytes of a frame.
         expected: usize,
-        /// Bytes that came.
+        /// Bytes received.
         found: usize,
     },
-    /// `ffmpeg` is needed and not there.
+    /// `ffmpeg` is required but was not found.
     #[error(
-        "{name}: to read this, ffmpeg is needed, and it was not found. Install it (`apt install ffmpeg`, `dnf install \
-         ffmpeg`, `brew install ffmpeg`, `winget install ffmpeg`). Without it these can be read: a folder of pictures; \
+        "{name}: reading this file requires ffmpeg, which was not found. Install it (`apt install ffmpeg`, `dnf install \
+         ffmpeg`, `brew install ffmpeg`, `winget install ffmpeg`). Readable without ffmpeg: a folder of pictures; \
          a GIF, APNG or WebP animation; a stream of PPM pictures; raw RGB frames"
     )]
     NoFfmpeg {
         /// The clip.
         name: String,
     },
-    /// A program of others cannot be started.
-    #[error("{}: cannot start it: {source}", program.display())]
+    /// A program cannot be started.
+    #[error("{}: cannot start the program: {source}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// `ffmpeg` failed.
@@ -168,61 +167,61 @@ pub enum VideoError {
     Ffmpeg {
         /// The clip.
         name: String,
-        /// Frames that it delivered.
+        /// Number of frames delivered.
         frames: usize,
-        /// How it ended.
+        /// Exit status, or why there is none.
         ending: String,
         /// The last lines of its standard error.
         said: String,
     },
-    /// `ffmpeg` went through the file and complained about it: what is there was delivered, something is missing.
-    #[error("{name}: damaged or cut off; {frames} frames could be read; ffmpeg said: {said}")]
+    /// `ffmpeg` read the whole file but reported damage. The frames it could decode were delivered.
+    #[error("{name}: damaged or truncated; {frames} frames could be read; ffmpeg reported: {said}")]
     Damaged {
         /// The clip.
         name: String,
-        /// Frames that were delivered.
+        /// Number of frames delivered.
         frames: usize,
         /// The last lines of its standard error.
         said: String,
     },
 }
 
-/// Why a result was not written. What was written before stays.
+/// Why a result was not written. Results written before are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The picture cannot be encoded.
+    /// The image cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// Mask and frame do not fit together.
+    /// A mask does not have the size of the frame.
     #[error("frame {frame}: {source}")]
     Image {
-        /// Which frame.
+        /// Number of the frame.
         frame: usize,
-        /// What does not fit.
+        /// The sizes that differ.
         source: ImageError,
     },
-    /// An object that a palette picture has no number for.
-    #[error("object {id}: palette pictures have room for objects 1 to 255")]
+    /// The number of an object does not fit into a palette PNG.
+    #[error("object {id}: palette PNGs hold objects 1 to 255")]
     ObjectId {
         /// The object.
         id: u32,
     },
-    /// A frame of another size than the first, in a file that has one size.
-    #[error("{}: frame {frame} has {found}, those before have {expected}", path.display())]
+    /// A frame differs in size from the first, in a file whose frames have one size.
+    #[error("{}: frame {frame} has {found}, the frames before it have {expected}", path.display())]
     FrameSize {
         /// The file.
         path: PathBuf,
-        /// Which frame.
+        /// Number of the frame.
         frame: usize,
         /// Size of the first frame.
         expected: Size,
         /// Size of this one.
         found: Size,
     },
-    /// A file format that has no room for frames of this size.
+    /// The frame is too large for the file format.
     #[error("{}: {found} is too large for a {format} file", path.display())]
     TooLarge {
         /// The file.
@@ -232,13 +231,13 @@ pub enum SinkError {
         /// The format.
         format: &'static str,
     },
-    /// Not a number of frames per second.
-    #[error("{found} is no frame rate: it has to be above 0 and at most 1000")]
+    /// The frame rate is out of range.
+    #[error("{found} is not a valid frame rate: expected more than 0 and at most 1000")]
     FrameRate {
-        /// What was given.
+        /// The given frame rate.
         found: f64,
     },
-    /// An extension that is of no overlay.
+    /// The extension is not one of an overlay format.
     #[error(
         "{}: an overlay is a .gif, a video (.mp4, .mov, .mkv, .webm) or a folder without an extension",
         path.display()
@@ -247,11 +246,11 @@ pub enum SinkError {
         /// The file.
         path: PathBuf,
     },
-    /// `ffmpeg` is needed and not there.
+    /// `ffmpeg` is required but was not found.
     #[error(
-        "{}: to write this, ffmpeg is needed, and it was not found. Install it (`apt install ffmpeg`, `dnf install \
-         ffmpeg`, `brew install ffmpeg`, `winget install ffmpeg`), or write {} or a folder of pictures, which need \
-         nothing",
+        "{}: writing this file requires ffmpeg, which was not found. Install it (`apt install ffmpeg`, `dnf install \
+         ffmpeg`, `brew install ffmpeg`, `winget install ffmpeg`), or write {} or a folder of pictures, which do not \
+         need it",
         path.display(),
         path.with_extension("gif").display()
     )]
@@ -259,12 +258,12 @@ pub enum SinkError {
         /// The file.
         path: PathBuf,
     },
-    /// A program of others cannot be started.
-    #[error("{}: cannot start it: {source}", program.display())]
+    /// A program cannot be started.
+    #[error("{}: cannot start the program: {source}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// `ffmpeg` failed.
@@ -272,9 +271,9 @@ pub enum SinkError {
     Ffmpeg {
         /// The file.
         path: PathBuf,
-        /// Frames that it was given.
+        /// Number of frames passed to it.
         frames: usize,
-        /// How it ended.
+        /// Exit status, or why there is none.
         ending: String,
         /// The last lines of its standard error.
         said: String,

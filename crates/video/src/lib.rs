@@ -1,4 +1,4 @@
-//! Frames in, results out: clips from folders, animations, video files and pipes; the masks of every frame to files.
+//! Readers of clips (folders, animations, video files, pipes) and writers of the masks of every frame.
 //!
 //! ```text
 //! folder of pictures ─┐                                                         ┌─▶ LabelPictures  00000.png, …
@@ -8,9 +8,9 @@
 //! raw RGB ────────────┘
 //! ```
 //!
-//! Memory does not depend on the length of a clip, in either direction. A source that breaks half-way delivers what came
-//! before and then says what happened; what a sink has written stays readable when the run is cut off. Nothing here
-//! knows what a model is, and the environment is not read: where `ffmpeg` lies is told by [`Tools`].
+//! Memory use does not depend on the length of a clip. A source that fails delivers the frames before the failure and then
+//! the error. Files written by a sink stay readable when the run is interrupted. The crate knows nothing about models and
+//! reads no environment variables: [`Tools`] holds the path of `ffmpeg`.
 
 mod error;
 mod prefetch;

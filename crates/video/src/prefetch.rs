@@ -1,4 +1,4 @@
-//! The next frame is decoded while the model works on this one.
+//! Prefetching: frames are decoded on a thread while the model works on the current one.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use cutout_imaging::Image;
 
 use crate::{FrameSource, IndexedFrames, StopHandle, VideoError};
 
-/// Frames that wait for the model: one to take and one being made behind it is enough to keep both busy.
+/// Decoded frames that wait for the model.
 const WAITING: usize = 2;
 
-/// A source whose frames are made on a thread of their own, at most two ahead (and one in the making).
+/// A source that is decoded on its own thread, at most two frames ahead (plus one being decoded).
 ///
-/// Dropping it does not wait for the thread; a program that makes the frames is killed and reaped at once.
+/// Dropping it does not wait for the thread; a program that produces the frames is killed and reaped at once.
 pub struct Prefetch {
     name: String,
     length: Option<usize>,
@@ -26,7 +26,7 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Starts to decode.
+    /// Starts decoding.
     #[expect(clippy::disallowed_methods, reason = "waits for input, computes nothing in parallel")]
     pub fn new(source: Box<dyn FrameSource>) -> Result<Self, VideoError> {
         let (sender, receiver) = sync_channel(WAITING);
@@ -42,7 +42,7 @@ impl Prefetch {
     }
 }
 
-/// Sends frames until there are no more or nobody takes them.
+/// Sends frames until the source ends or the receiver is dropped.
 fn send(source: Box<dyn FrameSource>, sender: &SyncSender<Result<Image, VideoError>>) {
     for frame in source {
         if sender.send(frame).is_err() {
@@ -59,7 +59,7 @@ impl Iterator for Prefetch {
             return Some(frame);
         }
         self.frames = None;
-        // A panic in the source must not look like the end of the clip.
+        // A panic in the source must not be mistaken for the end of the clip.
         if let Some(Err(panic)) = self.worker.take().map(JoinHandle::join) {
             resume_unwind(panic);
         }
@@ -91,7 +91,7 @@ impl FrameSource for Prefetch {
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        // The worker finds its channel closed, also when it waits for room in it.
+        // Closing the channel ends the worker, even while it waits for space in the channel.
         self.frames = None;
         if let Some(stop) = &self.stop {
             stop.stop();

@@ -1,4 +1,4 @@
-//! A program of others at the other end of a pipe.
+//! Child processes connected by pipes.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -8,22 +8,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of standard error that are kept.
+/// Most bytes of standard error that are kept.
 const KEPT_BYTES: usize = 4096;
-/// Lines of standard error that are told.
-const TOLD_LINES: usize = 10;
-/// How long to wait for the end of standard error after the end of the program: a child of its own may hold it open.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Most lines of standard error that are reported.
+const REPORTED_LINES: usize = 10;
+/// Time to wait for the end of standard error after the program has exited: a grandchild may hold it open.
+const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running program. It is killed and reaped when the last handle goes.
+/// A running program. It is killed and reaped when the last handle is dropped.
 pub(crate) struct Process {
     child: Mutex<Child>,
     tail: Arc<Mutex<Vec<u8>>>,
-    /// Closed when standard error has ended.
+    /// Disconnected when standard error has ended.
     quiet: Mutex<Receiver<()>>,
 }
 
-/// The pipes of a new program, as far as its command asked for them.
+/// The pipes of a new program; `None` for streams that are not piped.
 pub(crate) struct Pipes {
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: Option<ChildStdout>,
@@ -31,7 +31,7 @@ pub(crate) struct Pipes {
 
 /// How a program ended.
 pub(crate) struct Ending {
-    /// `None` if it had to be killed.
+    /// `None` if the program was killed after a timeout.
     pub(crate) status: Option<ExitStatus>,
     /// The last lines of its standard error.
     pub(crate) said: String,
@@ -47,13 +47,13 @@ impl fmt::Display for Ending {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.status {
             Some(status) => status.fmt(formatter),
-            None => formatter.write_str("it did not end by itself"),
+            None => formatter.write_str("killed after a timeout"),
         }
     }
 }
 
 impl Process {
-    /// Starts `command`, whose standard input and output the caller has set, and listens to its standard error.
+    /// Starts `command` and collects its standard error. The caller has configured standard input and output.
     #[expect(clippy::disallowed_methods, reason = "waits for a pipe, computes nothing")]
     pub(crate) fn start(command: &mut Command) -> io::Result<(Arc<Self>, Pipes)> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
@@ -66,7 +66,7 @@ impl Process {
             let listen = move || keep_tail(errors, &tail, talking);
             listener = thread::Builder::new().name("stderr".into()).spawn(listen).map(drop);
         }
-        // From here on the program ends with this value, also if nobody can listen to it.
+        // From here on, dropping this value kills the program, even if the thread below cannot be started.
         let process = Process { child: Mutex::new(child), tail, quiet: Mutex::new(quiet) };
         listener.map(|()| (Arc::new(process), pipes))
     }
@@ -74,17 +74,17 @@ impl Process {
     /// Kills the program if it still runs, and reaps it.
     pub(crate) fn stop(&self) {
         let mut child = lock(&self.child);
-        // Both fail only for a program that is gone already.
+        // Both calls fail only if the program has already ended.
         let _ignored = child.kill();
         let _ignored = child.wait();
     }
 
-    /// Waits for the end of the program; one that has not ended after `patience` is killed.
+    /// Waits until the program ends; kills it after `patience`.
     pub(crate) fn wait(&self, patience: Duration) -> Ending {
         let deadline = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         let status = loop {
-            // The lock is held for a moment only, so that `stop` works from another thread.
+            // The lock is held briefly, so that `stop` works from another thread.
             match lock(&self.child).try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) if Instant::now() < deadline => {}
@@ -96,17 +96,17 @@ impl Process {
         if status.is_none() {
             self.stop();
         }
-        Ending { status, said: self.last_words() }
+        Ending { status, said: self.stderr_tail() }
     }
 
     /// The last lines of standard error.
-    fn last_words(&self) -> String {
-        match lock(&self.quiet).recv_timeout(LAST_WORDS) {
+    fn stderr_tail(&self) -> String {
+        match lock(&self.quiet).recv_timeout(STDERR_TIMEOUT) {
             Ok(()) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         let text = String::from_utf8_lossy(&lock(&self.tail)).into_owned();
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
-        lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")
+        lines[lines.len().saturating_sub(REPORTED_LINES)..].join("\n")
     }
 }
 
@@ -116,7 +116,7 @@ impl Drop for Process {
     }
 }
 
-/// Ends a source from another thread, even while it waits for its next frame.
+/// Stops a source from another thread, even while it waits for its next frame.
 #[derive(Clone)]
 pub struct StopHandle(Arc<Process>);
 
@@ -125,18 +125,18 @@ impl StopHandle {
         StopHandle(Arc::clone(process))
     }
 
-    /// Kills and reaps the program that makes the frames.
+    /// Kills and reaps the program that produces the frames.
     pub fn stop(&self) {
         self.0.stop();
     }
 }
 
-/// A panic while a lock is held leaves nothing half-done here.
+/// Locks a mutex, ignoring poisoning: a panic cannot leave the guarded data inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads to the end, keeping the last bytes; `_talking` is dropped at the end.
+/// Reads to the end and keeps the last bytes. Dropping `_talking` signals the end.
 fn keep_tail(mut errors: impl Read, tail: &Mutex<Vec<u8>>, _talking: Sender<()>) {
     let mut chunk = [0; 1024];
     while let Ok(length @ 1..) = errors.read(&mut chunk) {
@@ -147,7 +147,7 @@ fn keep_tail(mut errors: impl Read, tail: &Mutex<Vec<u8>>, _talking: Sender<()>)
     }
 }
 
-/// What a short-lived program prints, at most 64 KiB of it.
+/// Runs a short-lived program and returns its output, at most 64 KiB.
 pub(crate) fn capture(command: &mut Command) -> io::Result<String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;
@@ -156,7 +156,7 @@ pub(crate) fn capture(command: &mut Command) -> io::Result<String> {
         Some(output) => output.take(64 << 10).read_to_end(&mut bytes),
         None => Ok(0),
     };
-    // It may still be printing, or be gone.
+    // The program may still be running.
     let _ignored = child.kill();
     child.wait()?;
     read?;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_does_not_grow() {
+    fn the_kept_output_is_bounded() {
         let tail = Mutex::new(Vec::new());
         let (talking, _quiet) = channel();
         keep_tail(Read::chain(io::repeat(b'x').take(1_000_000), &b"end"[..]), &tail, talking);

@@ -1,4 +1,4 @@
-//! Where results go.
+//! Sinks of results.
 
 use cutout_imaging::{Image, ImageError, Rle};
 
@@ -19,27 +19,27 @@ pub use overlay::{OverlayOptions, open_overlay};
 /// An object in a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectMask {
-    /// Who it is, in all frames of the clip.
+    /// Number of the object, the same in all frames of the clip.
     pub id: u32,
-    /// Where it is, at the size of the frame; empty where it is hidden.
+    /// Mask at the size of the frame; empty if the object is occluded.
     pub mask: Rle,
-    /// How sure the model is that it is there.
+    /// The model's confidence that the object is visible.
     pub score: f32,
 }
 
-/// What was found in a frame.
+/// The masks of one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameResult<'a> {
-    /// Number of the frame in the clip, from 0 on.
+    /// Number of the frame in the clip, counted from 0.
     pub index: usize,
     /// The frame.
     pub image: &'a Image,
-    /// The objects in it.
+    /// The objects in the frame.
     pub objects: &'a [ObjectMask],
 }
 
 impl FrameResult<'_> {
-    /// Fails unless every mask has the size of the frame.
+    /// Returns an error unless every mask has the size of the frame.
     fn check_sizes(&self) -> Result<(), SinkError> {
         let expected = self.image.size();
         match self.objects.iter().map(|object| object.mask.size()).find(|size| *size != expected) {
@@ -52,12 +52,11 @@ impl FrameResult<'_> {
     }
 }
 
-/// Takes results, frame by frame, in the order they come. What it has taken is in its file, and stays readable whatever
-/// happens to the run.
+/// Writes results frame by frame, in the order given. Written frames stay readable even if the run is interrupted.
 pub trait Sink: Send {
-    /// Takes a frame.
+    /// Writes a frame.
     fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError>;
 
-    /// Completes the output and tells what goes wrong with that. A sink that is dropped completes it as well as it can.
+    /// Completes the output. Dropping a sink completes it too, but ignores errors.
     fn finish(self: Box<Self>) -> Result<(), SinkError>;
 }

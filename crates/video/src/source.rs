@@ -1,4 +1,4 @@
-//! Where frames come from.
+//! Sources of frames.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read, Seek};
@@ -31,66 +31,66 @@ use video::Video;
 
 pub(crate) use video::file_url;
 
-/// A clip: frames in the order of time. After an error there are no more frames; those before it were good.
+/// A clip: frames in temporal order. An error ends the clip; frames before it are valid.
 pub trait FrameSource: Iterator<Item = Result<Image, VideoError>> + Send {
-    /// What to call it in messages: the path, or what else it is.
+    /// Name in messages: the path, or a description such as "standard input".
     fn name(&self) -> &str;
 
-    /// How many frames to expect in all, where that is known. A damaged file may bring fewer.
+    /// Expected number of frames; `None` if unknown. A damaged file may have fewer.
     fn length(&self) -> Option<usize>;
 
-    /// Frames per second, where that is known; the mean where it varies.
+    /// Frames per second, or the mean if the rate varies; `None` if unknown.
     fn frame_rate(&self) -> Option<f64>;
 
-    /// The frames by index, where any of them can be had at any time.
+    /// Random access to the frames; `None` for sources that can only be read in order.
     fn indexed(&self) -> Option<Arc<dyn IndexedFrames>> {
         None
     }
 
-    /// What ends the source while it waits for somebody else's frames.
+    /// A handle that stops the source while it waits for a frame of another program.
     fn stop_handle(&self) -> Option<StopHandle> {
         None
     }
 }
 
-/// Frames in any order, decoded when asked for.
+/// Random access to frames, which are decoded on request.
 pub trait IndexedFrames: Send + Sync {
-    /// How many there are.
+    /// Number of frames.
     fn length(&self) -> usize;
 
-    /// Frame `index`, from 0 on.
+    /// Frame `index`, counted from 0.
     fn frame(&self, index: usize) -> Result<Image, VideoError>;
 }
 
-/// How large a clip may be before it is refused.
+/// Limits of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VideoLimits {
-    /// Pixels of one frame, and bytes of an animation or picture that comes through a pipe.
+    /// Pixels of one frame, and bytes of an animation or still image that is read from a pipe.
     pub picture: DecodeLimits,
-    /// Frames of an animation. Video files, folders and streams have no such limit: a camera never ends.
+    /// Frames of an animation. Video files, folders and streams have no limit: a camera never ends.
     pub animation_frames: usize,
 }
 
 impl Default for VideoLimits {
-    /// Those of pictures; a million frames.
+    /// The default limits of images, and a million frames.
     fn default() -> Self {
         VideoLimits { picture: DecodeLimits::default(), animation_frames: 1_000_000 }
     }
 }
 
-/// How a clip is opened.
+/// Options for opening a clip.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// What reads video files.
+    /// Programs that read video files.
     pub tools: Tools,
-    /// How much is read.
+    /// Limits of the clip.
     pub limits: VideoLimits,
-    /// The bytes are raw frames of this size, u8 `[height, width, 3]` one after another, whatever they look like.
+    /// Reads the bytes as raw frames of this size, u8 `[height, width, 3]`, without detecting the format.
     pub raw: Option<Size>,
 }
 
-/// Opens a clip: a folder of pictures, or a file by its content: GIF, APNG, WebP, a still picture, a stream of PPM
-/// pictures, or anything that `ffmpeg` reads. `-` is standard input.
+/// Opens a clip: a folder of images, or a file whose format is detected from the content: GIF, APNG, WebP, a still image, a
+/// stream of PPM images, or anything that `ffmpeg` reads. `-` is standard input.
 pub fn open(
     path: impl AsRef<Path>,
     options: &OpenOptions,
@@ -107,7 +107,7 @@ pub fn open(
     }
     let mut file = File::open(path).map_err(unreadable)?;
     if !found.is_file() {
-        // What is read from a pipe or a device cannot be read again.
+        // A pipe or device cannot be read twice.
         return from_reader(file, &name, options);
     }
     if let Some(size) = options.raw {
@@ -131,7 +131,7 @@ pub fn open(
     }
 }
 
-/// A clip from bytes that can be read once, by their content as in [`open`]. `name` is what messages call it.
+/// Opens a clip from a stream, detecting the format as [`open`] does. `name` is the name in messages.
 pub fn from_reader(
     mut reader: impl Read + Send + 'static,
     name: &str,
@@ -149,7 +149,7 @@ pub fn from_reader(
         Kind::Animation(_) | Kind::Still => {
             let mut bytes = Vec::new();
             let limit = options.limits.picture.file_bytes;
-            // One byte more than allowed shows that there are too many; `decode` says so.
+            // Reads one byte beyond the limit, so that `decode` detects a file that is too long.
             whole.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
             from_bytes(bytes, name, kind, options.limits)
         }
@@ -160,7 +160,7 @@ pub fn from_reader(
     }
 }
 
-/// An animation or a still picture that is in memory.
+/// An animation or still image in memory.
 fn from_bytes(
     bytes: Vec<u8>,
     name: &str,
@@ -178,11 +178,11 @@ fn from_bytes(
     Ok(Box::new(Still::new(decode(&bytes, name, &limits.picture)?, name)))
 }
 
-/// What the first bytes of a clip say.
+/// Kind of a clip, detected from its first bytes.
 #[derive(Clone, Copy)]
 enum Kind {
     Nothing,
-    /// May move, may be still.
+    /// A format that holds animations or still images.
     Animation(Format),
     Still,
     Ppm,

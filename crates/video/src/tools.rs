@@ -1,21 +1,21 @@
-//! Programs of others that we call.
+//! External programs.
 
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the programs are that read and write video files; `None` where there is none.
+/// Paths of the programs that read and write video files; `None` for a missing program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tools {
-    /// Decodes and encodes.
+    /// Decodes and encodes video files.
     pub ffmpeg: Option<PathBuf>,
-    /// Tells frame rate and length; without it both are unknown.
+    /// Reports frame rate and length; without it both are unknown.
     pub ffprobe: Option<PathBuf>,
 }
 
 impl Tools {
-    /// Looks for them in the folders of a `PATH` variable.
+    /// Searches the folders of a `PATH` variable.
     pub fn find(path_variable: &OsStr) -> Self {
         Tools {
             ffmpeg: find_program("ffmpeg", path_variable),
@@ -24,8 +24,8 @@ impl Tools {
     }
 }
 
-/// The first file called `name` that may be run, in the folders of a `PATH` variable. Relative folders are passed over:
-/// what runs should not depend on where somebody stands.
+/// The first executable file called `name` in the folders of a `PATH` variable. Relative folders are skipped, so that the
+/// result does not depend on the current folder.
 pub fn find_program(name: &str, path_variable: &OsStr) -> Option<PathBuf> {
     let file = format!("{name}{}", env::consts::EXE_SUFFIX);
     let folders = env::split_paths(path_variable).filter(|folder| folder.is_absolute());

@@ -1,4 +1,4 @@
-//! Animations show what a viewer shows, and damaged ones end with an error.
+//! Animations are composed as a viewer shows them; damaged ones end with an error.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -15,7 +15,7 @@ use image::{ExtendedColorType, ImageEncoder};
 use png::{BlendOp, DisposeOp};
 use support::{Folder, greys};
 
-/// A frame of a test animation: columns of a canvas of 4×2 pixels, all rows, one colour.
+/// A frame of a test animation on a canvas of 4×2 pixels: some columns, all rows, one colour.
 #[derive(Clone, Copy)]
 struct Frame {
     left: usize,
@@ -39,13 +39,13 @@ const fn frame(left: usize, width: usize, colour: [u8; 2], dispose: Dispose) -> 
     Frame { left, width, colour, dispose }
 }
 
-/// What is drawn, and the reds of the first row that a viewer shows.
+/// The frames, and the red values of the first row as a viewer shows them.
 const CLIP: [(Frame, [u8; 4]); 6] = [
     (frame(0, 4, [10, 255], Dispose::Keep), [10, 10, 10, 10]),
     (frame(2, 2, [20, 255], Dispose::Clear), [10, 10, 20, 20]),
-    // What comes back after the next one is the cleared area.
+    // The next frame restores the cleared area.
     (frame(2, 1, [30, 255], Dispose::Restore), [10, 10, 30, 0]),
-    // Transparent: what is below stays.
+    // A transparent frame leaves the canvas unchanged.
     (frame(0, 2, [99, 0], Dispose::Keep), [10, 10, 0, 0]),
     (frame(0, 4, [50, 255], Dispose::Restore), [50, 50, 50, 50]),
     (frame(0, 1, [60, 255], Dispose::Keep), [60, 10, 0, 0]),
@@ -93,7 +93,7 @@ fn apng_of(frames: &[Frame], blend: BlendOp) -> Vec<u8> {
                 Dispose::Restore => DisposeOp::Previous,
             })
             .unwrap();
-        // The first frame has the size of the canvas by definition.
+        // The format requires the first frame to have the size of the canvas.
         if (frame.left, frame.width) != (0, WIDTH) {
             writer.set_frame_position(0, 0).unwrap();
             writer.set_frame_dimension(frame.width as u32, HEIGHT as u32).unwrap();
@@ -121,7 +121,7 @@ fn short(number: usize) -> [u8; 3] {
     [bytes[0], bytes[1], bytes[2]]
 }
 
-/// Frames whose left side is odd or that want to be restored cannot be stored.
+/// WebP cannot store frames with an odd left edge, nor the disposal `Restore`.
 fn webp_of(frames: &[Frame], milliseconds: usize) -> Vec<u8> {
     let mut chunks = Vec::new();
     let canvas = [&[0x12, 0, 0, 0][..], &short(WIDTH - 1), &short(HEIGHT - 1)].concat();
@@ -183,7 +183,7 @@ fn gif_frames_are_composed() {
 #[test]
 fn apng_frames_are_composed() {
     expect(&apng_of(&frames(), BlendOp::Over), &shown());
-    // Without blending the transparent frame replaces what was there; its colour is what remains.
+    // Without blending, the transparent frame replaces the canvas with its own colour.
     let mut replaced = shown();
     replaced[3] = [99, 99, 0, 0];
     replaced[5] = [60, 99, 0, 0];
@@ -206,12 +206,12 @@ fn half_transparent_frames_are_blended() {
 }
 
 #[test]
-fn frame_rates_are_means() {
+fn frame_rates_are_averages() {
     let rate = |bytes: &[u8]| read(bytes).unwrap().frame_rate().unwrap();
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
     close(rate(&gif_of(&frames(), &[4])), 25.0);
     close(rate(&gif_of(&frames(), &[3, 5])), 25.0);
-    // Viewers show frames without a delay for a tenth of a second.
+    // Viewers show frames without delay for a tenth of a second.
     close(rate(&gif_of(&frames(), &[0])), 10.0);
     close(rate(&apng_of(&frames(), BlendOp::Over)), 25.0);
     close(rate(&webp_of(&frames()[..2], 50)), 20.0);
@@ -219,7 +219,7 @@ fn frame_rates_are_means() {
 }
 
 #[test]
-fn files_and_threads_make_no_difference() {
+fn files_and_prefetching_give_the_same_frames() {
     let folder = Folder::new("animation-file");
     for bytes in [gif_of(&frames(), &[4]), apng_of(&frames(), BlendOp::Over)] {
         let path = folder.put("no extension", &bytes);
@@ -233,7 +233,7 @@ fn files_and_threads_make_no_difference() {
 }
 
 #[test]
-fn stills_of_formats_that_could_move() {
+fn still_images_of_animation_formats_have_one_frame() {
     let mut bytes = Vec::new();
     let encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
     encoder.write_image(&[7; 12], 2, 2, ExtendedColorType::Rgb8).unwrap();
@@ -247,7 +247,7 @@ fn stills_of_formats_that_could_move() {
 }
 
 #[test]
-fn lossy_frames_with_transparency() {
+fn lossy_webp_frames_with_transparency_are_composed() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/video/lossy.webp");
     let source = open(path, &OpenOptions::default()).unwrap();
     assert_eq!((source.length(), source.frame_rate().map(f64::round)), (Some(5), Some(10.0)));
@@ -266,7 +266,7 @@ fn lossy_frames_with_transparency() {
 }
 
 #[test]
-fn limits_hold() {
+fn animations_beyond_the_limits_are_errors() {
     let limits = |pixels, frames| {
         let picture = DecodeLimits { pixels, ..DecodeLimits::default() };
         let limits = VideoLimits { picture, animation_frames: frames };
@@ -280,7 +280,7 @@ fn limits_hold() {
         assert!(matches!(read(limits(7, 6)), Err(VideoError::TooManyPixels { .. })));
         assert!(matches!(read(limits(8, 3)), Err(VideoError::TooManyFrames { limit: 3, .. })));
     }
-    // A canvas that would take gigabytes, promised by a few bytes.
+    // A few bytes that declare a canvas of gigabytes.
     let mut huge = gif_of(&frames(), &[4]);
     huge[6..10].fill(0xff);
     assert!(matches!(read(&huge), Err(VideoError::TooManyPixels { .. })));
@@ -289,7 +289,7 @@ fn limits_hold() {
     assert!(matches!(read(&huge), Err(VideoError::TooManyPixels { .. })));
 }
 
-/// Reads as far as it goes: frames, and whether an error ended it.
+/// Number of frames that can be read, and whether an error ended the clip.
 fn count(bytes: &[u8]) -> (usize, bool) {
     match read(bytes) {
         Ok(source) => {
@@ -303,7 +303,7 @@ fn count(bytes: &[u8]) -> (usize, bool) {
 #[test]
 fn truncated_animations_end_with_an_error() {
     for (name, bytes, tail) in [
-        // The last byte of a GIF and the last chunk of a PNG hold no pixel.
+        // The last byte of a GIF and the last chunk of a PNG hold no pixels.
         ("GIF", gif_of(&frames(), &[4]), 1),
         ("APNG", apng_of(&frames(), BlendOp::Over), 12),
         ("WebP", webp_of(&frames()[..4], 40), 0),
@@ -312,7 +312,10 @@ fn truncated_animations_end_with_an_error() {
         let mut most = 0;
         for length in 1..bytes.len() - tail {
             let (frames, failed) = count(&bytes[..length]);
-            assert!(failed, "{name} of {length} bytes ended without a word after {frames} frames");
+            assert!(
+                failed,
+                "{name} of {length} bytes ended without an error after {frames} frames"
+            );
             assert!(frames >= most, "{name}: fewer frames from more bytes");
             most = frames;
         }

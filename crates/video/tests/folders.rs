@@ -1,4 +1,4 @@
-//! Folders of pictures, raw frames, streams of PPM pictures.
+//! Folders of images, raw frames, streams of PPM images.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -15,7 +15,7 @@ fn read(bytes: impl Into<Vec<u8>>, options: &OpenOptions) -> Box<dyn FrameSource
 }
 
 #[test]
-fn numbers_come_in_the_order_of_their_values() {
+fn numbered_files_are_ordered_by_value() {
     let folder = Folder::new("numbers");
     for (name, grey) in [("10.png", 3), ("9.png", 2), ("00001.png", 1), ("100.PNG", 4)] {
         folder.put(name, png(3, 2, grey));
@@ -30,7 +30,7 @@ fn numbers_come_in_the_order_of_their_values() {
 }
 
 #[test]
-fn other_names_come_in_natural_order() {
+fn other_names_are_in_natural_order() {
     let folder = Folder::new("natural");
     for (name, grey) in [("take 10.png", 3), ("take 9.png", 2), ("Take 2b.png", 1)] {
         folder.put(name, png(1, 1, grey));
@@ -39,7 +39,7 @@ fn other_names_come_in_natural_order() {
 }
 
 #[test]
-fn frames_can_be_had_by_index() {
+fn frames_can_be_read_by_index() {
     let folder = Folder::new("index");
     for index in 0..5 {
         folder.put(&format!("{index}.png"), png(2, 2, index));
@@ -53,14 +53,14 @@ fn frames_can_be_had_by_index() {
     }
     let error = frames.frame(5).unwrap_err();
     assert!(matches!(error, VideoError::NoFrame { frame: 5, length: 5, .. }), "{error}");
-    // Sizes are compared with the frame that was read first, whichever that was.
+    // Sizes are compared with the frame that was read first, whatever its index.
     folder.put("2.png", png(2, 1, 0));
     let error = frames.frame(2).unwrap_err().to_string();
     assert!(error.contains("4.png has 2×2 pixels") && error.contains("2.png has 2×1"), "{error}");
 }
 
 #[test]
-fn frames_of_different_sizes_are_named() {
+fn the_error_names_frames_of_different_sizes() {
     let folder = Folder::new("sizes");
     for (name, width) in [("0.png", 4), ("1.png", 4), ("2.png", 5), ("3.png", 4)] {
         folder.put(name, png(width, 4, 7));
@@ -75,7 +75,7 @@ fn frames_of_different_sizes_are_named() {
 }
 
 #[test]
-fn folders_that_are_no_clip_are_refused() {
+fn folders_without_frames_or_with_duplicates_are_errors() {
     let folder = Folder::new("empty");
     let refuse = || open(&folder.0, &OpenOptions::default()).err().unwrap();
     assert!(matches!(refuse(), VideoError::EmptyFolder { others: 0, .. }));
@@ -129,9 +129,9 @@ fn a_still_picture_is_a_clip_of_one_frame() {
 }
 
 #[test]
-fn raw_frames() {
+fn raw_frames_have_no_header() {
     let options = OpenOptions { raw: Some(Size::new(2, 1)), ..OpenOptions::default() };
-    // Even if they look like something else.
+    // The content is not used to detect a format.
     let mut bytes = b"GIF89a".to_vec();
     bytes.extend([5; 6]);
     let source = read(bytes.clone(), &options);
@@ -155,7 +155,7 @@ fn raw_frames() {
 
 #[test]
 fn frames_are_delivered_before_the_pipe_ends() {
-    /// Gives one frame, then fails.
+    /// Delivers one frame, then fails.
     struct Broken(usize);
     impl Read for Broken {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -171,11 +171,11 @@ fn frames_are_delivered_before_the_pipe_ends() {
     let options = OpenOptions { raw: Some(Size::new(2, 1)), ..OpenOptions::default() };
     let (found, error) = greys(from_reader(Broken(8), "camera", &options).unwrap());
     assert_eq!(found, [3]);
-    assert_eq!(error.unwrap().to_string(), "camera: cannot read it: unplugged");
+    assert_eq!(error.unwrap().to_string(), "camera: cannot read: unplugged");
 }
 
 #[test]
-fn streams_of_ppm_pictures() {
+fn ppm_streams_are_read() {
     let options = OpenOptions::default();
     let mut bytes = b"P6\n2 1\n255\nabcdef".to_vec();
     bytes.extend(b"P6 # a comment\n# another\n 2\t1 255\nghijkl");
@@ -210,13 +210,13 @@ fn streams_of_ppm_pictures() {
 }
 
 #[test]
-fn headers_end_some_time() {
-    /// Gives the same byte for ever, but nobody should ask for many.
+fn endless_headers_are_errors() {
+    /// Delivers the same byte for ever; panics after a mebibyte.
     struct Endless(usize);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             self.0 += buffer.len();
-            assert!(self.0 < 1 << 20, "somebody waits for the end of a header");
+            assert!(self.0 < 1 << 20, "the parser reads the header without a limit");
             buffer.fill(b'1');
             Ok(buffer.len())
         }
@@ -227,7 +227,7 @@ fn headers_end_some_time() {
 }
 
 #[test]
-fn nothing_is_no_clip() {
+fn an_empty_file_is_an_error() {
     let folder = Folder::new("nothing");
     let error = open(folder.put("empty.mp4", ""), &OpenOptions::default()).err().unwrap();
     assert!(matches!(error, VideoError::Picture(DecodeError::Empty { .. })), "{error}");

@@ -1,4 +1,4 @@
-//! What is written can be read again, also when the run is cut off.
+//! Results can be read back, also if the run is interrupted.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -20,7 +20,7 @@ fn show(sink: &mut dyn Sink, index: usize, objects: &[ObjectMask]) -> Result<(),
     sink.write(&FrameResult { index, image: &image, objects })
 }
 
-/// One object that moves a column to the right in each frame.
+/// One object that moves one column to the right per frame.
 fn moving(index: usize) -> Vec<ObjectMask> {
     vec![columns(3, SIZE, index % 4, index % 4 + 3)]
 }
@@ -30,11 +30,11 @@ fn overlay_options(frame_rate: f64) -> OverlayOptions {
 }
 
 #[test]
-fn labels_are_the_numbers_of_objects() {
+fn labels_are_object_numbers() {
     let folder = Folder::new("labels");
     let target = folder.0.join("deep").join("masks");
     let mut sink = LabelPictures::create(&target).unwrap();
-    // Overlapping: the lowest number wins, whatever the order.
+    // Where objects overlap, the lowest number is used, in any order.
     let objects = [columns(2, SIZE, 1, 4), columns(200, SIZE, 0, 2), columns(7, SIZE, 3, 6)];
     show(&mut sink, 0, &objects).unwrap();
     show(&mut sink, 12345, &[]).unwrap();
@@ -44,18 +44,18 @@ fn labels_are_the_numbers_of_objects() {
 }
 
 #[test]
-fn a_folder_without_a_frame_goes_again() {
+fn a_created_folder_without_frames_is_removed() {
     let folder = Folder::new("no-frame");
     let (new, old) = (folder.0.join("new"), folder.0.join("old"));
     fs::create_dir(&old).unwrap();
     for path in [&new, &old] {
         Box::new(LabelPictures::create(path).unwrap()).finish().unwrap();
         open_overlay(path, &overlay_options(25.0)).unwrap().finish().unwrap();
-        // A sink that is dropped has no frames either.
+        // A dropped sink behaves like a finished one.
         assert!(FrameFolder::create(path).unwrap().path().is_dir());
     }
-    assert_eq!(folder.names(), ["old"], "what was there before stays");
-    // What somebody else puts into it stays too.
+    assert_eq!(folder.names(), ["old"], "an existing folder is kept");
+    // A folder with other files is kept.
     let sink = LabelPictures::create(&new).unwrap();
     fs::write(new.join("notes.txt"), "mine").unwrap();
     drop(sink);
@@ -63,7 +63,7 @@ fn a_folder_without_a_frame_goes_again() {
 }
 
 #[test]
-fn label_pictures_have_the_palette_of_davis() {
+fn label_pngs_have_the_davis_palette() {
     let folder = Folder::new("palette");
     let mut sink = LabelPictures::create(&folder.0).unwrap();
     let objects = [columns(2, SIZE, 1, 4), columns(200, SIZE, 0, 2), columns(7, SIZE, 3, 6)];
@@ -78,7 +78,7 @@ fn label_pictures_have_the_palette_of_davis() {
 }
 
 #[test]
-fn objects_without_a_number_are_refused() {
+fn object_numbers_beyond_255_are_errors() {
     let folder = Folder::new("ids");
     let mut sink = LabelPictures::create(&folder.0).unwrap();
     for id in [0, 256, u32::MAX] {
@@ -116,7 +116,7 @@ fn lines_are_complete_after_every_frame() {
         let counts = object["segmentation"]["counts"].as_str().unwrap();
         assert_eq!(Rle::from_coco_string(SIZE, counts).unwrap(), moving(index)[0].mask);
     }
-    // A score that is no number, and a frame without objects.
+    // A score that is NaN, and a frame without objects.
     let mut lost = moving(0);
     lost[0].score = f32::NAN;
     show(&mut sink, 3, &lost).unwrap();
@@ -131,7 +131,7 @@ fn lines_are_complete_after_every_frame() {
     assert!(matches!(error, SinkError::Write(WriteError::NoFolder(_))), "{error}");
 }
 
-/// What an overlay of `objects` over a grey frame shows at (`x`, `y`).
+/// Colour of the overlay of frame `index` over grey at column `x`.
 fn expected(index: usize, x: usize) -> [u8; 3] {
     let grey = [10 * index as u8; 3];
     let colour = distinct_colour(3);
@@ -145,7 +145,7 @@ fn expected(index: usize, x: usize) -> [u8; 3] {
 fn check_overlay(index: usize, image: &Image) {
     assert_eq!(image.size(), SIZE);
     for x in 0..SIZE.width {
-        // The border of the picture is no outline.
+        // The border of the image is not drawn as an outline.
         let edge = x == 0 || x + 1 == SIZE.width;
         if !edge {
             assert_eq!(image.pixel(x, 2).unwrap(), expected(index, x), "frame {index}, column {x}");
@@ -160,7 +160,7 @@ fn gif_overlays_can_be_read_after_every_frame() {
     let mut sink = open_overlay(&path, &overlay_options(30.0)).unwrap();
     for index in 0..7 {
         show(&mut *sink, index, &moving(index)).unwrap();
-        // Whatever happens now, this much can be shown.
+        // The file is a complete GIF after every frame.
         let source = opened(&path);
         assert_eq!(source.length(), Some(index + 1));
         let frames: Vec<Image> = source.map(Result::unwrap).collect();
@@ -171,13 +171,13 @@ fn gif_overlays_can_be_read_after_every_frame() {
     let before = fs::read(&path).unwrap();
     drop(sink);
     assert_eq!(fs::read(&path).unwrap(), before);
-    // 7 frames at 30 per second, rounded to hundredths: 0.23 s.
+    // 7 frames at 30 per second, rounded to hundredths of a second: 0.23 s.
     let rate = opened(&path).frame_rate().unwrap();
     assert!((rate - 7.0 / 0.23).abs() < 1e-9, "{rate}");
 }
 
 #[test]
-fn finished_gifs() {
+fn gifs_drop_frames_beyond_fifty_per_second() {
     let folder = Folder::new("finished");
     let path = folder.0.join("overlay.gif");
     let mut sink = open_overlay(&path, &overlay_options(100.0)).unwrap();
@@ -185,17 +185,17 @@ fn finished_gifs() {
         show(&mut *sink, index, &moving(index)).unwrap();
     }
     sink.finish().unwrap();
-    // Twice as fast as viewers show GIFs: every second frame.
+    // Twice the rate at which viewers show GIFs: every second frame is dropped.
     let frames: Vec<Image> = opened(&path).map(Result::unwrap).collect();
     assert_eq!(frames.len(), 5);
     frames.iter().enumerate().for_each(|(index, image)| check_overlay(2 * index, image));
-    // None at all.
+    // No frames at all.
     open_overlay(&path, &overlay_options(30.0)).unwrap().finish().unwrap();
     assert!(folder.names().is_empty());
 }
 
 #[test]
-fn gifs_have_one_size_and_it_has_a_limit() {
+fn gif_frames_have_one_size_of_limited_extent() {
     let folder = Folder::new("gif-size");
     let path = folder.0.join("overlay.gif");
     let mut sink = open_overlay(&path, &overlay_options(10.0)).unwrap();
@@ -211,7 +211,7 @@ fn gifs_have_one_size_and_it_has_a_limit() {
 }
 
 #[test]
-fn overlays_as_a_folder() {
+fn overlays_are_written_to_folders() {
     let folder = Folder::new("folder");
     let target = folder.0.join("overlay");
     let mut sink = open_overlay(&target, &overlay_options(30.0)).unwrap();
@@ -222,14 +222,14 @@ fn overlays_as_a_folder() {
     for (index, image) in opened(&target).enumerate() {
         check_overlay(index, &image.unwrap());
     }
-    // A folder that is there may be called anything.
+    // An existing folder may have an extension.
     let dotted = folder.0.join("v1.0");
     fs::create_dir(&dotted).unwrap();
     assert!(open_overlay(&dotted, &overlay_options(30.0)).is_ok());
 }
 
 #[test]
-fn objects_keep_their_colour() {
+fn objects_have_the_same_colour_in_all_frames() {
     let folder = Folder::new("colours");
     let mut sink = open_overlay(folder.0.join("o"), &overlay_options(30.0)).unwrap();
     let (first, second) = (columns(1, SIZE, 0, 1), columns(2, SIZE, 5, 6));
@@ -241,7 +241,7 @@ fn objects_keep_their_colour() {
 }
 
 #[test]
-fn overlays_that_cannot_be() {
+fn invalid_overlay_options_are_errors() {
     let folder = Folder::new("cannot");
     let refuse =
         |name: &str, rate| open_overlay(folder.0.join(name), &overlay_options(rate)).err().unwrap();
@@ -280,7 +280,7 @@ mod through_ffmpeg {
     }
 
     #[test]
-    fn frames_arrive() {
+    fn frames_are_passed_to_ffmpeg() {
         let folder = Folder::new("video");
         for (name, codec) in [
             ("-a.mp4", "libx264\n"),
@@ -317,21 +317,21 @@ mod through_ffmpeg {
     }
 
     #[test]
-    fn ffmpeg_that_dies_says_why() {
+    fn the_error_of_a_failed_ffmpeg_is_reported() {
         let folder = Folder::new("dying");
         folder.put(
             "a.mp4.script",
             "head -c 72 >/dev/null; echo 'Unknown encoder libx264' >&2; exit 8",
         );
         let mut sink = open_overlay(folder.0.join("a.mp4"), &options()).unwrap();
-        // The pipe holds more than a frame: it takes a while to notice.
+        // The pipe buffers more than a frame, so the failure is noticed some frames later.
         let error = (0..10_000).find_map(|index| show(&mut *sink, index % 9, &moving(index)).err());
         let Some(SinkError::Ffmpeg { frames, ending, said, .. }) = error else {
             panic!("{error:?}")
         };
         assert!(frames >= 1);
         assert_eq!((ending.as_str(), said.as_str()), ("exit status: 8", "Unknown encoder libx264"));
-        // At the end it is noticed in any case.
+        // `finish` reports it at the latest.
         folder.put("b.mp4.script", "cat >/dev/null; echo 'no space' >&2; exit 1");
         let mut sink = open_overlay(folder.0.join("b.mp4"), &options()).unwrap();
         show(&mut *sink, 0, &moving(0)).unwrap();
@@ -344,7 +344,7 @@ mod through_ffmpeg {
     }
 
     #[test]
-    fn videos_have_one_size() {
+    fn video_frames_have_one_size() {
         let folder = Folder::new("video-size");
         let mut sink = open_overlay(folder.0.join("a.mp4"), &options()).unwrap();
         show(&mut *sink, 0, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Video files through a stand-in for `ffmpeg`: each "video" is a shell script that says what `ffmpeg` does with it.
+//! Video files, read through a stand-in for `ffmpeg`: each "video" is a shell script that the stand-in runs.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,20 +19,20 @@ fn options() -> OpenOptions {
     OpenOptions { tools: fake_tools(), ..OpenOptions::default() }
 }
 
-/// A clip for which `ffmpeg` does what `script` says.
+/// A clip for which the stand-in for `ffmpeg` runs `script`.
 fn clip(folder: &Folder, script: &str) -> Box<dyn FrameSource> {
     open(folder.put("clip.mp4", script), &options()).unwrap()
 }
 
 #[test]
-fn frames_come_one_after_another() {
+fn frames_are_read_in_order() {
     let folder = Folder::new("normal");
     let source = clip(&folder, "for n in 001 002 003; do frame $n; done");
     assert!(matches!(greys(source), (found, None) if found == [1, 2, 3]));
 }
 
 #[test]
-fn facts_by_ffprobe() {
+fn ffprobe_reports_length_and_rate() {
     let folder = Folder::new("facts");
     let path = folder.put("clip.mp4", "frame 001");
     let source = open(&path, &options()).unwrap();
@@ -44,14 +44,14 @@ fn facts_by_ffprobe() {
     let source = open(&path, &OpenOptions { tools, ..OpenOptions::default() }).unwrap();
     assert_eq!((source.length(), source.frame_rate()), (None, None));
     assert_eq!(greys(source).0, [1]);
-    // One that cannot even be started leaves things unknown.
+    // If ffprobe cannot be started, length and rate are unknown.
     let tools = Tools { ffprobe: Some("/no/such/ffprobe".into()), ..fake_tools() };
     let source = open(&path, &OpenOptions { tools, ..OpenOptions::default() }).unwrap();
     assert_eq!(source.length(), None);
 }
 
 #[test]
-fn nothing_of_a_path_is_an_option_or_a_protocol() {
+fn paths_cannot_be_mistaken_for_options_or_protocols() {
     let folder = Folder::new("paths");
     for name in ["-y", "http:clip", "concat:a|b", "clip with spaces.mp4"] {
         let path = folder.put(name, "frame 007");
@@ -67,7 +67,7 @@ fn nothing_of_a_path_is_an_option_or_a_protocol() {
 }
 
 #[test]
-fn what_came_before_a_failure_is_delivered() {
+fn frames_before_a_failure_are_delivered() {
     let folder = Folder::new("dies");
     for (script, ending) in [
         ("frame 001; frame 002; echo 'it is broken' >&2; exit 3", "exit status: 3"),
@@ -101,7 +101,7 @@ fn what_came_before_a_failure_is_delivered() {
 }
 
 #[test]
-fn only_the_last_lines_are_told() {
+fn only_the_last_lines_of_stderr_are_reported() {
     let folder = Folder::new("lines");
     let script = "n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo \"line $n\" >&2; done; exit 1";
     let Some(VideoError::Ffmpeg { said, .. }) = greys(clip(&folder, script)).1 else { panic!() };
@@ -110,9 +110,9 @@ fn only_the_last_lines_are_told() {
 }
 
 #[test]
-fn a_video_that_is_cut_off_says_so() {
+fn a_truncated_video_is_reported() {
     let folder = Folder::new("cut");
-    // ffmpeg itself calls this a success.
+    // ffmpeg exits with success here.
     let (found, error) = greys(clip(&folder, "frame 001; echo 'File ended prematurely' >&2"));
     assert_eq!(found, [1]);
     let Some(VideoError::Damaged { frames: 1, said, .. }) = error else { panic!("{error:?}") };
@@ -125,7 +125,7 @@ fn a_video_that_is_cut_off_says_so() {
 }
 
 #[test]
-fn garbage_is_refused() {
+fn output_that_is_not_frames_is_an_error() {
     let folder = Folder::new("garbage");
     let start = Instant::now();
     for script in ["frame 001; echo hello there", "frame 001; exec yes"] {
@@ -147,7 +147,7 @@ fn garbage_is_refused() {
 }
 
 #[test]
-fn without_ffmpeg() {
+fn the_error_without_ffmpeg_lists_alternatives() {
     let folder = Folder::new("missing");
     let path = folder.put("clip.mp4", "frame 001");
     let error = open(&path, &OpenOptions::default()).err().unwrap();
@@ -159,24 +159,24 @@ fn without_ffmpeg() {
     let tools = Tools { ffmpeg: Some("/no/such/ffmpeg".into()), ffprobe: None };
     let error = open(&path, &OpenOptions { tools, ..OpenOptions::default() }).err().unwrap();
     assert!(matches!(error, VideoError::Start { .. }));
-    assert!(error.to_string().starts_with("/no/such/ffmpeg: cannot start it"), "{error}");
+    assert!(error.to_string().starts_with("/no/such/ffmpeg: cannot start the program"), "{error}");
 }
 
 #[test]
-fn through_a_pipe() {
+fn videos_are_read_from_a_stream() {
     let script = "frame 011; frame 012";
     let source = from_reader(Cursor::new(script), "standard input", &options()).unwrap();
     assert!(matches!(greys(source), (found, None) if found == [9, 10]));
-    // More than a pipe holds, to somebody who does not listen.
+    // More bytes than a pipe buffers, for a program that has closed its input.
     let long = format!("frame 011; exec 0<&-; exit 0\n{}", "#".repeat(1 << 20));
     let source = from_reader(Cursor::new(long), "standard input", &options()).unwrap();
     assert!(matches!(greys(source), (found, None) if found == [9]));
-    // A reader that fails is not the same as one that ends.
+    // An error of the reader is not the end of the stream.
     let broken =
         std::io::Read::chain(Cursor::new("frame 001 # and more that will not come\n"), Unplugged);
     let (found, error) = greys(from_reader(broken, "camera", &options()).unwrap());
     assert_eq!(found, [1]);
-    assert_eq!(error.unwrap().to_string(), "camera: cannot read it: unplugged");
+    assert_eq!(error.unwrap().to_string(), "camera: cannot read: unplugged");
 }
 
 struct Unplugged;
@@ -187,12 +187,12 @@ impl std::io::Read for Unplugged {
     }
 }
 
-/// Whether a process exists, running or not reaped.
+/// Whether a process exists, running or as a zombie.
 fn exists(pid: &str) -> bool {
     Path::new("/proc").join(pid.trim()).exists()
 }
 
-/// A clip of two frames that never ends, and the number of the process that makes it.
+/// A clip that blocks after two frames, and the id of the process that produces it.
 fn endless(folder: &Folder) -> (Box<dyn FrameSource>, String) {
     let mut source = clip(folder, "echo $$ >\"$here/pid\"; frame 001; frame 002; exec sleep 1000");
     source.next().unwrap().unwrap();
@@ -207,7 +207,7 @@ fn dropping_a_source_kills_and_reaps_ffmpeg() {
     let (mut source, pid) = endless(&folder);
     source.next().unwrap().unwrap();
     assert!(exists(&pid));
-    // A handle does not keep it alive.
+    // A stop handle does not keep the process alive.
     let handle = source.stop_handle().unwrap();
     drop(source);
     assert!(!exists(&pid));
@@ -228,7 +228,7 @@ fn dropping_a_prefetcher_kills_and_reaps_ffmpeg() {
 }
 
 #[test]
-fn prefetching_changes_nothing() {
+fn prefetching_gives_the_same_frames() {
     let folder = Folder::new("ahead");
     folder.put("clip.mp4.facts", "avg_frame_rate=5/2\nnb_frames=9\n");
     let script = "for n in 001 002 003 004 005 006 007; do frame $n; done; exit 1";

@@ -1,4 +1,4 @@
-//! Lists what a checkpoint holds and how long it took to open; with a second path, writes it there as GGUF.
+//! Prints the contents of a checkpoint and the time to open it; with a second path, converts it to GGUF or safetensors.
 //!
 //! `cargo run --release -p cutout-weights --example inspect -- model.pt [model.gguf]`
 #![allow(clippy::print_stdout, reason = "an example that prints")]

@@ -13,7 +13,7 @@ use crate::stored::StoredType;
 use crate::torch::archive::{Archive, StorageView};
 use crate::{gguf, limits, mmap, nearest, safetensors, torch};
 
-/// What is known of a tensor before it is loaded.
+/// Name, type and shape of a tensor; known without loading it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
     /// Name in the file.
@@ -22,7 +22,7 @@ pub struct TensorInfo {
     pub stored: StoredType,
     /// Lengths of the axes, outermost first.
     pub shape: Shape,
-    /// Bytes the elements take in the file; 0 when the size of the element type is not known.
+    /// Size of the elements in the file, in bytes; 0 if the size of the element type is unknown.
     pub bytes: u64,
 }
 
@@ -32,13 +32,13 @@ impl TensorInfo {
         Ok(TensorInfo { name: name.to_owned(), stored, shape, bytes })
     }
 
-    /// Type and shape once loaded; `None` when the element type cannot be loaded.
+    /// Type and shape of the loaded tensor; `None` if the element type cannot be loaded.
     pub fn loads_as(&self) -> Option<TensorType> {
         Some(TensorType::new(self.stored.loads_as()?, self.shape.clone()))
     }
 }
 
-/// Where the elements of a tensor lie.
+/// Location of a tensor's elements.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// Contiguous bytes of the file.
@@ -47,23 +47,23 @@ pub(crate) enum Source {
     Storage(StorageView),
 }
 
-/// A tensor and its place.
+/// A tensor and the location of its elements.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) info: TensorInfo,
     pub(crate) source: Source,
 }
 
-/// What a parser makes of a file.
+/// Result of parsing a file.
 #[derive(Default)]
 pub(crate) struct Parsed {
     pub(crate) entries: Vec<Entry>,
     pub(crate) metadata: Metadata,
-    /// Only of PyTorch files.
+    /// `Some` for PyTorch files only.
     pub(crate) archive: Option<Archive>,
 }
 
-/// A checkpoint file, mapped into memory. Opening reads the directory of the file and no tensor.
+/// A memory-mapped checkpoint file. Opening reads the header or directory, and no tensor.
 pub struct Checkpoint {
     file: String,
     format: Format,
@@ -76,16 +76,16 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a file of any known format. The format is found in the content, never in the name.
+    /// Opens a file of any supported format. The format is detected from the content; the file name does not matter.
     ///
-    /// The file is mapped, not read: it must not be changed or cut short while the checkpoint or one of its tensors is
-    /// alive. Replacing it by renaming another file over it, as this crate's writers do, is harmless.
+    /// The file is memory-mapped: it must not be modified or truncated while the checkpoint or one of its tensors is
+    /// alive. Replacing it by renaming another file over it, as the writers of this crate do, is safe.
     pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint, WeightsError> {
         let path = path.as_ref();
         Checkpoint::from_bytes(path.display().to_string(), mmap::map(path)?)
     }
 
-    /// A checkpoint that is already in memory; `file` names it in errors.
+    /// Parses a checkpoint that is already in memory; `file` is its name in errors.
     pub fn from_bytes(
         file: impl Into<String>,
         bytes: SharedBytes,
@@ -115,37 +115,37 @@ impl Checkpoint {
         Ok(Checkpoint { file, format, bytes, infos, sources, by_name, metadata, archive })
     }
 
-    /// The file's name, as it appears in errors.
+    /// The file name used in errors.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The format found in the content.
+    /// The detected format.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Every tensor, in the order of the file.
+    /// All tensors, in file order.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.infos
     }
 
-    /// What the file says about itself.
+    /// The metadata of the file.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// What is known of one tensor.
+    /// Type and shape of one tensor.
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.by_name.get(name).map(|&index| &self.infos[index])
     }
 
-    /// One tensor. Plain element types are views of the mapped file; `f64` and quantised blocks become `f32`.
+    /// Loads one tensor: a view of the mapped file for plain element types, an `f32` copy for `f64` and quantised blocks.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
         self.lazy(name)?.tensor().map_err(|error| self.refused(name, error.into()))
     }
 
-    /// One tensor, to be read later: what must be decoded is decoded each time it is asked for.
+    /// One tensor, loaded on request. Types that need decoding are decoded on every request.
     pub fn lazy(&self, name: &str) -> Result<LazyTensor, WeightsError> {
         let Some(&index) = self.by_name.get(name) else {
             let names = self.infos.iter().map(|info| info.name.as_str());
@@ -178,7 +178,7 @@ impl Checkpoint {
     }
 }
 
-/// The tensor that starts `offset` bytes into `bytes` and lies there contiguously.
+/// The contiguous tensor that starts at byte `offset` of `bytes`.
 fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<LazyTensor, Problem> {
     match &info.stored {
         StoredType::Plain(dtype) => {
@@ -196,7 +196,7 @@ fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<LazyTe
     }
 }
 
-/// A tensor of `f32` that `decode` makes of its bytes, whose pages are let go of each time.
+/// An `f32` tensor that `decode` computes from its bytes on every request. The pages it read are released afterwards.
 fn decoded_later(
     info: &TensorInfo,
     bytes: SharedBytes,
@@ -216,7 +216,7 @@ fn decoded_later(
     }))
 }
 
-/// Positions by name, or the name that appears twice.
+/// Index of each tensor by name; an error if a name appears twice.
 fn index(entries: &[Entry]) -> Result<HashMap<String, usize>, Problem> {
     Problem::within("number of tensors", limits::MAX_TENSORS, entries.len() as u64)?;
     let mut by_name = HashMap::with_capacity(entries.len());
@@ -228,15 +228,12 @@ fn index(entries: &[Entry]) -> Result<HashMap<String, usize>, Problem> {
     Ok(by_name)
 }
 
-/// First bytes that are known not to be a checkpoint, or to be one of another kind, and what to call them.
+/// Magic numbers of files that are not supported, with the description used in the error.
 const FOREIGN: &[(&[u8], &str)] = &[
-    (
-        b"version https://git-lfs",
-        "a Git LFS pointer, not the file it stands for (run git lfs pull)",
-    ),
-    (b"<!DOCTYPE", "a web page, not the file it links to"),
-    (b"<!doctype", "a web page, not the file it links to"),
-    (b"<html", "a web page, not the file it links to"),
+    (b"version https://git-lfs", "a Git LFS pointer instead of the checkpoint (run git lfs pull)"),
+    (b"<!DOCTYPE", "a web page instead of the checkpoint (download the linked file)"),
+    (b"<!doctype", "a web page instead of the checkpoint (download the linked file)"),
+    (b"<html", "a web page instead of the checkpoint (download the linked file)"),
     (b"lmgg", "an old ggml file from before GGUF"),
     (b"tjgg", "an old ggml file from before GGUF"),
     (b"\x89HDF", "an HDF5 file"),
@@ -247,11 +244,11 @@ const FOREIGN: &[(&[u8], &str)] = &[
     (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it first"),
 ];
 
-/// Advice for files of PyTorch before 1.6.
+/// Description of files written by PyTorch before 1.6.
 const LEGACY: &str = "a PyTorch file from before version 1.6 (or written with \
     _use_new_zipfile_serialization=False); load it in PyTorch and save it again with torch.save";
 
-/// The format of a file, or what it looks like instead.
+/// Detects the format of a file. The error describes what the content looks like.
 fn detect(content: &[u8]) -> Result<Format, String> {
     if content.is_empty() {
         return Err("an empty file".into());
@@ -265,7 +262,7 @@ fn detect(content: &[u8]) -> Result<Format, String> {
     if let Some((_, name)) = FOREIGN.iter().find(|(magic, _)| content.starts_with(magic)) {
         return Err((*name).to_owned());
     }
-    // A pickle of protocol 2 to 5 starts with PROTO and its number; an even older file is a tar.
+    // A pickle of protocol 2 to 5 starts with PROTO and the protocol number; older files are tar archives.
     let pickle = matches!(content, [0x80, 2..=5, ..]) && content.get(8) != Some(&b'{');
     if pickle || content.get(257..262) == Some(b"ustar") {
         return Err(LEGACY.into());
@@ -278,7 +275,7 @@ fn detect(content: &[u8]) -> Result<Format, String> {
     Err(format!("an unknown kind of file that starts with {}", first.join(" ")))
 }
 
-/// Checks that no two of the ranges share a byte; each comes with the name of what it holds.
+/// Returns an error if two of the named byte ranges overlap.
 pub(crate) fn refuse_overlaps(mut ranges: Vec<(Range<usize>, &str)>) -> Result<(), Problem> {
     ranges.retain(|(range, _)| !range.is_empty());
     ranges.sort_by_key(|(range, _)| (range.start, range.end));
@@ -291,12 +288,12 @@ pub(crate) fn refuse_overlaps(mut ranges: Vec<(Range<usize>, &str)>) -> Result<(
     Ok(())
 }
 
-/// Bytes on the heap, shared.
+/// Moves bytes on the heap into shared storage.
 pub(crate) fn shared(bytes: Vec<u8>) -> SharedBytes {
     Arc::new(bytes)
 }
 
-/// Whether tensors of this type can lie in a file as they lie in memory.
+/// The stored type of elements that have the same form in the file and in memory.
 pub(crate) const fn plain(dtype: DType) -> StoredType {
     StoredType::Plain(dtype)
 }
@@ -313,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_files_are_called_by_their_name() {
+    fn errors_describe_the_detected_kind_of_file() {
         for (content, word) in [
             (&b""[..], "empty"),
             (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -332,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_and_a_folder_are_said_to_be_so() {
+    fn a_missing_file_and_a_folder_have_their_own_errors() {
         let folder = std::env::temp_dir();
         let missing = folder.join("cutout-no-such-file.safetensors");
         assert!(matches!(Checkpoint::open(missing), Err(WeightsError::NotFound { .. })));

@@ -1,15 +1,15 @@
-//! A reader of little-endian fields that never leaves its bytes.
+//! A bounds-checked reader of little-endian fields.
 
 use crate::error::Problem;
 
-/// Bytes and the position of the next field.
+/// A byte slice and the position of the next field.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at `position`, which may be anywhere.
+    /// Starts at `position`, which may lie beyond the end.
     pub(crate) fn new(bytes: &'a [u8], position: usize) -> Self {
         Cursor { bytes, position }
     }
@@ -18,7 +18,7 @@ impl<'a> Cursor<'a> {
         self.position
     }
 
-    /// Bytes after the position.
+    /// Number of bytes after the position.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len().saturating_sub(self.position)
     }
@@ -56,7 +56,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// The bytes up to the next line feed, which is skipped.
+    /// The bytes up to the next line feed, at most `limit`. Skips the line feed.
     pub(crate) fn line(&mut self, limit: u64, what: &'static str) -> Result<&'a [u8], Problem> {
         let rest = &self.bytes[self.position.min(self.bytes.len())..];
         let window = &rest[..rest.len().min(limit as usize + 1)];
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_never_leave_the_bytes() {
+    fn reads_beyond_the_end_are_errors() {
         let mut cursor = Cursor::new(&[1, 0, 7, b'a', b'\n', 9], 0);
         assert_eq!(cursor.u16("x").unwrap(), 1);
         assert_eq!(cursor.u8("x").unwrap(), 7);

@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint.
+//! Errors of reading and writing checkpoints.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use cutout_tensor::TensorError;
 
-/// A file format, recognised by content and never by name.
+/// A file format, detected from the content; the file name does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// A JSON header and plain tensors.
+    /// A JSON header followed by the tensors.
     Safetensors,
     /// A zip archive with one pickle and one entry per storage, as `torch.save` writes it.
     Torch,
-    /// llama.cpp's container, plain or quantised.
+    /// llama.cpp's container, with or without quantised tensors.
     Gguf,
 }
 
@@ -30,35 +30,35 @@ impl fmt::Display for Format {
 /// Why a checkpoint could not be opened, read or written. Each variant names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: no such file", path.display())]
     NotFound {
-        /// The file asked for.
+        /// The requested file.
         path: PathBuf,
     },
-    /// The disk has no room for the file; nothing was left behind.
+    /// The disk is full. No partial file is left.
     #[error("{}: the disk is full; nothing was written", path.display())]
     DiskFull {
-        /// The file that was to be written.
+        /// The file to write.
         path: PathBuf,
     },
-    /// The folder or file may not be written; nothing was left behind.
-    #[error("{}: cannot write here, the place is read-only", path.display())]
+    /// The folder or file is read-only. No partial file is left.
+    #[error("{}: cannot write: the folder or file is read-only", path.display())]
     ReadOnly {
-        /// The file that was to be written.
+        /// The file to write.
         path: PathBuf,
     },
-    /// Any other answer of the operating system.
+    /// Any other error of the operating system.
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io {
         /// The file concerned.
         path: PathBuf,
-        /// "open", "write" …
+        /// The failed operation: "open" or "write".
         doing: &'static str,
-        /// The system's own words.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The content is no checkpoint format this crate reads.
+    /// The content is not a supported checkpoint format.
     #[error("{file}: {found}; cutout reads safetensors, PyTorch zip files (.pt, .pth) and GGUF")]
     Unrecognised {
         /// The file concerned.
@@ -66,42 +66,42 @@ pub enum WeightsError {
         /// What the content looks like.
         found: String,
     },
-    /// The file is damaged, or asks for what is not allowed.
+    /// The file is damaged or violates a limit.
     #[error("{file}: {problem}")]
     Malformed {
         /// The file concerned.
         file: String,
-        /// The format it has by its first bytes.
+        /// The format, detected from the first bytes.
         format: Format,
         /// What is wrong.
         problem: Problem,
     },
-    /// The file has no tensor of this name.
+    /// The file has no tensor with this name.
     #[error("{file}: has no tensor {tensor}{}", suggestion(nearest))]
     NoSuchTensor {
         /// The file concerned.
         file: String,
-        /// The name asked for.
+        /// The requested name.
         tensor: String,
         /// The most similar name in the file.
         nearest: Option<String>,
     },
-    /// The tensors belong to no model of the family.
+    /// The tensors match no known model.
     #[error("{file}: its {tensors} tensors, {example} among them, are not those of SAM 1, 2 or 3")]
     UnknownModel {
         /// The file concerned.
         file: String,
-        /// How many tensors it has.
+        /// Number of tensors in the file.
         tensors: usize,
-        /// The name of the first.
+        /// Name of the first tensor.
         example: String,
     },
-    /// The tensor is there but cannot be read.
+    /// The tensor exists but cannot be read.
     #[error("{file}: tensor {tensor}: {problem}")]
     Tensor {
         /// The file concerned.
         file: String,
-        /// The tensor asked for.
+        /// The requested tensor.
         tensor: String,
         /// What is wrong.
         problem: Problem,
@@ -112,43 +112,43 @@ fn suggestion(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|name| format!("; the nearest name is {name}")).unwrap_or_default()
 }
 
-/// What is wrong inside a file: what was wanted, what was found and where.
+/// A defect inside a file: the field, the expected value and the actual one.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Problem {
-    /// The file ends before a part of it does.
+    /// The file ends too early.
     #[error("the file is cut short: {what} needs {wanted} bytes, {found} are left")]
     Truncated {
-        /// The part that is cut.
+        /// The truncated part.
         what: String,
-        /// Bytes it needs.
+        /// Bytes required.
         wanted: u64,
-        /// Bytes there are.
+        /// Bytes left in the file.
         found: u64,
     },
-    /// A number in the file is beyond the limit set for it.
+    /// A number in the file exceeds its limit.
     #[error("{what}: {found} is more than the {limit} allowed")]
     Limit {
-        /// What was counted.
+        /// The limited quantity.
         what: &'static str,
         /// The limit, one of [`crate::limits`].
         limit: u64,
         /// The number in the file.
         found: u64,
     },
-    /// A field has a value it may not have.
+    /// A field has an invalid value.
     #[error("{what}: expected {wanted}, found {found}")]
     Invalid {
         /// The field.
         what: String,
-        /// What would have been right.
+        /// The accepted values.
         wanted: String,
-        /// What is there.
+        /// The value in the file.
         found: String,
     },
     /// Two tensors have the same name.
     #[error("the name {0} appears twice")]
     Duplicate(String),
-    /// The data of two entries share bytes.
+    /// The data of two entries overlap.
     #[error("{first} and {second} overlap")]
     Overlap {
         /// The entry that comes first in the file.
@@ -156,29 +156,29 @@ pub enum Problem {
         /// The entry that starts before the first one ends.
         second: String,
     },
-    /// A pickle that names a function or class outside the allow-list.
+    /// The pickle names a function or class outside the allow-list.
     #[error("the file asks to call {0}; cutout never runs code from a checkpoint")]
     Callable(String),
-    /// A pickle instruction outside the allow-list.
+    /// The pickle contains an opcode outside the allow-list.
     #[error("pickle instruction {name} (0x{code:02x}) at byte {position} is not allowed")]
     Instruction {
-        /// Its byte.
+        /// The opcode byte.
         code: u8,
-        /// Its name in Python's `pickletools`.
+        /// The opcode's name in Python's `pickletools`.
         name: &'static str,
-        /// Where it stands in the pickle.
+        /// Byte offset in the pickle.
         position: usize,
     },
-    /// The file holds something this crate does not read.
+    /// The file uses a feature that is not supported.
     #[error("{0} is not supported")]
     Unsupported(String),
     /// The element type cannot be loaded.
     #[error("elements of type {0} cannot be loaded")]
     ElementType(String),
-    /// The file is well formed and holds no tensors.
+    /// The file is well-formed but holds no tensors.
     #[error("the file holds no tensors")]
     NoTensors,
-    /// A tensor could not be made of the bytes.
+    /// The bytes do not form a valid tensor.
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }
@@ -192,14 +192,14 @@ impl Problem {
         Problem::Invalid { what: what.into(), wanted: wanted.to_string(), found: found.to_string() }
     }
 
-    /// Passes `found` through when it is within `limit`.
+    /// Returns `found`, or an error if it exceeds `limit`.
     pub(crate) fn within(what: &'static str, limit: u64, found: u64) -> Result<u64, Problem> {
         if found <= limit { Ok(found) } else { Err(Problem::Limit { what, limit, found }) }
     }
 }
 
 impl WeightsError {
-    /// The error for what the system said about reading `path`.
+    /// Converts an I/O error from reading `path`.
     pub(crate) fn reading(path: &Path, source: io::Error) -> WeightsError {
         let path = path.to_path_buf();
         if source.kind() == io::ErrorKind::NotFound {
@@ -208,7 +208,7 @@ impl WeightsError {
         WeightsError::Io { path, doing: "open", source }
     }
 
-    /// The error for what the system said about writing `path`.
+    /// Converts an I/O error from writing `path`.
     #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is open-ended")]
     pub(crate) fn writing(path: &Path, source: io::Error) -> WeightsError {
         let path = path.to_path_buf();

@@ -1,4 +1,4 @@
-//! GGUF, versions 2 and 3: key-value pairs, tensor descriptions, then the tensors, each aligned.
+//! GGUF, versions 2 and 3: key-value pairs, tensor descriptions, then the aligned data of the tensors.
 
 pub(crate) mod blocks;
 pub(crate) mod write;
@@ -14,14 +14,14 @@ use crate::stored::StoredType;
 
 use blocks::BlockType;
 
-/// Bytes that tensors are aligned to when `general.alignment` says nothing else.
+/// Alignment of tensor data, in bytes, if the file has no `general.alignment`.
 const DEFAULT_ALIGNMENT: u64 = 32;
 /// The largest alignment accepted.
 const MAX_ALIGNMENT: u64 = 1 << 16;
-/// The most axes a tensor has in this format.
+/// Most axes of a tensor in this format.
 const MAX_AXES: u64 = 4;
 
-/// Element types that tensors have in memory too, by their number in the file.
+/// Element types loaded without conversion, by their number in the file.
 const PLAIN: &[(u32, DType)] = &[
     (0, DType::F32),
     (1, DType::F16),
@@ -35,7 +35,7 @@ const PLAIN: &[(u32, DType)] = &[
 const BLOCKS: &[(u32, BlockType)] =
     &[(2, BlockType::Q4_0), (8, BlockType::Q8_0), (12, BlockType::Q4K), (14, BlockType::Q6K)];
 
-/// Types that are listed only: number, name, elements per block, bytes per block.
+/// Types that are listed but cannot be loaded: number, name, elements per block, bytes per block.
 const LISTED: &[(u32, &str, usize, usize)] = &[
     (3, "q4_1", 32, 20),
     (6, "q5_0", 32, 22),
@@ -71,7 +71,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Parsed, Problem> {
     let window = content.len().min(limits::MAX_HEADER_BYTES as usize);
     let mut cursor = Cursor::new(&content[..window], 4);
     let parsed = parse_header(&mut cursor, content.len());
-    // Cut by our own limit and not by the end of the file.
+    // The header was cut by the limit, not by the end of the file.
     match parsed {
         Err(Problem::Truncated { .. }) if window < content.len() => Err(Problem::Limit {
             what: "length of the header",
@@ -102,7 +102,7 @@ fn parse_header(cursor: &mut Cursor<'_>, length: usize) -> Result<Parsed, Proble
     let start = (cursor.position() as u64).next_multiple_of(alignment);
     let mut entries = Vec::with_capacity(described.len());
     for (info, offset) in described {
-        entries.push(place(info, offset, alignment, start..length as u64)?);
+        entries.push(locate(info, offset, alignment, start..length as u64)?);
     }
     let ranges = entries.iter().filter_map(|entry| match &entry.source {
         Source::Range(range) => Some((range.clone(), entry.info.name.as_str())),
@@ -122,7 +122,7 @@ fn alignment(metadata: &Metadata) -> Result<u64, Problem> {
     }
 }
 
-/// One tensor: name, axes (innermost first), type, and its place in the data.
+/// Reads one tensor description: name, axes (innermost first), type, and offset in the data.
 fn read_description(cursor: &mut Cursor<'_>) -> Result<(TensorInfo, u64), Problem> {
     let name = text(cursor, "name of a tensor", limits::MAX_NAME_BYTES)?;
     let rank = u64::from(cursor.u32("number of axes")?);
@@ -131,7 +131,7 @@ fn read_description(cursor: &mut Cursor<'_>) -> Result<(TensorInfo, u64), Proble
     for _ in 0..rank {
         let axis = cursor.u64("length of an axis")?;
         let axis = usize::try_from(axis);
-        axes.push(axis.map_err(|_| Problem::invalid(name, "an axis", "a huge one"))?);
+        axes.push(axis.map_err(|_| Problem::invalid(name, "an axis length", "a huge number"))?);
     }
     axes.reverse();
     let stored = stored_type(cursor.u32("element type")?);
@@ -140,8 +140,8 @@ fn read_description(cursor: &mut Cursor<'_>) -> Result<(TensorInfo, u64), Proble
     Ok((info, offset))
 }
 
-/// The place of a tensor in the file, when it lies inside `data`.
-fn place(
+/// The entry of a tensor at `offset` in `data`; an error if it is misaligned or leaves `data`.
+fn locate(
     info: TensorInfo,
     offset: u64,
     alignment: u64,
@@ -227,7 +227,7 @@ impl ValueReader {
         let kind = cursor.u32("type of list items")?;
         let length = cursor.u64("length of a list")?;
         Problem::within("length of a list", limits::MAX_METADATA_VALUES, length)?;
-        // Every item takes at least a byte, so a length beyond the rest of the header is a lie.
+        // Every item takes at least one byte, so a length beyond the rest of the header is invalid.
         let mut items = Vec::with_capacity((length as usize).min(cursor.left() / 8));
         for _ in 0..length {
             items.push(self.value(cursor, kind, depth + 1)?);

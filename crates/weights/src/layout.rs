@@ -1,8 +1,8 @@
-//! Model layouts: which model a set of tensors belongs to, and what Meta calls them.
+//! Model layouts: identification of the model that a checkpoint holds, and Meta's names for its tensors.
 //!
-//! Meta's names are canonical. [`Model::of`] recognises the family and size of a checkpoint by its tensors alone, strips
-//! what training scripts put in front of the names, and renames Hugging Face's tensors by tables.
-//! [`Model::report`] compares the result with what a model needs, and says everything that is wrong at once.
+//! Meta's names are canonical. [`Model::of`] identifies family and size from the tensors alone, strips the prefixes that
+//! training scripts add, and renames Hugging Face's tensors by tables. [`Model::report`] compares the result with the
+//! tensors a model needs and lists all differences at once.
 
 mod identity;
 mod names;
@@ -25,18 +25,18 @@ use identity::{recognise, shared_prefix};
 use names::Contents;
 use rules::{Renamed, rename};
 
-/// Where a tensor with a canonical name comes from, by names in the file.
+/// Source of a tensor with a canonical name, by names in the file.
 #[derive(Clone, Debug, PartialEq)]
 enum Origin {
-    /// All of a tensor.
+    /// A whole tensor.
     Whole(String),
-    /// One row of it, kept as an axis of length one.
+    /// One row of a tensor; the first axis stays, with length one.
     Row(String, usize),
-    /// Queries, keys and values, one after another along the first axis. None is missing once the model is there.
-    Parts([Option<String>; 3]),
+    /// Queries, keys and values, stacked along the first axis. All are `Some` in a finished [`Model`].
+    Stack([Option<String>; 3]),
 }
 
-/// A checkpoint seen as one of the known models: the same tensors under Meta's names.
+/// A checkpoint of a known model, with its tensors under Meta's names.
 pub struct Model<'a> {
     checkpoint: &'a Checkpoint,
     identity: Identity,
@@ -45,17 +45,17 @@ pub struct Model<'a> {
 }
 
 impl Origin {
-    /// The tensor of the file, or the first of several.
+    /// Name of the tensor in the file; of the first one if several are stacked.
     fn first(&self) -> Option<&str> {
         match self {
             Origin::Whole(name) | Origin::Row(name, _) => Some(name),
-            Origin::Parts([first, ..]) => first.as_deref(),
+            Origin::Stack([first, ..]) => first.as_deref(),
         }
     }
 }
 
 impl<'a> Model<'a> {
-    /// Recognises a checkpoint and renames its tensors.
+    /// Identifies a checkpoint and renames its tensors.
     pub fn of(checkpoint: &'a Checkpoint) -> Result<Model<'a>, WeightsError> {
         let file = || checkpoint.file().to_owned();
         let infos = checkpoint.tensors();
@@ -80,7 +80,7 @@ impl<'a> Model<'a> {
             add(&mut tensors, &info.name, &info.shape, renamed).map_err(malformed)?;
         }
         for (name, origin) in &tensors {
-            check_parts(checkpoint, name, origin).map_err(malformed)?;
+            check_stacked(checkpoint, name, origin).map_err(malformed)?;
         }
         Ok(Model { checkpoint, identity, dialect, tensors })
     }
@@ -90,12 +90,12 @@ impl<'a> Model<'a> {
         self.identity
     }
 
-    /// Whose names the file uses.
+    /// The naming scheme of the file.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Canonical names, sorted, with the type each tensor has once loaded (`None`: it cannot be loaded) and its shape.
+    /// Canonical names, sorted, with the type of the loaded tensor (`None` if it cannot be loaded) and the shape.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<TensorType>, Shape)> {
         self.stored().map(|(name, stored, shape)| {
             let dtype = stored.loads_as();
@@ -103,7 +103,7 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// Canonical names, how each tensor is stored, and its shape.
+    /// Canonical names, with stored type and shape.
     fn stored(&self) -> impl Iterator<Item = (&str, &StoredType, Shape)> {
         self.tensors.iter().filter_map(|(name, origin)| {
             let info = self.checkpoint.info(origin.first()?)?;
@@ -111,18 +111,18 @@ impl<'a> Model<'a> {
             match origin {
                 Origin::Whole(_) => {}
                 Origin::Row(..) => shape[0] = 1,
-                Origin::Parts(parts) => shape[0] *= parts.len(),
+                Origin::Stack(parts) => shape[0] *= parts.len(),
             }
             Some((name.as_str(), &info.stored, shape))
         })
     }
 
-    /// One tensor by its canonical name.
+    /// Loads one tensor by its canonical name.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
         self.lazy(name)?.tensor().map_err(|error| self.refused(name, error))
     }
 
-    /// One tensor by its canonical name, to be read later: what the file has in parts is joined each time it is asked for.
+    /// One tensor by its canonical name, loaded on request. Stacked tensors are joined on every request.
     pub fn lazy(&self, name: &str) -> Result<LazyTensor, WeightsError> {
         let Some(origin) = self.tensors.get(name) else {
             let names = self.tensors.keys().map(String::as_str);
@@ -138,7 +138,7 @@ impl<'a> Model<'a> {
                 let rows = self.checkpoint.tensor(stored)?.slice(0, *row..*row + 1);
                 rows.map(LazyTensor::from).map_err(|error| self.refused(name, error))
             }
-            Origin::Parts(parts) => {
+            Origin::Stack(parts) => {
                 let parts = parts.iter().flatten().map(|part| self.checkpoint.lazy(part));
                 Ok(stacked(parts.collect::<Result<Vec<_>, _>>()?))
             }
@@ -153,20 +153,20 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Why a tensor of the file is not read although it belongs to the model; `None` for all others.
+    /// Reason why a tensor of Meta's files is computed instead of read; `None` for tensors that are read.
     pub fn computed(name: &str) -> Option<&'static str> {
         names::computed(name)
     }
 
-    /// Everything that is missing, misshapen or left over, compared with the tensors a model needs. What is
-    /// [computed](Model::computed) is not left over.
+    /// Lists missing, misshapen and unused tensors, compared with the tensors a model needs. [Computed](Model::computed)
+    /// tensors do not count as unused.
     pub fn report<'n>(&self, needed: impl IntoIterator<Item = (&'n str, Shape)>) -> Report {
         let read = self.tensors().filter(|(name, ..)| names::computed(name).is_none());
         let found = read.map(|(name, _, shape)| (name.to_owned(), shape)).collect();
         Report::compare(needed.into_iter().map(|(name, shape)| (name.to_owned(), shape)), found)
     }
 
-    /// Every tensor, under its canonical name, for a writer.
+    /// All tensors under their canonical names, for a writer.
     pub fn outgoing(&self) -> Outgoing<'_> {
         let mut outgoing = Outgoing::default();
         for (name, stored, shape) in self.stored() {
@@ -176,10 +176,10 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The most rows that one tensor is split into.
+/// Most rows that one tensor may be split into.
 const MAX_ROWS: u64 = 64;
 
-/// Enters one tensor of the file under its canonical names.
+/// Adds one tensor of the file under its canonical names.
 fn add(
     tensors: &mut BTreeMap<String, Origin>,
     name: &str,
@@ -194,7 +194,7 @@ fn add(
     match renamed {
         Renamed::Whole(canonical) => enter(canonical, Origin::Whole(name)),
         Renamed::Copy(canonical) => {
-            // Two names for one tensor: the first is as good as the second.
+            // The file has the same tensor under two names; either will do.
             tensors.entry(canonical).or_insert(Origin::Whole(name));
             Ok(())
         }
@@ -205,34 +205,34 @@ fn add(
                 enter(format!("{front}{row}{back}"), Origin::Row(name.clone(), row))
             })
         }
-        Renamed::Part(canonical, index) => add_part(tensors, canonical, index, name),
+        Renamed::Stacked(canonical, index) => add_stacked(tensors, canonical, index, name),
     }
 }
 
-/// Enters one of the three tensors that become one.
-fn add_part(
+/// Adds one of the three tensors that are stacked.
+fn add_stacked(
     tensors: &mut BTreeMap<String, Origin>,
     canonical: String,
     index: usize,
     name: String,
 ) -> Result<(), Problem> {
-    let origin = tensors.entry(canonical.clone()).or_insert(Origin::Parts([const { None }; 3]));
+    let origin = tensors.entry(canonical.clone()).or_insert(Origin::Stack([const { None }; 3]));
     match origin {
-        Origin::Parts(parts) if parts[index].is_none() => {
+        Origin::Stack(parts) if parts[index].is_none() => {
             parts[index] = Some(name);
             Ok(())
         }
-        Origin::Parts(_) | Origin::Whole(_) | Origin::Row(..) => Err(Problem::Duplicate(canonical)),
+        Origin::Stack(_) | Origin::Whole(_) | Origin::Row(..) => Err(Problem::Duplicate(canonical)),
     }
 }
 
-/// Checks that tensors that become one are all there and alike.
-fn check_parts(checkpoint: &Checkpoint, name: &str, origin: &Origin) -> Result<(), Problem> {
-    let Origin::Parts(parts) = origin else { return Ok(()) };
+/// Checks that all three stacked tensors exist and have the same type and shape.
+fn check_stacked(checkpoint: &Checkpoint, name: &str, origin: &Origin) -> Result<(), Problem> {
+    let Origin::Stack(parts) = origin else { return Ok(()) };
     let infos: Vec<_> = parts.iter().flatten().filter_map(|part| checkpoint.info(part)).collect();
     let wanted = "queries, keys and values of one type and shape";
     if infos.len() < parts.len() {
-        return Err(Problem::invalid(name, wanted, format!("{} of them", infos.len())));
+        return Err(Problem::invalid(name, wanted, format!("{} of the three", infos.len())));
     }
     let kind = |index: usize| format!("{} {}", infos[index].stored, infos[index].shape);
     match (1..infos.len()).find(|&index| kind(index) != kind(0) || infos[0].shape.is_empty()) {
@@ -241,7 +241,7 @@ fn check_parts(checkpoint: &Checkpoint, name: &str, origin: &Origin) -> Result<(
     }
 }
 
-/// Tensors of one type and shape, one after another along the first axis.
+/// Tensors of one type and shape, stacked along the first axis.
 fn stacked(parts: Vec<LazyTensor>) -> LazyTensor {
     let first = parts.first().expect("a tensor of parts has three");
     let mut shape = first.ty().shape.clone();
@@ -250,7 +250,7 @@ fn stacked(parts: Vec<LazyTensor>) -> LazyTensor {
     LazyTensor::new(ty.clone(), move || stack(&parts, &ty))
 }
 
-/// Copies the parts into one tensor. Each is let go of as soon as it is copied.
+/// Copies the parts into one tensor, releasing each after it is copied.
 fn stack(parts: &[LazyTensor], ty: &TensorType) -> Result<Tensor, TensorError> {
     let length = ty.shape.checked_len()? * ty.dtype.size();
     // Eight-byte words keep every element type aligned.

@@ -1,13 +1,13 @@
-//! Checkpoint files to named tensors, and back.
+//! Readers and writers of checkpoint files: safetensors, PyTorch and GGUF.
 //!
-//! [`Checkpoint::open`] maps a safetensors, PyTorch or GGUF file into memory, recognises the format by content, and lists
-//! its tensors without reading any of them; [`Checkpoint::tensor`] is a view of the mapped file wherever the element type
-//! allows. [`write_safetensors`] and [`write_gguf`] write files whole or not at all. [`layout`] knows how the names of
-//! Meta's and Hugging Face's checkpoints correspond, and which model a set of tensors belongs to.
+//! [`Checkpoint::open`] memory-maps a file, detects the format from its content, and lists the tensors without reading
+//! them. [`Checkpoint::tensor`] returns a view of the mapped file, or a decoded copy for types that need decoding.
+//! [`write_safetensors`] and [`write_gguf`] write a file completely or leave the old one in place. [`layout`] identifies
+//! the model that a set of tensors belongs to, and translates Hugging Face's tensor names to Meta's.
 //!
-//! A checkpoint is never trusted: every size is compared with the file and with [`limits`] before memory is set aside, no
-//! code of a pickle is ever run, and no path in a file is ever opened. Errors name the file, the tensor, what was wanted
-//! and what was found.
+//! Files are untrusted input. Every size is checked against the file length and against [`limits`] before memory is
+//! allocated; pickles are interpreted without calling any code; paths in a file are never opened. Errors name the file,
+//! the tensor, the expected value and the actual one.
 
 #[cfg(target_endian = "big")]
 compile_error!("tensors are views of little-endian files, so the machine must be little-endian");

@@ -1,4 +1,4 @@
-//! What a file says about itself beside its tensors.
+//! Metadata of a checkpoint: the key-value pairs stored beside the tensors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,20 +11,20 @@ pub type Metadata = BTreeMap<String, MetadataValue>;
 pub enum MetadataValue {
     /// Text (every value of a safetensors file).
     Text(String),
-    /// A whole number without a sign.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// A whole number with a sign.
+    /// A signed integer.
     Signed(i64),
-    /// A number.
+    /// A floating-point number.
     Float(f64),
-    /// Yes or no.
+    /// A truth value.
     Bool(bool),
-    /// Several values of one kind.
+    /// A list of values of one type.
     List(Vec<MetadataValue>),
 }
 
 impl MetadataValue {
-    /// The text, if it is one.
+    /// The text, if the value is a text.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             MetadataValue::Text(text) => Some(text),
@@ -36,7 +36,7 @@ impl MetadataValue {
         }
     }
 
-    /// The whole number, if it is one and not negative.
+    /// The integer, if the value is an integer and not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             MetadataValue::Unsigned(number) => Some(*number),
@@ -61,7 +61,7 @@ impl From<u64> for MetadataValue {
     }
 }
 
-/// Text as it is; lists show their first eight items.
+/// Prints texts without quotes, and the first eight items of lists.
 impl fmt::Display for MetadataValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The only `unsafe` of the crate: mapping a file into memory, and letting go of its pages.
+//! Memory-mapped files: mapping, and releasing pages. The only `unsafe` code of the crate.
 #![allow(
     unsafe_code,
     reason = "a mapped file needs no copy, and only the caller can promise that it stays as it is"
@@ -13,10 +13,10 @@ use cutout_tensor::{Bytes, SharedBytes};
 
 use crate::error::WeightsError;
 
-/// Maps a file read-only. No byte of it is read until somebody looks at it.
+/// Maps a file read-only. The system loads a page when it is first accessed.
 pub(crate) fn map(path: &Path) -> Result<SharedBytes, WeightsError> {
     let refuse = |error| WeightsError::reading(path, error);
-    // Before it is opened: opening a pipe would wait for somebody who writes to it.
+    // Checked before opening, because opening a pipe blocks until a writer opens it too.
     let metadata = fs::metadata(path).map_err(refuse)?;
     if !metadata.is_file() {
         let found = if metadata.is_dir() { "a folder" } else { "not a regular file" };
@@ -29,9 +29,9 @@ pub(crate) fn map(path: &Path) -> Result<SharedBytes, WeightsError> {
     if file.metadata().map_err(refuse)?.len() == 0 {
         return Ok(Arc::new(Vec::new()));
     }
-    // SAFETY: the map is private to this process, read-only and only ever seen as `&[u8]`; every byte pattern is a valid
-    // `u8`. The remaining duty, that nobody shortens or rewrites the file while it is open, lies with the user, as it
-    // does for every program that maps its input; `Checkpoint::open` says so.
+    // SAFETY: the map is read-only and only exposed as `&[u8]`; every byte pattern is a valid `u8`. The remaining
+    // condition, that the file is not truncated or modified while it is mapped, is the caller's duty, as documented on
+    // `Checkpoint::open`.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(refuse)?;
     Ok(Arc::new(MappedFile(map)))
 }
@@ -46,15 +46,15 @@ impl AsRef<[u8]> for MappedFile {
 }
 
 impl Bytes for MappedFile {
-    /// Lets go of all pages that the range touches. A later read, of neighbours too, maps them again, from the system's cache
-    /// of files or from the file. A refusal only costs memory.
+    /// Releases all pages that the range touches. A later read loads them again, from the page cache or from the disk.
+    /// Errors are ignored: the pages then stay in memory.
     fn release(&self, range: Range<usize>) {
         let end = range.end.min(self.0.len());
         #[cfg(target_os = "linux")]
         if range.start < end {
             let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: the map is read-only and shared with the file, so no page of it was ever changed: what is mapped again
-            // is what was there before. The range lies inside the map, as just cut.
+            // SAFETY: the map is read-only and backed by the file, so no page was modified and reloading restores the same
+            // bytes. The range was clipped to the map above.
             let _ =
                 unsafe { self.0.unchecked_advise_range(advice, range.start, end - range.start) };
         }

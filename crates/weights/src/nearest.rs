@@ -1,11 +1,11 @@
-//! The most similar of several names, for messages.
+//! The most similar of several names, for suggestions in error messages.
 
-/// Names longer than this are never compared; the work is the product of two lengths.
+/// Longest name that is compared, in bytes: the cost is the product of both lengths.
 const LONGEST: usize = 256;
-/// Candidates looked at for one name.
+/// Most candidates compared with one name.
 const MOST_CANDIDATES: usize = 8192;
 
-/// The candidate with the fewest edits to `name`, unless more than half of the name would have to change.
+/// The candidate with the smallest edit distance to `name`; `None` if every distance exceeds half the name's length.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -16,7 +16,7 @@ pub(crate) fn nearest<'a>(
     let mut best = None;
     let mut fewest = name.len() / 2 + 1;
     for candidate in candidates.into_iter().take(MOST_CANDIDATES) {
-        // The lengths alone already need so many edits.
+        // The difference of the lengths is a lower bound of the edit distance.
         if candidate.len() > LONGEST || candidate.len().abs_diff(name.len()) >= fewest {
             continue;
         }
@@ -28,7 +28,7 @@ pub(crate) fn nearest<'a>(
     best
 }
 
-/// Insertions, deletions and replacements that turn one name into the other.
+/// Levenshtein distance: insertions, deletions and replacements that turn `from` into `to`.
 fn edit_distance(from: &[u8], to: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, byte) in from.iter().enumerate() {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_the_textbook_ones() {
+    fn edit_distances_of_textbook_examples() {
         for (from, to, edits) in
             [("", "", 0), ("kitten", "sitting", 3), ("abc", "", 3), ("flaw", "lawn", 2)]
         {

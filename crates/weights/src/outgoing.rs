@@ -1,4 +1,4 @@
-//! The tensors that go into a file, and those of a checkpoint that cannot.
+//! Tensors to be written to a file, and the tensors of a checkpoint that cannot be written.
 
 use std::fmt;
 use std::path::Path;
@@ -11,26 +11,26 @@ use crate::error::{Problem, WeightsError};
 use crate::gguf::write::Encoding;
 use crate::stored::StoredType;
 
-/// A tensor on its way into a file. It is loaded when its turn comes and dropped once it is written, so that a file of
-/// any size is written in the memory of its largest tensor.
+/// A tensor to be written. The writer loads it, writes it and drops it before the next one, so writing a file takes the
+/// memory of its largest tensor.
 pub struct OutgoingTensor<'a> {
     /// Name in the new file.
     pub name: String,
-    /// Type and shape it is handed to the writer with.
+    /// Type and shape to write.
     pub ty: TensorType,
-    /// Type once loaded, which [`OutgoingTensor::encoded`] may turn into another.
+    /// Element type that `load` returns; [`OutgoingTensor::encoded`] may have set another one in `ty`.
     loads_as: DType,
     load: Box<dyn Fn() -> Result<Tensor, WeightsError> + 'a>,
 }
 
 impl<'a> OutgoingTensor<'a> {
-    /// A tensor that is already there.
+    /// A tensor in memory.
     pub fn new(name: impl Into<String>, tensor: Tensor) -> Self {
         let ty = tensor.ty().clone();
         OutgoingTensor::deferred(name, ty, move || Ok(tensor.clone()))
     }
 
-    /// A tensor that `load` makes when it is needed.
+    /// A tensor of type `ty` that `load` returns when the writer needs it.
     pub fn deferred(
         name: impl Into<String>,
         ty: TensorType,
@@ -39,8 +39,8 @@ impl<'a> OutgoingTensor<'a> {
         OutgoingTensor { name: name.into(), loads_as: ty.dtype, ty, load: Box::new(load) }
     }
 
-    /// The tensor in the element type that an encoding has for it. Whole numbers keep theirs; quantised blocks, which are
-    /// no element type, are an error: the writer of GGUF makes them.
+    /// Sets the element type that `encoding` gives this tensor. Integers keep their type. Quantised encodings are an
+    /// error, because quantised blocks are not an element type; the GGUF writer produces them.
     pub fn encoded(mut self, encoding: Encoding) -> Result<Self, Problem> {
         if !self.ty.dtype.is_float() {
             return Ok(self);
@@ -56,7 +56,7 @@ impl<'a> OutgoingTensor<'a> {
         }
     }
 
-    /// Calls `tell` with the number of bytes, as they are in memory, each time the tensor is loaded.
+    /// Calls `tell` with the size of the tensor in memory, in bytes, each time it is loaded.
     pub fn observed(self, tell: impl Fn(u64) + 'a) -> Self {
         let OutgoingTensor { name, ty, loads_as, load } = self;
         let observed = move || {
@@ -67,28 +67,28 @@ impl<'a> OutgoingTensor<'a> {
         OutgoingTensor { name, ty, loads_as, load: Box::new(observed) }
     }
 
-    /// Bytes it has once loaded.
+    /// Size of the loaded tensor, in bytes.
     pub fn loaded_bytes(&self) -> u64 {
         TensorType::new(self.loads_as, self.ty.shape.clone()).bytes() as u64
     }
 
-    /// The tensor, checked against its announcement.
+    /// Loads the tensor, checks it against the declared type, and converts it to `ty`.
     pub(crate) fn load(&self, file: &Path) -> Result<Tensor, WeightsError> {
         let tensor = (self.load)()?;
-        let announced = TensorType::new(self.loads_as, self.ty.shape.clone());
-        if *tensor.ty() != announced {
-            return Err(self.refuse(file, Problem::invalid("type", &announced, tensor.ty())));
+        let declared = TensorType::new(self.loads_as, self.ty.shape.clone());
+        if *tensor.ty() != declared {
+            return Err(self.refuse(file, Problem::invalid("type", &declared, tensor.ty())));
         }
         convert(&tensor, self.ty.dtype).map_err(|problem| self.refuse(file, problem))
     }
 
-    /// The error that names this tensor.
+    /// An error that names this tensor.
     pub(crate) fn refuse(&self, file: &Path, problem: impl Into<Problem>) -> WeightsError {
         refuse(file, &self.name, problem)
     }
 }
 
-/// The error that names a tensor.
+/// An error that names a file and a tensor.
 pub(crate) fn refuse(file: &Path, name: &str, problem: impl Into<Problem>) -> WeightsError {
     WeightsError::Tensor {
         file: file.display().to_string(),
@@ -97,14 +97,14 @@ pub(crate) fn refuse(file: &Path, name: &str, problem: impl Into<Problem>) -> We
     }
 }
 
-/// A tensor of a checkpoint that cannot go into another file.
+/// A tensor of a checkpoint that cannot be written to another file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeftOut {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// Its shape.
+    /// Shape of the tensor.
     pub shape: Shape,
-    /// Why it stays behind.
+    /// Why it cannot be written.
     pub problem: Problem,
 }
 
@@ -114,17 +114,17 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// The tensors of a checkpoint on their way into a file, and those that cannot go there.
+/// The tensors of a checkpoint: those to write, and those that cannot be written.
 #[derive(Default)]
 pub struct Outgoing<'a> {
-    /// What a writer takes.
+    /// Tensors to write.
     pub tensors: Vec<OutgoingTensor<'a>>,
-    /// What is lost.
+    /// Tensors that cannot be written.
     pub left_out: Vec<LeftOut>,
 }
 
 impl<'a> Outgoing<'a> {
-    /// Every tensor of a checkpoint, under its own name.
+    /// All tensors of a checkpoint, under their names in the file.
     pub fn of(checkpoint: &'a Checkpoint) -> Self {
         let mut outgoing = Outgoing::default();
         for info in checkpoint.tensors() {
@@ -134,7 +134,7 @@ impl<'a> Outgoing<'a> {
         outgoing
     }
 
-    /// Enters a tensor that is `stored` in its file, under `name` and with this shape.
+    /// Adds a tensor of type `stored` and this shape under `name`.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -155,7 +155,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The tensor with elements of another type. A number beyond the range of `f16` is an error and not infinity.
+/// Converts a tensor to another element type. A number beyond the range of `f16` is an error; it does not become infinity.
 pub(crate) fn convert(tensor: &Tensor, dtype: DType) -> Result<Tensor, Problem> {
     let converted = tensor.cast(dtype)?;
     if dtype != DType::F16 || tensor.dtype() == DType::F16 {
@@ -172,7 +172,7 @@ pub(crate) fn convert(tensor: &Tensor, dtype: DType) -> Result<Tensor, Problem> 
     }
 }
 
-/// Refuses two tensors of one name.
+/// Returns an error if two tensors have the same name.
 pub(crate) fn refuse_duplicates<'n>(
     path: &Path,
     names: impl Iterator<Item = &'n str>,
@@ -187,7 +187,7 @@ pub(crate) fn refuse_duplicates<'n>(
 
 /// The elements of a tensor as little-endian bytes, in row-major order.
 pub(crate) fn element_bytes(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
-    // The crate compiles on little-endian machines only, so the bytes are those of memory.
+    // The crate compiles on little-endian machines only, so the bytes are copied as they are.
     fn copy<T: Element>(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
         match tensor.as_slice::<T>() {
             Ok(values) => Ok(bytemuck::cast_slice(values).to_vec()),

@@ -1,4 +1,4 @@
-//! Writing a file whole or not at all.
+//! Atomic file output: a file is written completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::WeightsError;
 
-/// Where a body writes to, with the errors of this crate.
+/// A writer that reports the errors of this crate.
 pub(crate) struct Output<'a, W: Write> {
     path: &'a Path,
     writer: W,
@@ -18,16 +18,16 @@ impl<W: Write> Output<'_, W> {
         self.writer.write_all(bytes).map_err(|error| WeightsError::writing(self.path, error))
     }
 
-    /// Zeros from byte `position` to the next multiple of `alignment`.
+    /// Writes zeros from byte `position` to the next multiple of `alignment`.
     pub(crate) fn pad(&mut self, position: u64, alignment: u64) -> Result<(), WeightsError> {
         let padding = position.next_multiple_of(alignment) - position;
         self.write(&vec![0; padding as usize])
     }
 }
 
-/// Writes `path` through a neighbouring temporary file that takes its place only when it is complete: whatever goes
-/// wrong, the old content of `path` is untouched and nothing half-written is left. Devices and pipes, which must not be
-/// replaced by a file, are written to directly.
+/// Writes a temporary file beside `path` and renames it to `path` once it is complete. After an error the old content of
+/// `path` is intact and the temporary file is removed. Devices and pipes are written directly: a rename would replace
+/// them by a file.
 pub(crate) fn write_whole<E: From<WeightsError>>(
     path: &Path,
     body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), E>,
@@ -39,18 +39,18 @@ pub(crate) fn write_whole<E: From<WeightsError>>(
     }
     let (file, temporary) = create_beside(path).map_err(refuse)?;
     let result = fill(path, file, body).and_then(|file| {
-        // Some file systems notice only now that the disk is full.
+        // Some file systems report a full disk only here.
         file.sync_all().map_err(refuse)?;
         Ok(fs::rename(&temporary, path).map_err(refuse)?)
     });
     if result.is_err() {
-        // The first error is the one to report; a temporary file that cannot be removed is no news after it.
+        // The first error is reported; a failure to remove the temporary file is ignored.
         let _ = fs::remove_file(&temporary);
     }
     result
 }
 
-/// Writes what `body` writes to a file that is open.
+/// Runs `body` on a buffered writer over `file`, and flushes it.
 fn fill<E: From<WeightsError>>(
     path: &Path,
     file: File,
@@ -62,7 +62,7 @@ fn fill<E: From<WeightsError>>(
     Ok(flushed.map_err(|error| WeightsError::writing(path, error.into_error()))?)
 }
 
-/// A new file in the folder of `path`, under a name nobody else uses.
+/// Creates a file with a unique name in the folder of `path`.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     if path.file_name().is_none() {
@@ -70,7 +70,7 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     }
     loop {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        // The process's number stands where whoever cleans up after a Ctrl-C looks for it.
+        // The clean-up after Ctrl-C finds temporary files by the process id in their name.
         let hidden = format!(".cutout-{}-weights-{number}.tmp", std::process::id());
         let temporary = path.with_file_name(hidden);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_called_so() {
+    fn a_full_disk_has_its_own_error() {
         let mut output = Output { path: Path::new("model.gguf"), writer: Full };
         let error = output.write(b"x").unwrap_err();
         assert!(matches!(error, WeightsError::DiskFull { .. }), "{error}");
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn devices_are_written_to_and_not_replaced() {
+    fn devices_are_written_directly() {
         use std::os::unix::fs::FileTypeExt;
         let folder = std::env::temp_dir().join(format!("cutout-device-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_body_leaves_the_old_file_and_nothing_else() {
+    fn a_failed_write_keeps_the_old_file_and_removes_the_temporary_one() {
         let folder = std::env::temp_dir().join(format!("cutout-output-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("kept");

@@ -1,8 +1,8 @@
-//! Safetensors: eight bytes of length, a JSON header, then the tensors one after another.
+//! Safetensors: an eight-byte length, a JSON header, then the data of the tensors.
 //!
-//! The header is read here and not by the `safetensors` crate, because an element type that crate does not know makes the
-//! whole file unreadable there, while here it is listed and only refused when asked for; and because duplicate names,
-//! rank and counts have limits of our own, checked while the JSON is read and not after.
+//! This parser replaces the one of the `safetensors` crate for two reasons. That crate rejects a file with an unknown
+//! element type; here the tensor is listed, and only loading it is an error. And duplicate names, rank and counts are
+//! checked while the JSON is parsed, before memory is allocated for them.
 
 mod header;
 pub(crate) mod write;
@@ -31,7 +31,7 @@ const TYPES: &[(&str, DType)] = &[
     ("BOOL", DType::Bool),
 ];
 
-/// Types that are listed with their size and not loaded.
+/// Types that are listed but cannot be loaded: name in the header, name shown, bytes per element.
 const LISTED: &[(&str, &str, usize)] = &[
     ("I16", "i16", 2),
     ("U16", "u16", 2),
@@ -71,14 +71,14 @@ pub(crate) fn parse(content: &[u8]) -> Result<Parsed, Problem> {
     let entries = header
         .tensors
         .into_iter()
-        .map(|tensor| place(tensor, &data))
+        .map(|tensor| entry(tensor, &data))
         .collect::<Result<Vec<_>, _>>()?;
     refuse_gaps(&entries, &data)?;
     Ok(Parsed { entries, metadata: header.metadata, archive: None })
 }
 
-/// Turns one line of the header, which ends inside the data, into an entry.
-fn place(tensor: HeaderTensor, data: &Range<usize>) -> Result<Entry, Problem> {
+/// Converts a tensor of the header, whose end was checked against the data, to an entry.
+fn entry(tensor: HeaderTensor, data: &Range<usize>) -> Result<Entry, Problem> {
     let HeaderTensor { name, dtype, shape, offsets: [start, end] } = tensor;
     if start > end {
         let wanted = "a start before the end";
@@ -86,9 +86,9 @@ fn place(tensor: HeaderTensor, data: &Range<usize>) -> Result<Entry, Problem> {
     }
     let axes: Result<Vec<usize>, _> = shape.iter().map(|&axis| usize::try_from(axis)).collect();
     let axes =
-        axes.map_err(|_| Problem::invalid(format!("{name}: shape"), "axes", "a huge one"))?;
+        axes.map_err(|_| Problem::invalid(format!("{name}: shape"), "axes", "a huge number"))?;
     let mut info = TensorInfo::new(&name, stored_type(&dtype), Shape::from(axes))?;
-    // A type of unknown size is listed with the bytes it occupies.
+    // For a type of unknown size, the size comes from the offsets.
     if matches!(&info.stored, StoredType::Other { block: (_, 0), .. }) {
         info.bytes = end - start;
     }
@@ -96,12 +96,12 @@ fn place(tensor: HeaderTensor, data: &Range<usize>) -> Result<Entry, Problem> {
         let wanted = format!("{} bytes for {}{}", info.bytes, info.stored, info.shape);
         return Err(Problem::invalid(name + ": data_offsets", wanted, end - start));
     }
-    // The largest end was compared with the length of the data, so both fit.
+    // The largest end was checked against the length of the data, so both fit.
     let range = data.start + start as usize..data.start + end as usize;
     Ok(Entry { info, source: Source::Range(range) })
 }
 
-/// The format allows neither holes nor overlaps, so that no byte can hide in a file.
+/// Returns an error for gaps and overlaps between tensors; the format allows neither.
 fn refuse_gaps(entries: &[Entry], data: &Range<usize>) -> Result<(), Problem> {
     let mut ranges: Vec<(&Range<usize>, &str)> = Vec::with_capacity(entries.len());
     for entry in entries {

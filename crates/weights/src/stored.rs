@@ -1,4 +1,4 @@
-//! How elements lie in a file, which is more than a tensor in memory can hold.
+//! Element types in files. There are more of them than tensors in memory have.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use crate::gguf::blocks::BlockType;
 /// Element type of a tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoredType {
-    /// A type that tensors have in memory too: loaded without a copy.
+    /// A type that tensors in memory have as well: loaded without a copy.
     Plain(DType),
     /// Double precision: loaded as `f32`.
     F64,
     /// Quantised blocks: loaded as `f32`.
     Block(BlockType),
-    /// A type that is listed but cannot be loaded, by the name the file gives it.
+    /// A type that can be listed but not loaded, with its name in the file.
     Other {
         /// For instance `complex64`.
         name: String,
-        /// Elements that are stored together, and the bytes they take; 0 bytes when that is not known.
+        /// Elements per block and bytes per block; 0 bytes if the size is unknown.
         block: (usize, usize),
     },
 }
@@ -30,7 +30,7 @@ impl StoredType {
         StoredType::Other { name: name.into(), block: (1, bytes) }
     }
 
-    /// The type it has once loaded; `None` when it cannot be loaded.
+    /// Element type of the loaded tensor; `None` if the type cannot be loaded.
     pub fn loads_as(&self) -> Option<DType> {
         match self {
             StoredType::Plain(dtype) => Some(*dtype),
@@ -39,7 +39,7 @@ impl StoredType {
         }
     }
 
-    /// Elements stored together and the bytes they take.
+    /// Elements per block and bytes per block.
     fn block(&self) -> (usize, usize) {
         match self {
             StoredType::Plain(dtype) => (1, dtype.size()),
@@ -49,7 +49,7 @@ impl StoredType {
         }
     }
 
-    /// Bytes of a whole tensor; 0 when the type's size is not known.
+    /// Bytes of a tensor of this shape; 0 if the size of the type is unknown.
     pub(crate) fn bytes(&self, shape: &Shape) -> Result<u64, Problem> {
         let elements = shape.checked_len()?;
         let (length, bytes) = self.block();

@@ -1,8 +1,8 @@
-//! PyTorch files: a zip archive with one pickle that describes tensors, and one entry for each storage they look at.
+//! PyTorch files: a zip archive with one pickle that describes the tensors, and one entry per storage.
 //!
-//! The pickle is interpreted by a small machine ([`pickle`]) that knows only the instructions and names that tensors
-//! need; it builds plain values and never calls anything. What comes out is searched for the state dict ([`collect`]),
-//! and every view is compared with its storage before it is listed ([`archive`]).
+//! A small interpreter ([`pickle`]) runs the pickle. It knows only the opcodes and names that tensors need, builds plain
+//! values, and calls nothing. [`collect`] finds the state dict in the result, and [`archive`] checks every tensor against
+//! its storage before it is listed.
 
 pub(crate) mod archive;
 mod collect;
@@ -48,7 +48,7 @@ fn find_pickle(directory: &ZipDirectory) -> Result<(usize, &str), Problem> {
     }
 }
 
-/// Big machines write `byteorder` too, and their tensors would be read backwards.
+/// Rejects files whose entry `byteorder` says big-endian.
 fn refuse_big_endian(
     content: &[u8],
     directory: &ZipDirectory,
@@ -66,7 +66,7 @@ fn refuse_big_endian(
     }
 }
 
-/// The bytes of an entry: of the file itself when it is stored.
+/// The uncompressed bytes of an entry: borrowed from the file if it is stored, decompressed if it is deflated.
 fn unpacked<'a>(
     content: &'a [u8],
     directory: &ZipDirectory,

@@ -1,8 +1,8 @@
-//! The directory of a zip archive, and where its entries lie.
+//! The central directory of a zip archive, and the byte ranges of its entries.
 //!
-//! A reader of our own, because what is needed is little and unusual: the position of stored entries in a mapped file,
-//! found without touching the entries; a refusal of entries that overlap; and sizes compared with the file before
-//! anything is allocated. Checksums are not compared: that would read every weight, and PyTorch can be told to write none.
+//! Written for this crate because it needs the byte range of stored entries in a mapped file without reading the entries,
+//! rejection of overlapping entries, and size checks before any allocation. Checksums are not verified: that would read
+//! every weight, and PyTorch can omit them.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -20,10 +20,10 @@ const WIDE_DIRECTORY_END: u32 = 0x0606_4b50;
 const WIDE_LOCATOR: u32 = 0x0706_4b50;
 const WIDE_LOCATOR_LENGTH: usize = 20;
 const LOCAL_HEADER_LENGTH: u64 = 30;
-/// Deflate makes at most 1032 bytes of one.
+/// Largest compression ratio of deflate.
 const LARGEST_RATIO: u64 = 1032;
 
-/// How an entry is packed.
+/// Compression method of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     Stored,
@@ -35,11 +35,11 @@ pub(crate) enum Packing {
 pub(crate) struct ZipEntry {
     pub(crate) name: String,
     pub(crate) packing: Packing,
-    /// Bytes once unpacked.
+    /// Uncompressed size in bytes.
     pub(crate) size: u64,
     packed_size: u64,
     header: u64,
-    /// Start of the next entry or of the directory: the data may not reach beyond.
+    /// Start of the next entry or of the directory: the data must end before it.
     bound: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct ZipDirectory {
 impl ZipDirectory {
     /// Reads the directory at the end of the file.
     pub(crate) fn read(content: &[u8]) -> Result<ZipDirectory, Problem> {
-        let Place { directory, entries: count } = find_directory(content)?;
+        let DirectoryLocation { directory, entries: count } = find_directory(content)?;
         Problem::within("entries of the zip directory", limits::MAX_ZIP_ENTRIES, count)?;
         let mut cursor = Cursor::new(&content[..directory.end], directory.start);
         let mut entries = Vec::new();
@@ -70,15 +70,15 @@ impl ZipDirectory {
         Ok(ZipDirectory { entries, by_name })
     }
 
-    /// Position of the entry of this name.
+    /// Index of the entry with this name.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The packed bytes of an entry, by its local header.
+    /// Byte range of the compressed data of an entry, read from its local header.
     pub(crate) fn packed(&self, content: &[u8], index: usize) -> Result<Range<usize>, Problem> {
         let entry = &self.entries[index];
-        // `bound_entries` has compared `header` and `bound` with the file.
+        // `bound_entries` has checked `header` and `bound` against the file.
         let mut cursor = Cursor::new(&content[..entry.bound as usize], entry.header as usize);
         let signature = cursor.u32("local zip header")?;
         if signature != LOCAL_HEADER {
@@ -99,7 +99,7 @@ impl ZipDirectory {
         Ok(start..cursor.position())
     }
 
-    /// The unpacked bytes of a deflated entry, of at most `limit` bytes.
+    /// The decompressed bytes of a deflated entry; an error if there are more than `limit`.
     pub(crate) fn inflate(
         &self,
         content: &[u8],
@@ -115,7 +115,7 @@ impl ZipDirectory {
             return Err(Problem::invalid(what, format!("at most {possible}"), entry.size));
         }
         let mut unpacked = Vec::new();
-        // One byte more than announced shows a lie without unpacking all of it.
+        // Reading one byte beyond the declared size detects a wrong size without decompressing everything.
         let mut reader = flate2::read::DeflateDecoder::new(packed).take(entry.size + 1);
         reader
             .read_to_end(&mut unpacked)
@@ -128,14 +128,14 @@ impl ZipDirectory {
     }
 }
 
-/// Where the directory lies and how many entries it has.
-struct Place {
+/// Byte range of the central directory and its number of entries.
+struct DirectoryLocation {
     directory: Range<usize>,
     entries: u64,
 }
 
-/// Looks for the end record, which a comment of up to 65535 bytes may follow.
-fn find_directory(content: &[u8]) -> Result<Place, Problem> {
+/// Finds the directory through the end record, which may be followed by a comment of up to 65535 bytes.
+fn find_directory(content: &[u8]) -> Result<DirectoryLocation, Problem> {
     let first = content.len().saturating_sub(DIRECTORY_END_LENGTH + usize::from(u16::MAX));
     let last = content.len().checked_sub(DIRECTORY_END_LENGTH);
     let found = last.and_then(|last| {
@@ -161,10 +161,10 @@ fn find_directory(content: &[u8]) -> Result<Place, Problem> {
     if disks != [0, 0] || counts[0] != counts[1] {
         return Err(Problem::Unsupported("a zip archive in several parts".into()));
     }
-    place(u64::from(start), u64::from(size), counts[0].into(), end)
+    locate(u64::from(start), u64::from(size), counts[0].into(), end)
 }
 
-/// Position of the zip64 end record, when the locator in front of the end record names one.
+/// Position of the zip64 end record, if a zip64 locator precedes the end record.
 fn find_wide_end(content: &[u8], end: usize) -> Result<Option<usize>, Problem> {
     let Some(at) = end.checked_sub(WIDE_LOCATOR_LENGTH) else { return Ok(None) };
     let mut cursor = Cursor::new(&content[..end], at);
@@ -182,7 +182,7 @@ fn find_wide_end(content: &[u8], end: usize) -> Result<Option<usize>, Problem> {
     }
 }
 
-fn read_wide_end(content: &[u8], at: usize) -> Result<Place, Problem> {
+fn read_wide_end(content: &[u8], at: usize) -> Result<DirectoryLocation, Problem> {
     const WHAT: &str = "zip64 end record";
     let mut cursor = Cursor::new(content, at);
     let signature = cursor.u32(WHAT)?;
@@ -197,14 +197,14 @@ fn read_wide_end(content: &[u8], at: usize) -> Result<Place, Problem> {
     if disks != [0, 0] || counts[0] != counts[1] {
         return Err(Problem::Unsupported("a zip archive in several parts".into()));
     }
-    place(start, size, counts[0], at)
+    locate(start, size, counts[0], at)
 }
 
-/// The directory, when it lies in front of its end record.
-fn place(start: u64, size: u64, entries: u64, end: usize) -> Result<Place, Problem> {
+/// Checks that the directory ends before its end record.
+fn locate(start: u64, size: u64, entries: u64, end: usize) -> Result<DirectoryLocation, Problem> {
     match start.checked_add(size) {
         Some(stop) if stop <= end as u64 => {
-            Ok(Place { directory: start as usize..stop as usize, entries })
+            Ok(DirectoryLocation { directory: start as usize..stop as usize, entries })
         }
         Some(_) | None => {
             let found = format!("{size} bytes at {start}");
@@ -249,7 +249,7 @@ fn read_entry(cursor: &mut Cursor<'_>) -> Result<ZipEntry, Problem> {
     Ok(ZipEntry { name: name.to_owned(), packing, size, packed_size, header, bound: 0 })
 }
 
-/// Replaces the fields that are all ones by their 64-bit values in the extra field, in this order.
+/// Replaces fields equal to `u32::MAX` by their 64-bit values from the zip64 extra field, in this order.
 fn widen(extra: &[u8], fields: [&mut u64; 3]) -> Result<(), Problem> {
     const WHAT: &str = "extra field of the zip directory";
     if fields.iter().all(|field| **field != u64::from(u32::MAX)) {
@@ -274,7 +274,7 @@ fn widen(extra: &[u8], fields: [&mut u64; 3]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Gives each entry the start of the next one as its bound, and refuses entries that reach beyond it.
+/// Sets the bound of each entry to the start of the next one. Returns an error if an entry reaches beyond its bound.
 fn bound_entries(entries: &mut [ZipEntry], directory: u64) -> Result<(), Problem> {
     let mut order: Vec<usize> = (0..entries.len()).collect();
     order.sort_by_key(|&index| entries[index].header);

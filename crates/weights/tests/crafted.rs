@@ -1,5 +1,5 @@
-//! Files made by hand, right and wrong, and what is said about them.
-#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
+//! Hand-made files, valid and invalid, and the errors they give.
+#![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 mod support;
 
@@ -37,7 +37,7 @@ fn one_tensor(offset: i64, shape: &[i64], strides: &[i64], how: Zip) -> Vec<u8> 
 }
 
 #[test]
-fn every_packing_of_the_archive_is_read() {
+fn stored_deflated_and_zip64_archives_are_read() {
     for how in [Zip::Stored, Zip::Deflated, Zip::Wide] {
         let checkpoint = open(one_tensor(1, &[2, 2], &[1, 2], how)).unwrap();
         let tensor = checkpoint.tensor("w").unwrap();
@@ -46,7 +46,7 @@ fn every_packing_of_the_archive_is_read() {
 }
 
 #[test]
-fn views_that_leave_their_storage_are_refused() {
+fn views_beyond_their_storage_are_errors() {
     let huge = i64::MAX;
     for (offset, shape, strides) in [
         (0, &[7][..], &[1][..]),
@@ -64,20 +64,20 @@ fn views_that_leave_their_storage_are_refused() {
     {
         problem(one_tensor(offset, shape, strides, Zip::Stored));
     }
-    // Nothing is read of an empty tensor, so its place does not matter.
+    // An empty tensor reads nothing, so its offset does not matter.
     let empty = open(one_tensor(0, &[0, huge], &[1, 1], Zip::Stored)).unwrap();
     assert_eq!(empty.tensor("w").unwrap().elements(), 0);
 }
 
 #[test]
-fn a_repeated_element_is_not_laid_out_a_billion_times() {
+fn a_stride_of_zero_cannot_make_a_huge_copy() {
     let checkpoint = open(one_tensor(0, &[1 << 40], &[0], Zip::Stored)).unwrap();
     let message = checkpoint.tensor("w").unwrap_err().to_string();
     assert!(message.contains("repeated view"), "{message}");
 }
 
 #[test]
-fn storages_are_compared_with_their_entries() {
+fn a_storage_must_match_the_size_of_its_entry() {
     let tensor = |p: Pickle| p.tensor(|p| p.storage("FloatStorage", "0", 6), 0, &[6], &[1]);
     let pickle = dict(|pickle| tensor(pickle.text("w")));
     let short = torch_file(&pickle, &[("0", &counting(5))], Zip::Stored);
@@ -87,7 +87,7 @@ fn storages_are_compared_with_their_entries() {
 }
 
 #[test]
-fn keys_cannot_leave_the_archive() {
+fn storage_keys_cannot_name_files_outside_the_archive() {
     for key in ["../../../etc/passwd", "/etc/passwd", ""] {
         let pickle = dict(|pickle| {
             pickle.text("w").tensor(|p| p.storage("FloatStorage", key, 1), 0, &[1], &[1])
@@ -98,7 +98,7 @@ fn keys_cannot_leave_the_archive() {
 }
 
 #[test]
-fn names_outside_the_allow_list_are_refused_whatever_the_instruction() {
+fn every_opcode_rejects_names_outside_the_allow_list() {
     let stack_global = |module: &str, name: &str| {
         Pickle::new().text(module).text(name).raw(b"\x93").text("x").raw(b"\x85R").finish()
     };
@@ -115,7 +115,7 @@ fn names_outside_the_allow_list_are_refused_whatever_the_instruction() {
 }
 
 #[test]
-fn instructions_outside_the_allow_list_are_refused_by_name() {
+fn errors_name_opcodes_outside_the_allow_list() {
     for (code, name) in [(b'i', "INST"), (b'o', "OBJ"), (0x82, "EXT1"), (b'P', "PERSID")] {
         let pickle = Pickle::new().raw(&[code, b'o', b's', b'\n', b's', b'\n']).finish();
         let found = problem(torch_file(&pickle, &[], Zip::Stored));
@@ -154,14 +154,14 @@ fn malformed_pickles_are_errors() {
 }
 
 #[test]
-fn structures_that_contain_themselves_come_to_an_end() {
+fn recursive_structures_hit_a_limit() {
     // d = {}; d["model"] = d
     let circle = Pickle::new().raw(b"}q\0").text("model").raw(b"h\0s").finish();
     assert!(matches!(
         problem(torch_file(&circle, &[], Zip::Stored)),
         Problem::Limit { what: "dicts inside dicts", .. }
     ));
-    // Dicts of ten times the same dict of ten times the same dict …
+    // A dict with ten references to a dict with ten references to a dict …
     let mut laughs = Pickle::new().raw(b"}");
     for level in 0u8..12 {
         laughs = laughs.raw(&[b'q', level]).raw(b"}(");
@@ -175,7 +175,7 @@ fn structures_that_contain_themselves_come_to_an_end() {
 }
 
 #[test]
-fn the_machine_has_limits() {
+fn the_pickle_stack_and_its_marks_are_limited() {
     let stack = vec![b'N'; limits::MAX_PICKLE_STACK + 1];
     let marks = vec![b'('; limits::MAX_PICKLE_MARKS + 1];
     for (pickle, what) in
@@ -200,7 +200,7 @@ fn wrappers_are_found_in_any_order_and_nested_dicts_are_joined() {
 }
 
 #[test]
-fn a_name_may_not_appear_twice() {
+fn duplicate_names_are_errors() {
     let tensor = |p: Pickle| p.tensor(|p| p.storage("FloatStorage", "0", 1), 0, &[], &[]);
     let pickle = dict(|p| tensor(tensor(p.text("w")).text("w")));
     let found = problem(torch_file(&pickle, &[("0", &counting(1))], Zip::Stored));
@@ -208,7 +208,7 @@ fn a_name_may_not_appear_twice() {
 }
 
 #[test]
-fn archives_that_are_no_checkpoints_say_what_they_lack() {
+fn errors_of_other_zip_archives_say_what_is_missing() {
     let document = zip(&[("word/document.xml", b"<xml/>")], Zip::Stored);
     assert!(problem(document).to_string().contains("data.pkl"));
     let empty = dict(|p| p.text("epoch").int(1));
@@ -220,7 +220,7 @@ fn archives_that_are_no_checkpoints_say_what_they_lack() {
 }
 
 #[test]
-fn a_cut_archive_is_called_cut() {
+fn a_truncated_archive_gives_a_truncation_error() {
     let whole = one_tensor(0, &[6], &[1], Zip::Stored);
     for length in [4, 100, whole.len() / 2, whole.len() - 1] {
         let found = problem(whole[..length].to_vec());
@@ -229,9 +229,9 @@ fn a_cut_archive_is_called_cut() {
 }
 
 #[test]
-fn entries_that_share_bytes_are_refused() {
+fn overlapping_entries_are_errors() {
     let good = zip(&[("a", b"12345678"), ("b", b"12345678")], Zip::Stored);
-    // The last directory entry says where its header is in the four bytes before its name.
+    // The last directory entry holds the offset of its local header in the four bytes before its name.
     let end = good.len() - 22;
     let field = end - "b".len() - 4..end - "b".len();
     assert_eq!(good[field.clone()], 39u32.to_le_bytes());
@@ -244,7 +244,7 @@ fn entries_that_share_bytes_are_refused() {
 }
 
 #[test]
-fn a_local_header_that_contradicts_the_directory_is_refused() {
+fn a_local_header_must_match_the_directory() {
     let mut file = one_tensor(0, &[6], &[1], Zip::Stored);
     let at = file.windows(8).position(|bytes| bytes == b"m/data/0").unwrap();
     file[at + 7] = b'1';
@@ -294,7 +294,7 @@ fn safetensors_headers_are_checked() {
 }
 
 #[test]
-fn unknown_element_types_are_listed() {
+fn tensors_of_unknown_element_types_are_listed() {
     let header =
         r#"{"a":{"dtype":"F4","shape":[5],"data_offsets":[0,3]},"__metadata__":{"k":"v"}}"#;
     let checkpoint = open(safetensors(header, &[0; 3])).unwrap();
@@ -303,7 +303,7 @@ fn unknown_element_types_are_listed() {
     assert_eq!(checkpoint.metadata()["k"].as_text(), Some("v"));
 }
 
-/// A GGUF file of one two-element `f32` tensor with these fields.
+/// A GGUF file with one tensor described by these fields and eight bytes of data.
 fn gguf(version: u32, shape: &[u64], kind: u32, offset: u64) -> Vec<u8> {
     let mut file = b"GGUF".to_vec();
     file.extend(version.to_le_bytes());

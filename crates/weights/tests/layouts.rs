@@ -1,5 +1,5 @@
-//! Published checkpoints are recognised by their tensors, and Hugging Face's names become exactly Meta's.
-#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
+//! Identification of the published checkpoints, and translation of Hugging Face's names to Meta's.
+#![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::Folder;
 
 type Keys = BTreeMap<String, Shape>;
 
-/// The list of one checkpoint; see tests/data/README.md.
+/// Names and shapes of one checkpoint; see tests/data/README.md.
 fn keys(name: &str) -> Keys {
     let path = format!("{}/tests/data/{name}.keys", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -34,7 +34,7 @@ fn keys(name: &str) -> Keys {
     keys
 }
 
-/// `0-2,5` is 0, 1, 2 and 5; `-` is nothing to put in.
+/// Expands a list of ranges: `0-2,5` is 0, 1, 2 and 5; `-` is one empty text.
 fn numbers(text: &str) -> Vec<String> {
     if text == "-" {
         return vec![String::new()];
@@ -46,8 +46,7 @@ fn numbers(text: &str) -> Vec<String> {
     text.split(',').flat_map(range).map(|number| number.to_string()).collect()
 }
 
-/// A safetensors file with these tensors, whose data is never looked at: one page of zeros would do, so it is left out
-/// of the file by giving the storage the right length only.
+/// A safetensors file with these names and shapes. Its data is never read.
 fn file(keys: &Keys, prefix: &str) -> Checkpoint {
     let mut header = serde_json::Map::new();
     let mut offset = 0;
@@ -61,7 +60,7 @@ fn file(keys: &Keys, prefix: &str) -> Checkpoint {
     let header = serde_json::Value::Object(header).to_string();
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
-    // Untouched zeros cost no memory.
+    // Zeroed pages take no memory until they are accessed.
     let mut whole = vec![0u8; bytes.len() + offset];
     whole[..bytes.len()].copy_from_slice(&bytes);
     Checkpoint::from_bytes(format!("{prefix}model"), Arc::new(whole) as SharedBytes).unwrap()
@@ -119,7 +118,7 @@ fn unpublished_sizes_are_called_custom() {
     assert_eq!(identity.to_string(), "SAM 1, 40 channels, 2 blocks");
 }
 
-/// Checks that one list becomes another: no name missing, misshapen or left over.
+/// Checks that renaming turns the list `from` into the list `to`, without the names that `except` accepts.
 fn becomes(from: &str, to: &str, except: impl Fn(&str) -> bool) {
     let file = file(&keys(from), "");
     let model = Model::of(&file).unwrap();
@@ -150,7 +149,7 @@ fn hugging_face_names_become_metas_for_sam2() {
 
 #[test]
 fn hugging_face_names_become_metas_for_sam3() {
-    // What no graph reads, or Hugging Face leaves out.
+    // Tensors that no graph reads, or that Hugging Face's files lack.
     let left_out = |name: &str| {
         let parts = [".freqs_cis", ".points_", "encoder.text_projection", "trunk.pos_embed"];
         parts.iter().any(|part| name.contains(part))
@@ -188,7 +187,7 @@ fn hugging_face_names_become_metas_for_sam3() {
             .any(|part| name.strip_prefix("tracker.").is_some_and(|name| name.starts_with(part)))
     };
     same("sam3_hf_Sam3TrackerModel", &|name| tracker(name) && !memory(name));
-    // What `transformers` writes, which is not what it calls them.
+    // The names in saved files differ from the names of the module's parameters.
     let rename = |from: &str, new: &dyn Fn(&str) -> String| -> Keys {
         keys(from).into_iter().map(|(name, shape)| (new(&name), shape)).collect()
     };
@@ -209,7 +208,7 @@ fn hugging_face_names_become_metas_for_sam3() {
 }
 
 #[test]
-fn what_a_model_computes_itself_is_not_left_over() {
+fn computed_tensors_are_not_reported_as_unused() {
     let all = keys("sam3_official_full");
     let file = file(&all, "");
     let model = Model::of(&file).unwrap();
@@ -242,7 +241,7 @@ fn split_attention(name: &str, parts: &[(&str, Tensor)]) -> (Folder, Checkpoint)
 }
 
 #[test]
-fn queries_keys_and_values_become_one_tensor() {
+fn queries_keys_and_values_are_stacked() {
     let rows = |first: f32| Tensor::from_vec([2, 1], vec![first, first + 1.0]).unwrap();
     let parts = [("v_proj", rows(5.0)), ("q_proj", rows(1.0)), ("k_proj", rows(3.0))];
     let (_folder, checkpoint) = split_attention("parts", &parts);
@@ -258,7 +257,7 @@ fn queries_keys_and_values_become_one_tensor() {
         Model::of(&checkpoint).map(drop).unwrap_err().to_string()
     };
     let missing = refused("missing_part", &parts[..2]);
-    assert!(missing.contains("attn.qkv.weight") && missing.contains("2 of them"), "{missing}");
+    assert!(missing.contains("attn.qkv.weight") && missing.contains("2 of the three"), "{missing}");
     let mut unlike = parts;
     unlike[2].1 = Tensor::from_vec([3, 1], vec![0f32; 3]).unwrap();
     let unlike = refused("unlike_part", &unlike);
@@ -266,7 +265,7 @@ fn queries_keys_and_values_become_one_tensor() {
 }
 
 #[test]
-fn metas_names_stay_and_prefixes_go() {
+fn metas_names_are_kept_and_prefixes_stripped() {
     for name in ["sam1_vit_b_official", "sam2.1_large_official", "sam3_official_full"] {
         for prefix in ["", "model.", "module."] {
             let mut wanted = keys(name);
@@ -278,7 +277,7 @@ fn metas_names_stay_and_prefixes_go() {
             assert!(report.is_exact(), "{prefix}{name}:\n{report}");
         }
     }
-    // A file of the detector alone, without its prefix.
+    // A file with the detector only, without its prefix.
     let detector: Keys = keys("sam3_official_full")
         .into_iter()
         .filter_map(|(name, shape)| Some((name.strip_prefix("detector.")?.to_owned(), shape)))
@@ -289,14 +288,14 @@ fn metas_names_stay_and_prefixes_go() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn tensors_of_no_known_model_are_an_error() {
     let other = file(&Keys::from([("conv1.weight".into(), Shape::new(&[1]))]), "");
     let error = Model::of(&other).map(drop).unwrap_err();
     assert!(matches!(error, WeightsError::UnknownModel { tensors: 1, .. }), "{error}");
 }
 
 #[test]
-fn rows_of_a_fused_tensor_are_tensors_of_their_own() {
+fn rows_of_a_fused_tensor_become_tensors() {
     let folder = Folder::new("rows");
     let path = folder.0.join("model");
     let zeros = |shape: &[usize]| Tensor::zeros(&TensorType::f32(shape)).unwrap();
@@ -315,7 +314,7 @@ fn rows_of_a_fused_tensor_are_tensors_of_their_own() {
     let row = model.tensor("sam_prompt_encoder.point_embeddings.2.weight").unwrap();
     assert_eq!(row.shape()[..], [1, 3]);
     assert_eq!(row.to_vec::<f32>().unwrap(), [6.0, 7.0, 8.0]);
-    // Written under canonical names, it is read back as Meta's.
+    // Written under canonical names, the file is identified as Meta's.
     let encoding = cutout_weights::Encoding::Keep;
     write_gguf(&path, &model.outgoing().tensors, &Metadata::new(), encoding).unwrap();
     let written = Checkpoint::open(&path).unwrap();
@@ -327,7 +326,7 @@ fn rows_of_a_fused_tensor_are_tensors_of_their_own() {
 }
 
 #[test]
-fn everything_wrong_is_reported_at_once() {
+fn a_report_lists_all_differences() {
     let wanted = keys("sam1_vit_b_official");
     let mut damaged = wanted.clone();
     let shape = damaged.remove("mask_decoder.iou_token.weight").unwrap();

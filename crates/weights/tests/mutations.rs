@@ -1,6 +1,6 @@
-//! Thousands of damaged files: never a panic, never more memory than the stated limit, in seconds.
+//! Thousands of damaged files: no panic, and no more memory than the stated limit.
 #![allow(unsafe_code, reason = "a global allocator that counts is unsafe to implement")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
+#![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 mod support;
 
@@ -12,10 +12,10 @@ use cutout_weights::{Checkpoint, limits};
 use support::torch_file::{Zip, dict, torch_file};
 use support::{Random, fixture};
 
-/// Variants of each file.
+/// Damaged variants of each file.
 const VARIANTS: usize = 5000;
 
-/// The most memory that opening and reading a whole file of this length may take at any moment.
+/// Limit of the peak memory for opening and reading a whole file of this length, in bytes.
 const fn allowed(length: usize) -> usize {
     64 * length + (1 << 20)
 }
@@ -25,17 +25,17 @@ struct Counting;
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system allocator with the arguments it came with; the counters touch no memory.
+// SAFETY: every call is forwarded to the system allocator with unchanged arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promise about `layout` is passed on.
+        // SAFETY: the caller guarantees a valid `layout`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise about `pointer` and `layout` is passed on.
+        // SAFETY: the caller guarantees that `pointer` was allocated with `layout`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that `work` held at its peak beyond what was held before.
+/// Runs `work` and measures its peak allocation, in bytes.
 fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -65,7 +65,7 @@ fn read(bytes: Arc<Vec<u8>>) -> usize {
         match checkpoint.tensor(&info.name) {
             Ok(tensor) => {
                 assert_eq!(tensor.shape(), &info.shape);
-                // A view may be all there is of it; touch both ends.
+                // Access both ends, because a view alone reads nothing.
                 let _ = (tensor.elements() <= 4096).then(|| tensor.to_f64_vec());
                 whole += 1;
             }
@@ -82,7 +82,7 @@ fn damage(original: &[u8], random: &mut Random) -> Vec<u8> {
         if bytes.is_empty() {
             break;
         }
-        // Headers are at the start, zip directories at the end.
+        // Favours both ends: headers are at the start, zip directories at the end.
         let near = bytes.len().min(512);
         let at = match random.below(3) {
             0 => random.below(near),
@@ -104,7 +104,7 @@ fn damage(original: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Sets what may be a length to a treacherous number.
+/// Overwrites bytes that may be a length with an extreme number.
 fn overwrite(bytes: &mut [u8], random: &mut Random) {
     let numbers =
         [u64::MAX, u64::MAX >> 1, 1 << 63, 1 << 32, u64::from(u32::MAX), 1 << 40, 0, 1 << 20];
@@ -140,9 +140,9 @@ fn originals() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-// One test, so that nothing else allocates meanwhile.
+// A single test, so that no other test allocates at the same time.
 #[test]
-fn damaged_files_are_errors_and_nothing_worse() {
+fn damaged_files_neither_panic_nor_exceed_the_memory_limit() {
     let start = std::time::Instant::now();
     let mut random = Random(0x5eed);
     let (mut opened, mut refused) = (0, 0);
@@ -162,22 +162,22 @@ fn damaged_files_are_errors_and_nothing_worse() {
             assert!(peak <= allowed(length), "{name}, cut at {cut}: {peak} bytes");
         }
     }
-    // Both outcomes must be common, or the damage is too small or too large to test anything.
+    // Both outcomes must be common; otherwise the damage is too small or too large for a useful test.
     assert!(opened > 1000 && refused > 1000, "{opened} read, {refused} refused");
     bombs();
     let seconds = start.elapsed().as_secs_f64();
     assert!(seconds < 5.0, "{seconds} s is too slow for every test run");
 }
 
-/// Files that are small and promise much.
+/// Small files that declare huge contents.
 fn bombs() {
-    // A pickle that is far larger unpacked than it may be.
+    // A pickle that exceeds its limit after decompression.
     let zeros = vec![b'N'; 8 << 20];
     let file = torch_file(&zeros, &[], Zip::Deflated);
     let inflated = 2 * zeros.len() + limits::MAX_PICKLE_STACK * 64;
     let (_, used) = peak(|| read(Arc::new(file)));
     assert!(used < inflated, "{used} bytes");
-    // A header that claims the most it may and is not there.
+    // A header of the largest allowed length in a file that ends before it.
     let mut header = limits::MAX_HEADER_BYTES.to_le_bytes().to_vec();
     header.extend(b"{\"a\":");
     let (_, used) = peak(|| read(Arc::new(header)));

@@ -1,5 +1,5 @@
-//! Files written by PyTorch, safetensors and gguf themselves (fixtures/make_checkpoints.py) hold what they should.
-#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
+//! Files written by PyTorch, safetensors and gguf (fixtures/make_checkpoints.py), compared tensor by tensor.
+#![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 mod support;
 
@@ -10,7 +10,7 @@ use cutout_weights::{
 };
 use support::{Folder, fixture};
 
-/// Compares every tensor of the `.safetensors` neighbour with the tensor of the same name.
+/// Compares every tensor with the one of the same name in the `.safetensors` file of the same stem.
 fn check(name: &str, extension: &str, tolerance: Tolerance) -> Checkpoint {
     let checkpoint = Checkpoint::open(fixture(&format!("{name}.{extension}"))).unwrap();
     let expected = Checkpoint::open(fixture(&format!("{name}.safetensors"))).unwrap();
@@ -46,7 +46,7 @@ fn stored_tensors_are_views_of_the_file() {
 }
 
 #[test]
-fn complex_numbers_are_listed_and_refused_only_when_asked_for() {
+fn complex_tensors_are_listed_but_cannot_be_loaded() {
     let checkpoint = Checkpoint::open(fixture("complex.pt")).unwrap();
     let info = checkpoint.info("freqs_cis").unwrap();
     assert_eq!((info.stored.to_string(), info.bytes), ("complex64".to_owned(), 64));
@@ -58,7 +58,7 @@ fn complex_numbers_are_listed_and_refused_only_when_asked_for() {
 }
 
 #[test]
-fn a_pickle_that_would_run_code_is_refused_by_name() {
+fn the_error_names_a_function_that_a_pickle_would_call() {
     let error = Checkpoint::open(fixture("attack.pt")).map(drop).unwrap_err();
     let message = error.to_string();
     let WeightsError::Malformed { problem, .. } = error else { panic!("{error}") };
@@ -67,13 +67,13 @@ fn a_pickle_that_would_run_code_is_refused_by_name() {
 }
 
 #[test]
-fn the_old_pytorch_format_is_refused_with_advice() {
+fn the_error_for_the_old_pytorch_format_has_advice() {
     let message = Checkpoint::open(fixture("legacy.pt")).map(drop).unwrap_err().to_string();
     assert!(message.contains("save it again"), "{message}");
 }
 
 #[test]
-fn a_wrong_name_gets_the_nearest_one() {
+fn the_error_for_a_wrong_name_suggests_the_nearest() {
     let checkpoint = Checkpoint::open(fixture("model.pt")).unwrap();
     let message = checkpoint.tensor("encoder.wieght").unwrap_err().to_string();
     assert!(message.ends_with("the nearest name is encoder.weight"), "{message}");
@@ -81,7 +81,7 @@ fn a_wrong_name_gets_the_nearest_one() {
 
 #[test]
 fn gguf_files_hold_what_gguf_wrote() {
-    // Unpacking multiplies the same factors in the same order, so the numbers are the same.
+    // Exact: unpacking multiplies the same factors in the same order as gguf.
     let checkpoint = check("quantised", "gguf", Tolerance::Exact);
     let stored = |name: &str| checkpoint.info(name).unwrap().stored.clone();
     assert_eq!(stored("q6_k"), StoredType::Block(BlockType::Q6K));

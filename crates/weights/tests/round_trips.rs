@@ -1,5 +1,5 @@
-//! What the writers write, the readers read: the same names, types, shapes, values and metadata.
-#![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
+//! Round trips: names, types, shapes, values and metadata are the same after writing and reading.
+#![allow(clippy::unwrap_used, reason = "test code may panic")]
 
 mod support;
 
@@ -55,7 +55,7 @@ fn assert_same(found: &Tensor, wanted: &Tensor, name: &str) {
 }
 
 #[test]
-fn safetensors_come_back() {
+fn safetensors_round_trip() {
     let folder = Folder::new("safetensors-round-trip");
     let path = folder.0.join("some.name");
     let mut random = Random(7);
@@ -68,7 +68,7 @@ fn safetensors_come_back() {
         for (name, tensor) in &tensors {
             let found = checkpoint.tensor(name).unwrap();
             assert_same(&found, tensor, name);
-            // Aligned, so that kernels can look at the file itself.
+            // The data is aligned, so kernels can read the mapped file.
             assert!(found.dtype() != DType::F32 || found.as_slice::<f32>().is_ok());
         }
         assert_eq!(checkpoint.metadata()["general.name"], "a \"name\"\n".into());
@@ -78,7 +78,7 @@ fn safetensors_come_back() {
 }
 
 #[test]
-fn gguf_comes_back() {
+fn gguf_round_trip() {
     let folder = Folder::new("gguf-round-trip");
     let path = folder.0.join("some.name");
     let mut random = Random(8);
@@ -97,7 +97,7 @@ fn gguf_comes_back() {
 }
 
 #[test]
-fn encodings_follow_their_rule() {
+fn encodings_choose_the_documented_types() {
     let folder = Folder::new("encodings");
     let path = folder.0.join("model.gguf");
     let make = |shape: &[usize]| {
@@ -148,7 +148,7 @@ fn a_whole_checkpoint_is_converted_tensor_by_tensor() {
 }
 
 #[test]
-fn what_cannot_be_carried_over_is_named() {
+fn tensors_that_cannot_be_written_are_listed() {
     let source = Checkpoint::open(support::fixture("complex.pt")).unwrap();
     let outgoing = Outgoing::of(&source);
     let lost: Vec<String> = outgoing.left_out.iter().map(ToString::to_string).collect();
@@ -161,7 +161,7 @@ fn what_cannot_be_carried_over_is_named() {
 }
 
 #[test]
-fn element_types_are_converted_on_the_way() {
+fn element_types_are_converted_while_writing() {
     let folder = Folder::new("element-types");
     let path = folder.0.join("out");
     let source = Checkpoint::open(support::fixture("flat.pt")).unwrap();
@@ -172,9 +172,9 @@ fn element_types_are_converted_on_the_way() {
             .map(|tensor| tensor.encoded(encoding).unwrap())
             .map(|tensor| tensor.observed(|bytes| seen.set(seen.get() + bytes)))
             .collect();
-        let announced: u64 = tensors.iter().map(OutgoingTensor::loaded_bytes).sum();
+        let declared: u64 = tensors.iter().map(OutgoingTensor::loaded_bytes).sum();
         write_safetensors(&path, &tensors, source.metadata()).unwrap();
-        assert_eq!(seen.get(), announced);
+        assert_eq!(seen.get(), declared);
         let back = Checkpoint::open(&path).unwrap();
         for info in source.tensors() {
             let ty = info.loads_as().unwrap();
@@ -199,7 +199,7 @@ fn element_types_are_converted_on_the_way() {
 }
 
 #[test]
-fn a_file_may_be_converted_onto_itself() {
+fn a_file_may_be_converted_in_place() {
     let folder = Folder::new("onto-itself");
     let path = folder.0.join("model");
     let tensor = Tensor::from_vec([2, 32], (0..64).map(|i| i as f32).collect()).unwrap();
@@ -213,7 +213,7 @@ fn a_file_may_be_converted_onto_itself() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_nothing_behind() {
+fn a_failed_write_leaves_no_file() {
     let folder = Folder::new("unwritable");
     let tensor = |values: Vec<f32>| Tensor::from_vec([1, values.len()], values).unwrap();
     let cases = [
@@ -241,8 +241,8 @@ fn what_cannot_be_written_leaves_nothing_behind() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_read_only_place_is_called_so() {
-    // Nobody may create files in /proc, not even root, but the system words it in its own way.
+fn a_read_only_folder_has_its_own_error() {
+    // Not even root may create files in /proc, but the system reports an error of another kind.
     let error = write_safetensors("/proc/cutout", &[], &Metadata::new()).unwrap_err();
     assert!(matches!(error, WeightsError::ReadOnly { .. } | WeightsError::Io { .. }), "{error}");
     let error = write_safetensors("/sys/cutout", &[], &Metadata::new()).unwrap_err();
@@ -250,14 +250,14 @@ fn a_read_only_place_is_called_so() {
 }
 
 #[test]
-fn tensors_may_come_in_turn() {
+fn tensors_are_written_from_an_iterator() {
     let folder = Folder::new("in-turn");
     let path = folder.0.join("turn");
     let tensor = |value: f32| Tensor::from_vec([2], vec![value; 2]).unwrap();
     let ty = tensor(0.0).ty().clone();
-    let announced = [("b".to_owned(), ty.clone()), ("a".to_owned(), ty)];
+    let declared = [("b".to_owned(), ty.clone()), ("a".to_owned(), ty)];
     let write = |tensors: Vec<Result<Tensor, Box<dyn std::error::Error>>>| {
-        write_safetensors_in_turn(&path, &announced, &metadata(), tensors)
+        write_safetensors_in_turn(&path, &declared, &metadata(), tensors)
     };
     for (wrong, words) in [
         (vec![Ok(tensor(1.0))], "a: tensor: expected f32[2], found none"),
@@ -277,7 +277,7 @@ fn tensors_may_come_in_turn() {
     assert_same(&read.tensor("b").unwrap(), &tensor(1.0), "b");
     assert_same(&read.tensor("a").unwrap(), &tensor(2.0), "a");
     assert_eq!(read.metadata().len(), metadata().len());
-    let twice = [announced[0].clone(), announced[0].clone()];
+    let twice = [declared[0].clone(), declared[0].clone()];
     let tensors = [Ok::<_, WeightsError>(tensor(1.0)), Ok(tensor(2.0))];
     let error = write_safetensors_in_turn(&path, &twice, &Metadata::new(), tensors).unwrap_err();
     assert!(matches!(error, WeightsError::Tensor { .. }), "{error}");

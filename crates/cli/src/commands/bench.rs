@@ -1,4 +1,4 @@
-//! `cutout bench`: how long each stage takes here.
+//! `cutout bench`: times of each stage on this machine.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, memory, screen};
+use crate::{interrupt, memory, stdio};
 
 mod clip;
 mod samples;
@@ -22,7 +22,7 @@ mod samples;
 use clip::Clip;
 use samples::Samples;
 
-/// Time every stage from picture to mask, cold and warm
+/// Time every stage from picture to mask: the first (cold) run and warm runs
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout bench --model sam_vit_b_01ec64.pth
@@ -30,22 +30,22 @@ use samples::Samples;
   cutout bench --model sam2.1_hiera_tiny.pt --track frames
   cutout bench --model sam3.pt --image street.jpg --text \"yellow bus\"
 
-Times are medians of warm runs in milliseconds; a spread is the interquartile range as a share of
+Times are medians of warm runs in milliseconds. A spread is the interquartile range, in percent of
 the median.")]
 pub(crate) struct Bench {
     #[command(flatten)]
     model: ModelOption,
-    /// The picture; one of 1800 by 1200 pixels is made up unless given
+    /// Picture; by default a generated one of 1800 by 1200 pixels
     #[arg(long, value_name = "IMAGE")]
     image: Option<PathBuf>,
-    /// Track an object too: through a clip that `cutout track` reads, or so many made-up frames, again and again. Timed are
-    /// frames on which its memory is full
+    /// Also time a tracked frame with full memory: through a clip that `cutout track` reads, or this number of generated
+    /// frames. The clip is repeated as needed
     #[arg(long, value_name = "FRAMES")]
     track: Option<PathBuf>,
-    /// Also find what a phrase describes, on the embedded picture: SAM 3
+    /// Also time finding a phrase in the embedded picture (SAM 3)
     #[arg(long, value_name = "PHRASE")]
     text: Option<String>,
-    /// Warm runs of each stage
+    /// Number of warm runs of each stage
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Print one JSON object
@@ -55,7 +55,7 @@ pub(crate) struct Bench {
     run: RunOptions,
 }
 
-/// Points that are decoded together in one stage.
+/// Points decoded in one batch.
 const MANY_POINTS: usize = 64;
 
 impl Bench {
@@ -67,9 +67,9 @@ impl Bench {
         let mut clip = self.track.as_deref().map(Clip::open).transpose()?;
         let mut report = Report::default();
         let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
-        progress.say("pictures in and out");
+        progress.say("decoding and encoding files");
         self.files(&image, &mut report)?;
-        progress.say(format!("{} looks at the picture", sam.description()));
+        progress.say(format!("{}: encoding the picture", sam.description()));
         let scene = self.embedding(&sam, &image, &mut report)?;
         progress.say("prompts");
         if sam.answers_clicks() {
@@ -81,22 +81,22 @@ impl Bench {
         }
         drop(scene);
         if let Some(clip) = &mut clip {
-            progress.say("an object through a clip");
+            progress.say("tracking");
             report.add("track_frame", &clip::track(&sam, clip, self.repeat)?);
         }
         drop(progress);
         report.facts(&sam);
-        if self.json { screen::print_json(&report.values) } else { screen::print(&report.table()) }
+        if self.json { stdio::print_json(&report.values) } else { stdio::print(&report.table()) }
     }
 
     fn picture(&self) -> Result<Image> {
         let Some(path) = &self.image else {
-            return made_up_picture(Size::new(1800, 1200), 0);
+            return generated_picture(Size::new(1800, 1200), 0);
         };
         Ok(open(path, &DecodeLimits::default())?)
     }
 
-    /// Decoding a picture and writing a mask.
+    /// Times decoding a picture and writing a mask.
     fn files(&self, image: &Image, report: &mut Report) -> Result<()> {
         let bytes = match &self.image {
             Some(path) => std::fs::read(path)?,
@@ -110,7 +110,7 @@ impl Bench {
         let written = report.warm("write", self.repeat, || {
             Ok(write(&path, &encode_mask(&mask, MaskDepth::Byte)?)?)
         });
-        // It lies in the folder for temporary files: nobody minds if it stays.
+        // Errors are ignored: the file is in the temporary folder.
         let _ignored = std::fs::remove_file(&path);
         written
     }
@@ -125,7 +125,7 @@ impl Bench {
     fn prompts(&self, scene: &Scene, report: &mut Report) -> Result<()> {
         let click = at(scene.size(), 0.4, 0.6);
         let masks = report.cold("prompt", || Ok(scene.segment(&click)?))?;
-        // A click takes milliseconds: more of them cost nothing and say more.
+        // A click takes milliseconds, so more runs are cheap and reduce noise.
         let often = self.repeat.saturating_mul(4);
         report.warm("prompt", often, || Ok(scene.segment(&click).map(drop)?))?;
         report.warm("upsample", often, || {
@@ -133,14 +133,14 @@ impl Bench {
             Ok(())
         })?;
         let side = MANY_POINTS.isqrt();
-        let place = |i: usize| (i as f64 + 0.5) / side as f64;
-        let point = |i| at(scene.size(), place(i % side), place(i / side));
+        let share = |i: usize| (i as f64 + 0.5) / side as f64;
+        let point = |i| at(scene.size(), share(i % side), share(i / side));
         let grid: Vec<Prompt> = (0..MANY_POINTS).map(point).collect();
         report.cold("points64", || Ok(scene.segment_all(&grid).map(drop)?))?;
         report.warm("points64", self.repeat, || Ok(scene.segment_all(&grid).map(drop)?))
     }
 
-    /// The first phrase is cold: it also waits for what every phrase needs of the picture. The others are new each time.
+    /// Times finding a phrase. The first run also computes the features that all phrases share; later runs use new phrases.
     fn phrases(&self, scene: &Scene, phrase: &str, report: &mut Report) -> Result<()> {
         let asked = Cell::new(0);
         let find = || {
@@ -152,19 +152,19 @@ impl Bench {
     }
 }
 
-/// The phrase with two letters behind it: another one for each number, and as many tokens for all.
+/// The phrase followed by two letters: distinct for each number, with the same number of tokens.
 fn variant(phrase: &str, number: usize) -> String {
     let letter = |index: usize| char::from(b'a' + (index % 26) as u8);
     format!("{phrase} {} {}", letter(number / 26), letter(number))
 }
 
-/// A point, by shares of a picture's width and height.
+/// A point at fractions of the picture's width and height.
 fn at(size: Size, x: f64, y: f64) -> Prompt {
     Prompt::point(x * size.width as f64, y * size.height as f64)
 }
 
-/// A picture with edges and gradients, the same every time; `shift` moves its discs to the left.
-fn made_up_picture(size: Size, shift: usize) -> Result<Image> {
+/// A deterministic picture with edges and gradients; `shift` moves its discs to the left, in pixels.
+fn generated_picture(size: Size, shift: usize) -> Result<Image> {
     let pixel = |i: usize| {
         let (x, y) = (i % size.width, i / size.width);
         let disc =
@@ -174,7 +174,7 @@ fn made_up_picture(size: Size, shift: usize) -> Result<Image> {
     Ok(Image::from_rgb(size, (0..size.pixels(3)?).flat_map(pixel).collect())?)
 }
 
-/// What was measured, in the order of the stages.
+/// Measurements in the order of the stages.
 #[derive(Default)]
 struct Report {
     values: Map<String, Value>,
@@ -182,8 +182,8 @@ struct Report {
 }
 
 impl Report {
-    /// Opens the model several times, one at a time, and keeps the last: `load` until it is open, `compile` until it can
-    /// answer.
+    /// Opens the model up to three times and returns the last one. `load` is the time to open it, `compile` the time until it
+    /// is ready to run.
     fn opening(&mut self, repeat: u32, open: impl Fn() -> Result<Sam>) -> Result<Sam> {
         let (mut load, mut compile) = (Samples::default(), Samples::default());
         let mut kept = None;
@@ -198,7 +198,7 @@ impl Report {
         Ok(kept.expect("it was opened at least once"))
     }
 
-    /// One run that nothing was prepared for.
+    /// Times one run without a warm-up.
     fn cold<T>(&mut self, stage: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = work()?;
@@ -225,14 +225,14 @@ impl Report {
     }
 
     fn put(&mut self, key: &str, value: f64) {
-        // Microseconds are as fine as these clocks are honest.
+        // Rounded to microseconds, about the accuracy of the clock.
         self.values.insert(key.to_owned(), json!((value * 1e3).round() / 1e3));
     }
 
     fn facts(&mut self, sam: &Sam) {
         if let Some(peak) = memory::peak_mib() {
             self.put("peak_rss_mib", peak);
-            self.lines.push(format!("{:<11} {peak:>10.0} MiB resident at most", "memory"));
+            self.lines.push(format!("{:<11} {peak:>10.0} MiB peak resident", "memory"));
         }
         let precision = match sam.profile().precision {
             Precision::F32 => "f32",

@@ -1,10 +1,10 @@
-//! `cutout completions`: what a shell needs to complete our flags.
+//! `cutout completions`: shell completions.
 
 use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 
-/// Print the completions of a shell
+/// Print the completion script for a shell
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout completions bash > ~/.local/share/bash-completion/completions/cutout
@@ -18,6 +18,6 @@ impl Completions {
     pub(crate) fn run(self) -> Result<()> {
         let mut text = Vec::new();
         generate(self.shell, &mut crate::Arguments::command(), "cutout", &mut text);
-        crate::screen::print(String::from_utf8(text)?.trim_end())
+        crate::stdio::print(String::from_utf8(text)?.trim_end())
     }
 }

@@ -1,4 +1,4 @@
-//! `cutout convert`: a checkpoint in another format, under Meta's names, smaller if asked.
+//! `cutout convert`: writes a checkpoint in another format, under Meta's names.
 
 use std::cell::Cell;
 use std::fs;
@@ -15,42 +15,42 @@ use crate::failure::Usage;
 use crate::options::find_model;
 use crate::output::check_folder;
 use crate::progress::Progress;
-use crate::{interrupt, screen, words};
+use crate::{format, interrupt, stdio};
 
-/// Write a checkpoint as safetensors or GGUF, smaller if asked
+/// Convert a checkpoint to safetensors or GGUF, optionally in fewer bits
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout convert sam_vit_b_01ec64.pth sam_vit_b.safetensors
   cutout convert sam_vit_b_01ec64.pth sam_vit_b-f16.safetensors --quantize f16
   cutout convert sam_vit_b_01ec64.pth sam_vit_b-q8_0.gguf --quantize q8_0
 
-Biases, norms and other vectors stay in single precision, whatever is asked for: they are small,
-and errors in them hurt most.")]
+With --quantize, biases, norms and other vectors are stored in single precision: they are small,
+and rounding errors in them matter most.")]
 pub(crate) struct Convert {
-    /// The checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout
+    /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// The new file, in which tensors have Meta's names; its extension says how: .safetensors or .gguf
+    /// New file: .safetensors or .gguf. Its tensors have Meta's names
     #[arg(value_name = "OUT", value_parser = parse_output)]
     output: PathBuf,
-    /// How to store the numbers; as they are unless given. The blocks q8_0 and q4_0 exist in .gguf only
+    /// Number type in the new file; by default that of the checkpoint. q8_0 and q4_0 need .gguf
     #[arg(long, value_name = "TYPE")]
     quantize: Option<EncodingName>,
 }
 
-/// How numbers are stored.
+/// Number type in the new file.
 #[derive(Clone, Copy, ValueEnum)]
 enum EncodingName {
     /// Single precision
     F32,
     /// Half precision: half the size
     F16,
-    /// The upper half of single precision: half the size
+    /// bfloat16: half the size
     Bf16,
-    /// Blocks of signed bytes: about a quarter
+    /// Blocks of 8-bit integers: about a quarter of the size
     #[value(name = "q8_0")]
     Q8_0,
-    /// Blocks of four-bit numbers: about an eighth, and visibly other masks
+    /// Blocks of 4-bit integers: about an eighth of the size; masks differ visibly
     #[value(name = "q4_0")]
     Q4_0,
 }
@@ -67,7 +67,7 @@ impl EncodingName {
     }
 }
 
-/// The formats that are written.
+/// Formats that can be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Safetensors,
@@ -96,7 +96,7 @@ fn parse_output(text: &str) -> Result<PathBuf, String> {
 impl Convert {
     pub(crate) fn run(self) -> Result<()> {
         let target =
-            Target::of(&self.output).context("the parser lets known extensions through")?;
+            Target::of(&self.output).context("the parser accepts known extensions only")?;
         let encoding = self.quantize.map_or(Encoding::Keep, EncodingName::encoding);
         if target == Target::Safetensors && encoding.is_quantized() {
             return Err(Usage::error(
@@ -107,7 +107,7 @@ impl Convert {
         let input = find_model(&self.input)?;
         if is_same_file(&input, &self.output) {
             return Err(Usage::error(format!(
-                "{} is the file to read: write to another one",
+                "{} is the file to read: give another output file",
                 self.output.display()
             )));
         }
@@ -116,24 +116,24 @@ impl Convert {
         let outgoing = match &model {
             Ok(model) => model.outgoing(),
             Err(error @ WeightsError::UnknownModel { .. }) => {
-                screen::note(&format!("{error}: its names are kept"));
+                stdio::note(&format!("{error}; its names are kept"));
                 Outgoing::of(&checkpoint)
             }
             Err(_) => return model.map(drop).map_err(Into::into),
         };
         for lost in &outgoing.left_out {
-            screen::note(&format!("left out: {lost}"));
+            stdio::note(&format!("left out: {lost}"));
         }
         let count = outgoing.tensors.len();
         self.write(target, encoding, outgoing.tensors, &checkpoint)?;
         let size = |path: &Path| Ok::<u64, anyhow::Error>(fs::metadata(path)?.len());
         let (before, after) = (size(&input)?, size(&self.output)?);
-        screen::print(&format!(
+        stdio::print(&format!(
             "{}: {}, {} instead of {} ({:.0} %)",
             self.output.display(),
-            words::counted(count, "tensor"),
-            words::bytes(after),
-            words::bytes(before),
+            format::counted(count, "tensor"),
+            format::bytes(after),
+            format::bytes(before),
             100.0 * after as f64 / before.max(1) as f64,
         ))
     }
@@ -169,7 +169,7 @@ impl Convert {
     }
 }
 
-/// Whether two paths lead to one file.
+/// Whether two paths refer to the same file.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     #[cfg(unix)]
     {

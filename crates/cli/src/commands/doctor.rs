@@ -1,4 +1,4 @@
-//! `cutout doctor`: what this machine has, and what would run where.
+//! `cutout doctor`: the machine, a self check of the kernels, and the models that run here.
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
@@ -9,21 +9,21 @@ use cutout_sam::device::{Isa, SelfCheck, self_check, threads};
 use cutout_sam::{Profile, runs};
 use serde_json::{Value, json};
 
+use crate::checkpoints::Catalogue;
 use crate::environment::Environment;
-use crate::library::Catalogue;
-use crate::{screen, words};
+use crate::{format, stdio};
 
 mod machine;
 
 use machine::{Gpu, Machine};
 
-/// Check this machine, and say what would run where
+/// Check this machine: processor, memory, ffmpeg, checkpoints, and a self check of the kernels
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout doctor
   cutout doctor --json | jq .self_check
 
-Exit code 1 means that an instruction set gives wrong results here.")]
+Exit code 1: an instruction set gives wrong results on this machine.")]
 pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
@@ -34,9 +34,9 @@ impl Doctor {
     pub(crate) fn run(self) -> Result<()> {
         let findings = Findings::collect();
         if self.json {
-            screen::print_json(&findings.to_json())?;
+            stdio::print_json(&findings.to_json())?;
         } else {
-            screen::print(&findings.text())?;
+            stdio::print(&findings.text())?;
         }
         if !findings.checks.iter().all(SelfCheck::passed) {
             bail!("the self check failed: results on this machine cannot be trusted");
@@ -45,14 +45,14 @@ impl Doctor {
     }
 }
 
-/// Everything that was looked at.
+/// Results of all checks.
 struct Findings {
     machine: Machine,
     threads: usize,
     ffmpeg: Option<PathBuf>,
     catalogue: Catalogue,
     temporary: PathBuf,
-    /// Why nothing can be written there.
+    /// Error of writing to the temporary folder.
     temporary_problem: Option<String>,
     checks: Vec<SelfCheck>,
 }
@@ -87,7 +87,7 @@ impl Findings {
         add(
             "memory",
             memory.as_ref().map_or_else(unknown, |memory| {
-                format!("{}, {} free", words::bytes(memory.total), words::bytes(memory.free))
+                format!("{}, {} free", format::bytes(memory.total), format::bytes(memory.free))
             }),
         );
         add("huge pages", huge_pages.clone().unwrap_or_else(unknown));
@@ -95,7 +95,7 @@ impl Findings {
         add(
             "ffmpeg",
             self.ffmpeg.as_ref().map_or_else(
-                || "not found; videos will need it".to_owned(),
+                || "not found; needed for video files".to_owned(),
                 |path| path.display().to_string(),
             ),
         );
@@ -110,44 +110,44 @@ impl Findings {
             add("self check", check_text(check));
         }
         let found = &self.catalogue.found;
-        add("checkpoints", words::counted(found.len(), "model"));
+        add("checkpoints", format::counted(found.len(), "model"));
         for file in found {
             if let Ok(content) = &file.content {
                 add("", format!("{}: {}", content.identity, file.path.display()));
             }
         }
-        format!("{}\n\n{}", words::table(&rows), self.verdict())
+        format!("{}\n\n{}", format::table(&rows), self.verdict())
     }
 
-    /// The instruction set in use, and the others there are.
+    /// The instruction set in use, and the other available ones.
     fn instructions(&self) -> String {
         let others: Vec<&str> = Isa::available().into_iter().skip(1).map(Isa::name).collect();
         let rest = if others.is_empty() {
             String::new()
         } else {
-            format!(" (also here: {})", others.join(", "))
+            format!(" (also available: {})", others.join(", "))
         };
         format!("{}{rest}", Isa::detect().name())
     }
 
-    /// What would run where.
+    /// Summary: which models run, and how.
     fn verdict(&self) -> String {
         if !self.checks.iter().all(SelfCheck::passed) {
-            return "Nothing should run here: see the self check.".to_owned();
+            return "Do not use this machine: the self check failed.".to_owned();
         }
-        let place = format!(
+        let device = format!(
             "on the processor, with {} on {}",
             Isa::detect().name(),
-            words::counted(self.threads, "thread")
+            format::counted(self.threads, "thread")
         );
         let identities = self.catalogue.found.iter().filter_map(|file| file.content.as_ref().ok());
         let runnable = identities.filter(|content| runs(content.identity.family)).count();
         let found = match (runnable, self.catalogue.found.len()) {
             (0, 0) => "; no checkpoint was found".to_owned(),
             (0, _) => "; the checkpoints found hold models that this version cannot run".to_owned(),
-            (_, _) => format!(", and {} found", words::counted(runnable, "checkpoint")),
+            (_, _) => format!(", and {} found", format::counted(runnable, "checkpoint")),
         };
-        format!("Models would run {place}: the small built-in one{found}.")
+        format!("Models would run {device}: the small built-in one{found}.")
     }
 
     fn to_json(&self) -> Value {
@@ -207,17 +207,17 @@ fn check_text(check: &SelfCheck) -> String {
     let name = check.isa.name();
     match &check.outcome {
         Ok(difference) if difference.largest == 0.0 => {
-            format!("{name}: passed, exactly the portable product")
+            format!("{name}: passed, equal to the portable kernel")
         }
         Ok(difference) if difference.within => {
-            format!("{name}: passed, {:.0e} from the portable product at most", difference.largest)
+            format!("{name}: passed, at most {:.0e} from the portable kernel", difference.largest)
         }
         Ok(difference) => format!("{name}: FAILED, {difference}"),
         Err(error) => format!("{name}: FAILED, {error}"),
     }
 }
 
-/// Writes a file to a folder and removes it; what went wrong, if anything.
+/// Writes a file to a folder and removes it. Returns the error, if any.
 fn write_something(folder: &std::path::Path) -> Option<String> {
     let path = folder.join(format!(".cutout-{}-doctor.tmp", std::process::id()));
     crate::interrupt::writes_beside(&path);

@@ -1,4 +1,4 @@
-//! `cutout everything`: every mask of a picture, or of all pictures in a folder.
+//! `cutout everything`: automatic masks of a picture, or of all pictures in a folder.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use cutout_sam::{
 use crate::failure::{Usage, message};
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::screen;
+use crate::stdio;
 
 mod destination;
 mod knobs;
@@ -21,28 +21,28 @@ mod knobs;
 use destination::Destination;
 use knobs::Knobs;
 
-/// Find every mask of a picture, or of all pictures in a folder
+/// Find the masks of all objects in a picture, or in every picture of a folder
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout everything truck.jpg --model sam_vit_b_01ec64.pth
       writes truck.masks.json and truck.overlay.png
   cutout everything truck.jpg -m sam_vit_b_01ec64.pth -o truck.json --points-per-side 16
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --convert-to-rle --resume
-      masks/NAME.json for every photo that has none yet
+      writes masks/NAME.json for every photo that has none yet
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --overlay pictures --crop-n-layers 1
-      masks/NAME/0.png, 1.png, ... and metadata.csv, and pictures/NAME.png
+      writes masks/NAME/0.png, 1.png, ... and metadata.csv, and pictures/NAME.png
 
-Knobs, their names and their defaults are those of Meta's amg.py, and so are the files.")]
+Options, their defaults and the files are those of Meta's amg.py.")]
 pub(crate) struct Everything {
     /// A picture, or a folder of pictures
     input: PathBuf,
     #[command(flatten)]
     model: ModelOption,
-    /// Where the masks go: a .json file, a .png with a number per mask, a .npy; or a folder, with a folder of PNG files and
-    /// a metadata.csv for each picture
+    /// Write the masks: a .json file, a .png whose pixel values are mask numbers, or a .npy file; or a folder, which gets a
+    /// folder of PNG files and a metadata.csv per picture
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
-    /// In a folder, write one JSON file with run lengths for each picture instead of PNG files
+    /// If the output is a folder, write one JSON file with run lengths per picture instead of PNG files
     #[arg(long)]
     convert_to_rle: bool,
     /// Write the picture with its masks drawn over it, as PNG; for a folder of pictures, a folder
@@ -51,7 +51,7 @@ pub(crate) struct Everything {
     /// Print the masks of the picture as JSON to standard output
     #[arg(long)]
     json: bool,
-    /// Leave out pictures whose masks are there already
+    /// Skip pictures whose masks exist already
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -70,24 +70,24 @@ impl Everything {
         let options = self.knobs.options(sam.identity().family)?;
         let mut failed = 0;
         for (index, picture) in pictures.iter().enumerate() {
-            let place = match pictures.len() {
+            let position = match pictures.len() {
                 1 => String::new(),
                 many => format!("{}/{many} ", index + 1),
             };
-            if self.resume && destination.is_there(picture) {
+            if self.resume && destination.is_done(picture) {
                 continue;
             }
-            let result = masks_of(&sam, picture, &options, &place).and_then(|found| {
+            let result = masks_of(&sam, picture, &options, &position).and_then(|found| {
                 if found.masks.is_empty() {
-                    screen::note(&nothing_found(picture, &options));
+                    stdio::note(&nothing_found(picture, &options));
                 }
                 destination.write(picture, &found)
             });
             match result {
                 Ok(()) => {}
-                // A folder is gone through to its end; what failed is told on the way and at the end.
+                // In a folder, a failure is reported and the other pictures are processed.
                 Err(error) if self.input.is_dir() => {
-                    screen::note(&format!("error: {}", message(&error)));
+                    stdio::note(&format!("error: {}", message(&error)));
                     failed += 1;
                 }
                 Err(error) => return Err(error),
@@ -97,7 +97,7 @@ impl Everything {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
         if let Some(names) = usual {
-            screen::note(&format!("wrote {names}"));
+            stdio::note(&format!("wrote {names}"));
         }
         Ok(())
     }
@@ -110,11 +110,11 @@ impl Everything {
         let folder = self.input.is_dir();
         if folder && self.output.is_none() {
             return Err(Usage::error(
-                "a folder of pictures needs a folder for their masks: --output",
+                "a folder of pictures needs a folder for the masks: give --output",
             ));
         }
         if folder && self.json {
-            return Err(Usage::error("--json is for one picture; a folder needs --output"));
+            return Err(Usage::error("--json is for one picture; use --output for a folder"));
         }
         if self.asks_for_nothing() {
             return Ok(Destination::usual(&self.input));
@@ -135,18 +135,18 @@ struct Found {
     masks: Vec<AutoMask>,
 }
 
-fn masks_of(sam: &Sam, picture: &Path, options: &Options, place: &str) -> Result<Found> {
+fn masks_of(sam: &Sam, picture: &Path, options: &Options, position: &str) -> Result<Found> {
     let image = open(picture, &DecodeLimits::default())?;
-    let bar = Progress::bar(0, format!("{place}{}", picture.display()));
+    let bar = Progress::bar(0, format!("{position}{}", picture.display()));
     let mut report = |progress: EverythingProgress| {
         bar.set_length(progress.points as u64);
         bar.set(progress.points_done as u64);
         let what = match progress.phase {
-            Phase::Embedding => "looking".to_owned(),
+            Phase::Embedding => "encoding".to_owned(),
             Phase::Decoding => format!("{} masks", progress.masks),
             Phase::Cleaning => "small regions".to_owned(),
         };
-        bar.say(format!("{place}{}: {what}", picture.display()));
+        bar.say(format!("{position}{}: {what}", picture.display()));
         ControlFlow::Continue(())
     };
     match sam.everything(&image, options, &mut report) {
@@ -156,17 +156,17 @@ fn masks_of(sam: &Sam, picture: &Path, options: &Options, place: &str) -> Result
     }
 }
 
-/// What to do about a picture without masks.
+/// The note for a picture without masks.
 fn nothing_found(picture: &Path, options: &Options) -> String {
     format!(
-        "{}: no mask passed --pred-iou-thresh {} and --stability-score-thresh {}; lower ones let more through",
+        "{}: no mask passed --pred-iou-thresh {} and --stability-score-thresh {}; lower values keep more masks",
         picture.display(),
         options.pred_iou_thresh,
         options.stability_score_thresh
     )
 }
 
-/// The picture itself, or the pictures of a folder in the order of their names.
+/// The picture itself, or the pictures of a folder, sorted by name.
 fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
     if !input.is_dir() {
         return Ok(vec![input.to_owned()]);

@@ -1,4 +1,4 @@
-//! `cutout explain`: what the compiler makes of a model.
+//! `cutout explain`: the compiled graphs of a model.
 
 use std::path::PathBuf;
 
@@ -8,21 +8,21 @@ use cutout_sam::{ExplainError, Sam};
 
 use crate::failure::Usage;
 use crate::options::{RunOptions, find_model};
-use crate::screen;
+use crate::stdio;
 
-/// Show what the compiler makes of a model: graph, memory plan, cost of each op
+/// Show the compiled graph of a model: ops, memory plan, cost of each op
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout explain sam_vit_b_01ec64.pth --part decoder
   cutout explain sam_vit_b_01ec64.pth --part encoder --after fold_constants")]
 pub(crate) struct Explain {
-    /// The checkpoint
+    /// Checkpoint, or the file name of one that `cutout models` lists
     model: PathBuf,
-    /// Part of the model: encoder, image_side or decoder; of SAM 2 also memory_encoder, memory_projection or
-    /// memory_attention, of SAM 3 also clicks, click_image_side, text, geometry or detector
+    /// Part of the model: encoder, image_side or decoder; SAM 2 also has memory_encoder, memory_projection and
+    /// memory_attention; SAM 3 also has clicks, click_image_side, text, geometry and detector
     #[arg(long, default_value = "encoder")]
     part: String,
-    /// Show the graph after this pass instead of after all
+    /// Show the graph after this pass instead of after all passes
     #[arg(long, value_name = "PASS")]
     after: Option<String>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ impl Explain {
         let model = find_model(&self.model)?;
         let sam = Sam::open_with(&model, self.run.profile(Some(&model))?)?;
         match sam.explain(&self.part, self.after.as_deref()) {
-            Ok(text) => screen::print(text.trim_end()),
+            Ok(text) => stdio::print(text.trim_end()),
             Err(error @ ExplainError::Part { .. }) => Err(Usage::error(error.to_string())),
             Err(error) => Err(error.into()),
         }

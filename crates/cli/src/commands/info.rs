@@ -1,4 +1,4 @@
-//! `cutout info`: what is in a checkpoint, whether or not it can be run.
+//! `cutout info`: the contents of a checkpoint.
 
 use std::path::PathBuf;
 
@@ -7,24 +7,24 @@ use clap::Args;
 use cutout_weights::Checkpoint;
 
 use crate::options::find_model;
-use crate::screen;
+use crate::stdio;
 
 mod facts;
 mod text;
 
 use facts::Facts;
 
-/// Say what a checkpoint holds, and whether it can be run
+/// Show what a checkpoint holds, and whether it can be run
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout info sam_vit_b_01ec64.pth
   cutout info sam2.1_hiera_tiny.pt --tensors
-      and every tensor with its type and shape
+      also lists every tensor with its type and shape
   cutout info model.safetensors --json | jq .parameters
 
-No tensor is read and no code in the file is run, so this is quick and safe with any file.")]
+Only names and shapes are read, and no code in the file is run: fast and safe for any file.")]
 pub(crate) struct Info {
-    /// The checkpoint
+    /// Checkpoint, or the file name of one that `cutout models` lists
     model: PathBuf,
     /// List every tensor with its element type and shape
     #[arg(long)]
@@ -40,11 +40,11 @@ impl Info {
         let checkpoint = Checkpoint::open(&path)?;
         let facts = Facts::of(&path, &checkpoint)?;
         match (self.json, self.tensors) {
-            (true, with_tensors) => screen::print_json(&facts.to_json(with_tensors)),
-            (false, false) => screen::print(&text::summary(&facts)),
+            (true, with_tensors) => stdio::print_json(&facts.to_json(with_tensors)),
+            (false, false) => stdio::print(&text::summary(&facts)),
             (false, true) => {
                 let (summary, tensors) = (text::summary(&facts), text::tensors(&facts));
-                screen::print(&format!("{summary}\n\n{tensors}"))
+                stdio::print(&format!("{summary}\n\n{tensors}"))
             }
         }
     }

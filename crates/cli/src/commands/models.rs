@@ -1,4 +1,4 @@
-//! `cutout models`: the checkpoints that are already here.
+//! `cutout models`: the checkpoints on this machine.
 
 use std::path::PathBuf;
 
@@ -6,26 +6,26 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 
+use crate::checkpoints::{Catalogue, Found};
 use crate::environment::Environment;
-use crate::library::{Catalogue, Found};
-use crate::{screen, words};
+use crate::{format, stdio};
 
-/// List the checkpoints on this machine that hold a model of the family
+/// List the checkpoints on this machine that hold a SAM 1, 2 or 3
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout models
-      looks around the working directory, in checkpoints/, in the folders of ComfyUI, and in the
-      caches of Hugging Face and PyTorch
+      searches the current folder, checkpoints/, the folders of ComfyUI, and the caches of
+      Hugging Face and PyTorch
   cutout models /data/weights sam2.1_hiera_tiny.pt
-      looks into a folder and at a file, and says what is wrong with broken ones
+      searches a folder and reads a file; shows why unreadable files cannot be used
   cutout segment truck.jpg --model sam_vit_b_01ec64.pth --point 520,380
-      the name is enough for a file that is listed
+      for a listed file, the file name is enough
 
-Models are recognised by what is in the files, never by their names.")]
+Models are identified by the content of the files, not by their names.")]
 pub(crate) struct Models {
-    /// Files and folders to look at instead of the usual places
-    #[arg(value_name = "PLACE")]
-    places: Vec<PathBuf>,
+    /// Files and folders to search instead of the usual folders
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
     /// Print a JSON array
     #[arg(long)]
     json: bool,
@@ -35,38 +35,38 @@ impl Models {
     pub(crate) fn run(self) -> Result<()> {
         let catalogue = self.search()?;
         for folder in &catalogue.unfinished {
-            screen::note(&format!("{}: too many files to look at all of them", folder.display()));
+            stdio::note(&format!("{}: too many files, not all were searched", folder.display()));
         }
         if self.json {
-            return screen::print_json(&catalogue.found.iter().map(Record::of).collect::<Vec<_>>());
+            return stdio::print_json(&catalogue.found.iter().map(Record::of).collect::<Vec<_>>());
         }
         if catalogue.found.is_empty() {
-            let places = catalogue.searched.iter().map(|place| format!("\n  {}", place.display()));
-            screen::note(&format!(
-                "no checkpoint found (a small model is built in); looked in{}",
-                places.collect::<String>()
+            let folders = catalogue.searched.iter().map(|path| format!("\n  {}", path.display()));
+            stdio::note(&format!(
+                "no checkpoint found (a small model is built in); searched{}",
+                folders.collect::<String>()
             ));
             return Ok(());
         }
-        screen::print(&text(&catalogue.found))
+        stdio::print(&text(&catalogue.found))
     }
 
     fn search(&self) -> Result<Catalogue> {
-        if self.places.is_empty() {
+        if self.paths.is_empty() {
             return Ok(Catalogue::usual(&Environment::read()));
         }
         let mut catalogue = Catalogue::default();
-        for place in &self.places {
-            if !place.exists() {
-                bail!("{}: no such file or folder", place.display());
+        for path in &self.paths {
+            if !path.exists() {
+                bail!("{}: no such file or folder", path.display());
             }
-            catalogue.add(place);
+            catalogue.add(path);
         }
         Ok(catalogue)
     }
 }
 
-/// A table of models, and below it what is wrong with the rest.
+/// A table of models, followed by the errors of unreadable files.
 fn text(found: &[Found]) -> String {
     let mut rows = Vec::new();
     let mut problems = Vec::new();
@@ -75,7 +75,7 @@ fn text(found: &[Found]) -> String {
             Ok(content) => rows.push(vec![
                 content.identity.to_string(),
                 content.format.to_string(),
-                words::bytes(file.bytes),
+                format::bytes(file.bytes),
                 if cutout_sam::runs(content.identity.family) { "yes" } else { "not yet" }
                     .to_owned(),
                 file.path.display().to_string(),
@@ -87,7 +87,7 @@ fn text(found: &[Found]) -> String {
     if !rows.is_empty() {
         let head = ["MODEL", "FORMAT", "SIZE", "RUNS", "PATH"];
         rows.insert(0, head.map(str::to_owned).to_vec());
-        parts.push(words::table(&rows));
+        parts.push(format::table(&rows));
     }
     if !problems.is_empty() {
         parts.push(format!("cannot be used:\n{}", problems.join("\n")));

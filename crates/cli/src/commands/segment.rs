@@ -1,4 +1,4 @@
-//! `cutout segment`: a picture and prompts in, masks out.
+//! `cutout segment`: masks of one picture from prompts, phrases or exemplars.
 
 use std::path::PathBuf;
 
@@ -9,34 +9,34 @@ use cutout_sam::{Masks, Prompt, Sam, Scene};
 
 use crate::options::{ModelOption, RunOptions};
 use crate::output::{
-    Annotation, Document, Found, OutputOptions, Picture, Place, check_folder, write_raw,
+    Annotation, Document, Found, MaskIndex, OutputOptions, Picture, check_folder, write_raw,
 };
 use crate::progress::Progress;
 use crate::prompts::{FindOptions, PromptOptions, parse_number};
-use crate::{interrupt, screen};
+use crate::{interrupt, stdio};
 
 use finding::Objects;
 
 mod finding;
 
-/// Segment what points, boxes or an earlier mask show, or find what a phrase describes
+/// Segment objects given by points, boxes or an earlier mask, or find objects by phrase or example
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout segment truck.jpg --model sam_vit_b_01ec64.pth --point 520,380
       writes truck.mask.png and truck.overlay.png
   cutout segment truck.jpg -m vit_b.pth -p 520,380 -p 40,40,0 -o mask.png --cutout truck.png
-      a point that is part of the truck and one that is not
+      one point on the truck, one point not on it
   cutout segment truck.jpg -m vit_b.pth -b 70,270,1720,850 -b 1375,550,1650,800 --json
-      two objects by their boxes, as JSON on standard output
+      two objects given by boxes, as JSON on standard output
   cutout segment truck.jpg -m vit_b.pth -p 520,380 --raw first.safetensors
   cutout segment truck.jpg -m vit_b.pth -p 520,380 -p 600,400,0 --mask-input first.safetensors
-      a second click refines the first answer
+      a second click refines the first mask
   cutout segment street.jpg -m sam3.pt --text \"yellow bus\" --text tram -o found.json
       every yellow bus and every tram
   cutout segment street.jpg -m sam3.pt --exemplar 10,20,200,180 --exemplar -300,40,380,90
-      everything like what is in the first box and not like what is in the second
+      objects like the one in the first box and unlike the one in the second
   cutout segment street.jpg -m sam3.pt --text tram --exemplar 410,90 --exemplar -300,40
-      every tram, with a point on one and a point on something that is none")]
+      every tram, with one point on a tram and one point on another object")]
 pub(crate) struct Segment {
     /// The picture: PNG, JPEG, WebP, BMP, TIFF or GIF
     image: PathBuf,
@@ -46,21 +46,21 @@ pub(crate) struct Segment {
     prompts: PromptOptions,
     #[command(flatten)]
     finding: FindOptions,
-    /// Leave out masks whose predicted IoU, or objects whose score (0.5 if nothing is said), is not above this
-    #[arg(long, value_name = "SCORE", value_parser = parse_number, allow_negative_numbers = true, help_heading = "Which masks")]
+    /// Keep masks with a predicted IoU above this; with --text or --exemplar, objects with a score above this (default 0.5)
+    #[arg(long, value_name = "SCORE", value_parser = parse_number, allow_negative_numbers = true, help_heading = "Thresholds")]
     threshold: Option<f32>,
-    /// A pixel belongs to a mask where its logit is above this
-    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, value_parser = parse_number, allow_negative_numbers = true, help_heading = "Which masks")]
+    /// Logit above which a pixel belongs to a mask
+    #[arg(long, value_name = "LOGIT", default_value_t = 0.0, value_parser = parse_number, allow_negative_numbers = true, help_heading = "Thresholds")]
     mask_threshold: f32,
-    /// Use an embedding that --save-scene wrote instead of encoding the picture again
-    #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
+    /// Use an embedding written by --save-scene instead of encoding the picture again
+    #[arg(long, value_name = "FILE", help_heading = "Embedding and raw output")]
     scene: Option<PathBuf>,
-    /// Keep the picture's embedding for later prompts
-    #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
+    /// Write the embedding of the picture, for later prompts
+    #[arg(long, value_name = "FILE", help_heading = "Embedding and raw output")]
     save_scene: Option<PathBuf>,
-    /// Write the model's own tensors, as safetensors: image_embedding, low_res_logits, iou, masks, and object_score where
-    /// the model has one; of phrases and exemplars pred_logits, presence_logit, pred_boxes, pred_masks, semantic
-    #[arg(long, value_name = "FILE", help_heading = "What the model makes of the picture")]
+    /// Write the model's output tensors as safetensors: image_embedding, low_res_logits, iou, masks, and object_score if the
+    /// model predicts it; with --text or --exemplar: pred_logits, presence_logit, pred_boxes, pred_masks, semantic
+    #[arg(long, value_name = "FILE", help_heading = "Embedding and raw output")]
     raw: Option<PathBuf>,
     #[command(flatten)]
     output: OutputOptions,
@@ -85,7 +85,7 @@ impl Segment {
             None => self.prompts.prompts(image.size())?,
         };
         let sam = self.model.open(&self.run)?;
-        // What is wrong with the question is said before the long part.
+        // Errors in prompts and phrases are reported before the slow part.
         question.iter().try_for_each(|find| sam.check_find(find, image.size()))?;
         prompts.iter().try_for_each(|prompt| sam.check_prompt(prompt, image.size()))?;
         let scene = self.scene(&sam, &image)?;
@@ -96,7 +96,7 @@ impl Segment {
         self.write(&image, &sam, objects)
     }
 
-    /// What the prompts show.
+    /// The masks of the prompts.
     fn shown_objects(&self, scene: &Scene, prompts: &[Prompt]) -> Result<Objects> {
         let answers = scene.segment_all(prompts)?;
         if let Some(path) = &self.raw {
@@ -113,7 +113,7 @@ impl Segment {
                 let scene = sam.load_scene(path)?;
                 anyhow::ensure!(
                     scene.size() == image.size(),
-                    "{}: made from a picture of {}, this one has {}",
+                    "{}: the scene was made from a picture of {}, this picture has {}",
                     path.display(),
                     scene.size(),
                     image.size()
@@ -122,7 +122,7 @@ impl Segment {
             }
             None => {
                 let _progress =
-                    Progress::spinner(format!("{} looks at the picture", sam.description()));
+                    Progress::spinner(format!("{}: encoding the picture", sam.description()));
                 sam.embed(image)?
             }
         };
@@ -148,22 +148,22 @@ impl Segment {
         let usual = OutputOptions::usual(&self.image);
         usual.write(&found)?;
         let names: Vec<String> = usual.paths().map(|path| path.display().to_string()).collect();
-        screen::note(&format!("wrote {}", names.join(" and ")));
+        stdio::note(&format!("wrote {}", names.join(" and ")));
         Ok(())
     }
 
-    /// The records of all masks, and the pixels of the best one of each prompt.
+    /// The records of all masks, and the pixels of the best candidate of each prompt.
     fn annotations(&self, answers: &[Masks]) -> (Vec<Annotation>, Vec<Rle>) {
         let threshold = Threshold { value: self.mask_threshold, ..Threshold::default() };
         let (mut annotations, mut shown) = (Vec::new(), Vec::new());
         for (prompt, masks) in answers.iter().enumerate() {
-            for (index, segment) in masks.iter().enumerate() {
+            for (candidate, segment) in masks.iter().enumerate() {
                 if self.threshold.is_some_and(|least| segment.iou() <= least) {
                     continue;
                 }
-                let best = index == masks.best_index();
-                let place = Place { id: annotations.len(), prompt, best };
-                let (annotation, rle) = Annotation::new(&place, segment, threshold);
+                let best = candidate == masks.best_index();
+                let index = MaskIndex { id: annotations.len(), prompt, best };
+                let (annotation, rle) = Annotation::new(&index, segment, threshold);
                 annotations.push(annotation);
                 if best {
                     shown.push(rle);

@@ -1,4 +1,4 @@
-//! `cutout track`: objects through a video.
+//! `cutout track`: tracks objects through a video.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::failure::Usage;
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, screen};
+use crate::{interrupt, stdio};
 
 mod outputs;
 mod prompts;
@@ -24,7 +24,7 @@ use outputs::{TrackOutputs, Writers};
 use prompts::TrackPrompts;
 use recorded::Recorded;
 
-/// Follow objects through a video
+/// Track objects through a video
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout track clip.mp4 --point 310,220
@@ -32,12 +32,12 @@ use recorded::Recorded;
   cutout track frames --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
       two objects; masks as palette PNG files and as JSON lines
   cutout track frames -m sam2.1_hiera_tiny.pt --frame 30 -p 310,220 --both --overlay clip.mp4
-      a click on frame 30, followed to the end and back to the beginning
+      a click on frame 30, tracked to the end and back to the beginning
   ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
       cutout track - --size 640x480 -p 310,220 -o masks.jsonl
       live frames
 
---frame and --object hold for the prompts behind them, until they are given again.")]
+--frame and --object apply to the prompts after them, until they are given again.")]
 pub(crate) struct Track {
     /// A folder of pictures, a GIF, APNG or WebP animation, a video that ffmpeg reads, or - for standard input
     video: PathBuf,
@@ -45,28 +45,28 @@ pub(crate) struct Track {
     model: ModelOption,
     #[command(flatten)]
     prompts: TrackPrompts,
-    /// Follow the objects from the first frame with a prompt back to the beginning
+    /// Track backward only: from the first frame with a prompt to the beginning
     #[arg(long, conflicts_with = "both")]
     reverse: bool,
-    /// Follow the objects to the end, and from the first frame with a prompt back to the beginning
+    /// Track forward to the end, then backward from the first frame with a prompt to the beginning
     #[arg(long)]
     both: bool,
-    /// The video is raw RGB frames of this size, three bytes a pixel
+    /// The video is a stream of raw RGB frames of this size, three bytes per pixel
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
     size: Option<Size>,
-    /// Stop after so many frames
+    /// Stop after this many frames
     #[arg(long, value_name = "N")]
     max_frames: Option<usize>,
-    /// Read at most so many frames with prompts on every frame, the closest; all unless given
+    /// Number of prompted frames that memory attention reads, the closest in time first; by default all
     #[arg(long, value_name = "N")]
     max_prompted_frames: Option<usize>,
-    /// Fill holes of at most so many pixels of the low-resolution masks. Meta's code has 8 on a GPU
+    /// Fill holes of at most this many pixels in the low-resolution masks. Meta's code uses 8 on a GPU
     #[arg(long, value_name = "PIXELS", default_value_t = 0)]
     fill_hole_area: usize,
-    /// Encode the next frame while this one is tracked: for many cores, and some hundred MiB more
+    /// Encode the next frame while the current one is tracked. Takes about 300 MiB more; useful on many cores
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Never)]
     look_ahead: LookAhead,
-    /// Keep what is known of every frame in this folder instead of forgetting it
+    /// Keep the memories of all frames in this folder instead of dropping old ones
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct Track {
     run: RunOptions,
 }
 
-/// When the next frame is encoded while this one is tracked.
+/// When the next frame is encoded while the current one is tracked.
 #[derive(Clone, Copy, ValueEnum)]
 enum LookAhead {
     /// With four threads or more, unless frames come from standard input
@@ -84,7 +84,7 @@ enum LookAhead {
     Never,
 }
 
-/// Threads from which on one frame's tracking leaves some of them idle.
+/// Number of threads from which tracking a single frame leaves some idle.
 const MANY_THREADS: usize = 4;
 
 impl LookAhead {
@@ -109,7 +109,7 @@ impl Track {
         self.outputs.check()?;
         if self.prompts.is_empty() {
             return Err(Usage::error(
-                "nothing to follow: give a --point, a --box or a --mask-input",
+                "nothing to follow: give a --point, a --box or a --mask-input on some frame",
             ));
         }
         let tools = Environment::read().video_tools();
@@ -123,7 +123,7 @@ impl Track {
         let (first, last) = self.prompts.frames();
         let first = recorded.frame(first)?;
         recorded.check(last)?;
-        // What is wrong with the prompts is said before the long part, and before older results are overwritten.
+        // Errors in prompts are reported before the slow part and before existing results are overwritten.
         self.prompts.check(&tracker, first.size())?;
         if let Some(folder) = &self.history {
             std::fs::create_dir_all(folder)
@@ -131,8 +131,8 @@ impl Track {
         }
         let writers = self.outputs.open(&self.video, rate, &tools)?;
         interrupt::finish_gracefully();
-        let session = self.session(tracker, writers, length);
-        self.follow(first, recorded, session)
+        let run = self.start(tracker, writers, length);
+        self.follow(first, recorded, run)
     }
 
     fn tracker(&self, sam: &Sam, source: &dyn FrameSource) -> Result<Tracker> {
@@ -145,14 +145,14 @@ impl Track {
         })?)
     }
 
-    fn session(&self, tracker: Tracker, writers: Writers, length: Option<usize>) -> Session {
+    fn start(&self, tracker: Tracker, writers: Writers, length: Option<usize>) -> Run {
         let progress = match length {
             Some(length) => Progress::bar(length as u64, "frames"),
             None => Progress::spinner("frames"),
         };
         let live = self.video.as_os_str() == "-";
         let threads = device::threads(tracker.sam().profile());
-        Session {
+        Run {
             tracker,
             writers,
             progress,
@@ -163,58 +163,58 @@ impl Track {
         }
     }
 
-    /// Whether frames are needed again.
+    /// Whether frames are read more than once.
     fn goes_back(&self) -> bool {
         let (first, last) = self.prompts.frames();
         first != last || self.reverse || self.both
     }
 
-    fn follow(&self, first: Image, recorded: Recorded, mut session: Session) -> Result<()> {
-        let result = self.all_ways(first, recorded, &mut session);
-        let finished = session.writers.finish();
-        drop(session.progress);
-        // What went wrong first is what to tell.
+    fn follow(&self, first: Image, recorded: Recorded, mut run: Run) -> Result<()> {
+        let result = self.all_ways(first, recorded, &mut run);
+        let finished = run.writers.finish();
+        drop(run.progress);
+        // The first error is reported.
         result.and(finished)?;
         interrupt::check()?;
         if let Some(names) = self.outputs.usual_names(&self.video) {
-            screen::note(&format!("wrote {names}"));
+            stdio::note(&format!("wrote {names}"));
         }
         Ok(())
     }
 
-    /// Shows the objects on their frames, of which the first is at hand, then goes through the video.
-    fn all_ways(&self, image: Image, mut recorded: Recorded, session: &mut Session) -> Result<()> {
+    /// Gives the prompts on their frames, then tracks forward and backward. `image` is the first prompted frame.
+    fn all_ways(&self, image: Image, mut recorded: Recorded, run: &mut Run) -> Result<()> {
         let (first, last) = self.prompts.frames();
         let again = self.goes_back();
         let mut at_hand = Some(image);
         for frame in self.prompts.each_frame() {
             let image = at_hand.take().map_or_else(|| recorded.frame(frame), Ok)?;
-            session.tracker.visit(frame, &image)?;
-            self.prompts.show(&mut session.tracker, frame)?;
+            run.tracker.visit(frame, &image)?;
+            self.prompts.show(&mut run.tracker, frame)?;
             if !again {
-                session.step(frame, &image, Direction::Forward)?;
+                run.step(frame, &image, Direction::Forward)?;
             }
         }
         if again && !self.reverse {
             for frame in first..=last {
-                if session.is_over() {
+                if run.is_over() {
                     return Ok(());
                 }
                 let image = recorded.frame(frame)?;
-                session.step(frame, &image, Direction::Forward)?;
+                run.step(frame, &image, Direction::Forward)?;
             }
         }
         if !self.reverse {
-            session.follow_to_the_end(last, &mut recorded)?;
+            run.follow_to_the_end(last, &mut recorded)?;
         }
         if self.reverse || self.both {
             let start = if self.both { first.checked_sub(1) } else { Some(first) };
             for frame in start.into_iter().flat_map(|start| (0..=start).rev()) {
-                if session.is_over() {
+                if run.is_over() {
                     return Ok(());
                 }
                 let image = recorded.frame(frame)?;
-                session.step(frame, &image, Direction::Backward)?;
+                run.step(frame, &image, Direction::Backward)?;
             }
         }
         Ok(())
@@ -222,24 +222,24 @@ impl Track {
 }
 
 /// A run through a video.
-struct Session {
+struct Run {
     tracker: Tracker,
     writers: Writers,
     progress: Progress,
     started: std::time::Instant,
     done: usize,
-    /// Frames after which to stop.
+    /// Number of frames after which to stop.
     most: usize,
-    /// Whether the next frame is encoded while this one is tracked.
+    /// Whether the next frame is encoded while the current one is tracked.
     looks_ahead: bool,
 }
 
-impl Session {
+impl Run {
     fn is_over(&self) -> bool {
         self.done >= self.most || interrupt::requested()
     }
 
-    /// Tracks every frame behind `frame`.
+    /// Tracks all frames after `frame`.
     fn follow_to_the_end(&mut self, mut frame: usize, recorded: &mut Recorded) -> Result<()> {
         let mut next = Ok(None);
         if !self.is_over() {
@@ -249,7 +249,7 @@ impl Session {
             frame += 1;
             next = Ok(None);
             if self.looks_ahead && self.done + 1 < self.most {
-                // What is wrong with the next frame is told when this one is done.
+                // An error of the next frame is reported after the current one is written.
                 next = recorded.after(frame);
                 self.tracker.visit(frame, &image)?;
             }
@@ -281,7 +281,7 @@ impl Session {
     }
 }
 
-/// The masks of a frame at its size.
+/// The masks of a frame at the size of the frame.
 fn objects(tracked: &TrackedFrame) -> Vec<ObjectMask> {
     let object = |object: &cutout_sam::TrackedObject| ObjectMask {
         id: object.id,

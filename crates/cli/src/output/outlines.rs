@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Found;
 
-/// An SVG picture of the size of the photo, one path for each mask.
+/// An SVG of the size of the picture, one path per mask.
 pub(super) fn svg(size: Size, masks: &[Rle]) -> String {
     let Size { width, height } = size;
     let mut text = format!(
@@ -26,7 +26,7 @@ pub(super) fn svg(size: Size, masks: &[Rle]) -> String {
     text
 }
 
-/// A feature collection in pixels, y down; the properties are those of the JSON record.
+/// A GeoJSON feature collection in pixels with y pointing down; the properties are the fields of the JSON record.
 pub(super) fn geojson(found: &Found<'_>) -> Result<Value> {
     let shown = found.document.annotations.iter().filter(|annotation| annotation.is_best());
     let mut features = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn geojson(found: &Found<'_>) -> Result<Value> {
         let geometry: Value = serde_json::from_str(&to_geojson(&polygons(&mask.to_mask())))?;
         let mut properties = serde_json::to_value(annotation)?;
         if let Some(object) = properties.as_object_mut() {
-            // The outline says it already.
+            // The geometry replaces the run lengths.
             object.remove("segmentation");
         }
         features.push(json!({"type": "Feature", "geometry": geometry, "properties": properties}));

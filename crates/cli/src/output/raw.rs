@@ -1,4 +1,4 @@
-//! The model's own tensors, for researchers and for comparison with other implementations. The names are a contract.
+//! The model's output tensors, for research and comparison with other implementations. The names are stable.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use cutout_weights::{Metadata, OutgoingTensor, write_safetensors, write_safetens
 use crate::interrupt;
 
 /// Writes `image_embedding [1, width, grid, grid]`, `low_res_logits [prompts, masks, h, w]`, `iou [prompts, masks]`,
-/// `object_score [prompts]` where the model has one, and `masks [prompts, masks, height, width]` as u8 at the size of
-/// the picture.
+/// `object_score [prompts]` if the model predicts it, and `masks [prompts, masks, height, width]` as u8 at the size of the
+/// picture.
 pub(crate) fn write_raw(path: &Path, scene: &Scene, answers: &[Masks]) -> Result<()> {
     interrupt::writes_beside(path);
     let prompts = answers.len();
@@ -41,19 +41,19 @@ pub(crate) fn write_raw(path: &Path, scene: &Scene, answers: &[Masks]) -> Result
 }
 
 /// Writes `pred_logits [queries]`, `presence_logit [1]`, `pred_boxes [queries, 4]` (left, top, right, bottom, in 0..1),
-/// `pred_masks [queries, h, w]` and `semantic [1, h, w]` of one phrase; of several, each name has the phrase's number in
-/// front, from `0/pred_logits` on. The metadata has the phrases.
+/// `pred_masks [queries, h, w]` and `semantic [1, h, w]` of one phrase. With several phrases, each name is prefixed with the
+/// index of the phrase: `0/pred_logits`. The metadata holds the phrases.
 ///
-/// What belongs to a phrase is written before the next one is asked for: one at a time is in memory.
+/// The tensors of one phrase are written before the next phrase is processed, so only one set is in memory.
 pub(crate) fn write_raw_detections(
     path: &Path,
     phrases: &[String],
     mut detections: impl Iterator<Item = Result<RawDetections>>,
 ) -> Result<()> {
     interrupt::writes_beside(path);
-    // Exemplars alone are a question too. The model gives tensors of the same shapes for all phrases.
+    // A query with exemplars only counts as one phrase. All phrases give tensors of the same shapes.
     let count = phrases.len().max(1);
-    let first = detections.next().context("nothing was looked for")??;
+    let first = detections.next().context("the query has no phrase and no exemplar")??;
     let front = |index: usize| if count > 1 { format!("{index}/") } else { String::new() };
     let announce = |index: usize| {
         tensors(&first).map(|(name, tensor)| (front(index) + name, tensor.ty().clone()))
@@ -79,7 +79,7 @@ fn tensors(detection: &RawDetections) -> [(&'static str, &Tensor); 5] {
     ]
 }
 
-/// The masks at the size of the picture, 0 or 1.
+/// The masks at the size of the picture, u8 0 or 1.
 fn pixels(segments: &[&Segment], [prompts, masks]: [usize; 2], size: Size) -> Result<Tensor> {
     let Size { width, height } = size;
     let mut pixels: Vec<u8> = Vec::with_capacity(segments.len() * size.pixels(1)?);

@@ -1,4 +1,4 @@
-//! What is found in a picture, as JSON. Names and forms are those of SA-1B's files and of COCO.
+//! Masks of a picture as JSON, with the field names of SA-1B and COCO.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(crate) struct Document {
     pub(crate) image: Picture,
     pub(crate) model: String,
-    /// The phrases that were looked for.
+    /// The phrases of the query.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) categories: Vec<Category>,
     pub(crate) annotations: Vec<Annotation>,
@@ -20,27 +20,27 @@ pub(crate) struct Document {
 /// A phrase, as COCO lists categories.
 #[derive(Serialize)]
 pub(crate) struct Category {
-    /// From 1 on.
+    /// Counted from 1.
     pub(crate) id: usize,
     pub(crate) name: String,
 }
 
-/// What is known of an object that was found by phrase or exemplar.
+/// Extra fields of an object found by phrase or exemplar.
 #[derive(Serialize)]
 pub(crate) struct Finding {
-    /// Nothing where exemplars were all there was.
+    /// `None` for exemplars without a phrase.
     pub(crate) phrase: Option<String>,
     pub(crate) category_id: usize,
-    /// How sure the model is of this object, between 0 and 1.
+    /// The model's confidence in this object, 0 to 1.
     pub(crate) score: f32,
-    /// How sure the model is that there is anything of the kind.
+    /// The model's confidence that the picture contains any such object, 0 to 1.
     pub(crate) presence: f32,
-    /// The model's own box: left, top, width, height.
+    /// The box predicted by the model: left, top, width, height.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detected_bbox: Option<[f64; 4]>,
 }
 
-/// A picture.
+/// Name and size of a picture.
 #[derive(Serialize)]
 pub(crate) struct Picture {
     file_name: String,
@@ -55,18 +55,18 @@ impl Picture {
     }
 }
 
-/// A mask.
+/// The record of one mask.
 #[derive(Serialize)]
 pub(crate) struct Annotation {
-    /// From 0 on, in the order of the answer.
+    /// Counted from 0 over all masks.
     id: usize,
-    /// Which prompt it answers, from 0 on.
+    /// Index of the prompt or phrase, counted from 0.
     prompt: usize,
-    /// Whether it is the best answer to its prompt.
+    /// Whether it is the best candidate of its prompt.
     best: bool,
     segmentation: Segmentation,
     area: usize,
-    /// Left, top, width, height; zeros for an empty mask.
+    /// Left, top, width, height; all 0 for an empty mask.
     bbox: [f64; 4],
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_iou: Option<f32>,
@@ -85,32 +85,32 @@ struct Segmentation {
     counts: String,
 }
 
-/// Where an annotation stands in the answer.
-pub(crate) struct Place {
+/// Identifier, prompt and rank of an annotation.
+pub(crate) struct MaskIndex {
     pub(crate) id: usize,
     pub(crate) prompt: usize,
     pub(crate) best: bool,
 }
 
 impl Annotation {
-    /// Whether it is the best answer to its prompt.
+    /// Whether it is the best candidate of its prompt.
     pub(crate) fn is_best(&self) -> bool {
         self.best
     }
 
     /// The record of a mask, and its pixels.
-    pub(crate) fn new(place: &Place, segment: &Segment, threshold: Threshold) -> (Self, Rle) {
+    pub(crate) fn new(index: &MaskIndex, segment: &Segment, threshold: Threshold) -> (Self, Rle) {
         let summary = segment.summary(threshold);
         let stability = summary.stability();
         let Size { width, height } = segment.size();
         let annotation = Annotation {
-            id: place.id,
-            prompt: place.prompt,
-            best: place.best,
+            id: index.id,
+            prompt: index.prompt,
+            best: index.best,
             area: summary.area,
             bbox: summary.rle.coco_box(),
             predicted_iou: Some(segment.iou()),
-            // A mask without a possible pixel has no stability; JSON has no NaN.
+            // The stability of an empty mask is NaN, which JSON cannot hold.
             stability_score: stability.is_finite().then_some(stability),
             object_score: segment.object_score(),
             finding: None,
@@ -124,12 +124,12 @@ impl Annotation {
 
     /// The record of an object that was found, and its pixels.
     pub(crate) fn found(
-        place: &Place,
+        index: &MaskIndex,
         segment: &Segment,
         threshold: Threshold,
         finding: Finding,
     ) -> (Self, Rle) {
-        let (annotation, rle) = Annotation::new(place, segment, threshold);
+        let (annotation, rle) = Annotation::new(index, segment, threshold);
         (Annotation { predicted_iou: None, finding: Some(finding), ..annotation }, rle)
     }
 }

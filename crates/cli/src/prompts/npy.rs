@@ -1,4 +1,4 @@
-//! Reading NumPy's format: float32 arrays in C order, which is what saved logits are.
+//! Reader of NumPy files: float32 arrays in C order.
 
 use std::fs::File;
 use std::io::{Read, Take};
@@ -8,12 +8,12 @@ use anyhow::{Context, Result, bail};
 use cutout_tensor::Tensor;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Longest header that is read.
+/// Longest accepted header, in bytes.
 const MOST_HEADER: usize = 4096;
-/// Most elements that are read: far more than any model's masks have.
+/// Most elements accepted; logits of masks have far fewer.
 const MOST_ELEMENTS: usize = 1 << 26;
 
-/// Whether a file starts as NumPy's do.
+/// Whether a file starts with NumPy's magic number.
 pub(super) fn is_npy(path: &Path) -> Result<bool> {
     let mut start = [0; MAGIC.len()];
     let mut file = open(path)?;

@@ -1,10 +1,10 @@
-//! Polygons to masks.
+//! Rasterisation of polygons to masks.
 
 use super::Polygon;
 use crate::{ImageError, Mask, Size};
 
-/// The pixels whose centres lie inside one of the polygons and outside its holes (even-odd rule, polygon by polygon).
-/// What lies outside the mask is left out; corners that are not numbers are ignored.
+/// Sets the pixels whose centres lie inside a polygon and outside its holes (even-odd rule per polygon). Parts outside the
+/// mask are clipped; corners with NaN coordinates are ignored.
 pub fn fill_polygons(size: Size, polygons: &[Polygon]) -> Result<Mask, ImageError> {
     let mut mask = Mask::empty(size)?;
     for polygon in polygons {
@@ -27,12 +27,12 @@ pub fn fill_polygons(size: Size, polygons: &[Polygon]) -> Result<Mask, ImageErro
     Ok(mask)
 }
 
-/// First pixel whose centre is at `x` or to the right of it.
+/// First column whose pixel centre is at or right of `x`.
 fn column(x: f64, size: Size) -> usize {
     ((x - 0.5).ceil().max(0.0) as usize).min(size.width)
 }
 
-/// Notes where the line from `a` to `b` crosses the centres of rows.
+/// Records the x coordinates where the line from `a` to `b` crosses the centre lines of rows.
 fn cross(a: [f64; 2], b: [f64; 2], crossings: &mut [Vec<f64>]) {
     if !a.iter().chain(&b).all(|value| value.is_finite()) || a[1] == b[1] {
         return;

@@ -1,14 +1,13 @@
-//! Rings with fewer corners, by Douglas and Peucker.
+//! Polygon simplification by Douglas and Peucker.
 
 use super::{Point, twice_area};
 
-/// `ring` without corners that lie within `tolerance` of the line that replaces them; `None` if nothing with an area
-/// is left.
+/// Removes corners within `tolerance` of the line that replaces them. `None` if the result has no area.
 pub(super) fn ring(ring: &[Point], tolerance: f64) -> Option<Vec<Point>> {
     if tolerance.is_nan() || tolerance <= 0.0 || ring.len() <= 3 {
         return Some(ring.to_vec());
     }
-    // Closed by its first point, cut in two where it is furthest from there.
+    // The ring is closed by its first point and split at the corner furthest from it.
     let closed: Vec<Point> = ring.iter().chain(ring.first()).copied().collect();
     let last = closed.len() - 1;
     let from_start = |i: &usize| distance(closed[*i], closed[0], closed[0]);
@@ -33,7 +32,7 @@ pub(super) fn ring(ring: &[Point], tolerance: f64) -> Option<Vec<Point>> {
     (kept.len() >= 3 && twice_area(&kept) != 0.0).then_some(kept)
 }
 
-/// Distance of `point` from the line between `a` and `b`, from `a` if both are one.
+/// Distance of `point` from the line through `a` and `b`; from `a` if they are equal.
 fn distance(point: Point, a: Point, b: Point) -> f64 {
     let (dx, dy) = (b[0] - a[0], b[1] - a[1]);
     let (px, py) = (point[0] - a[0], point[1] - a[1]);

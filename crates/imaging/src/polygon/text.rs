@@ -1,10 +1,10 @@
-//! Polygons as text.
+//! Polygons as SVG paths and GeoJSON.
 
 use std::fmt::Write;
 
 use super::{Point, Polygon};
 
-/// The `d` of an SVG path; draw it with `fill-rule="evenodd"`. Empty for no polygons.
+/// The `d` attribute of an SVG path, for `fill-rule="evenodd"`. Empty without polygons.
 pub fn to_svg_path(polygons: &[Polygon]) -> String {
     let mut text = String::new();
     for ring in polygons.iter().flat_map(Polygon::rings) {
@@ -17,7 +17,7 @@ pub fn to_svg_path(polygons: &[Polygon]) -> String {
     text
 }
 
-/// A GeoJSON `MultiPolygon` in pixels, y down; rings are closed as GeoJSON wants them.
+/// A GeoJSON `MultiPolygon` in pixels with y pointing down. Rings end with their first point, as GeoJSON requires.
 pub fn to_geojson(polygons: &[Polygon]) -> String {
     let ring_text = |ring: &Vec<Point>| {
         let closed = ring.iter().chain(ring.first());

@@ -1,4 +1,4 @@
-//! The two resizes on bytes: weights as whole numbers, every pass rounded back to a byte.
+//! The two byte resizes: fixed-point weights, and rounding to a byte after each pass.
 
 use cutout_parallel::Pool;
 
@@ -6,11 +6,11 @@ use super::TASK_ROWS;
 use super::window::{Filter, Windows};
 use crate::{Image, ImageError, Size};
 
-/// Bits behind the point of Pillow's weights: 32, less 8 for the byte, less 2 for sign and overshoot.
+/// Fractional bits of Pillow's weights: 32, minus 8 for the byte, minus 2 for sign and overshoot.
 const PILLOW_BITS: u32 = 32 - 8 - 2;
 
-/// Pillow's `Image.resize(size, filter)`, bit by bit: of Pillow up to 12, which Meta's models were made with. Pillow 13
-/// does the columns first for some sizes.
+/// `Image.resize(size, filter)` of Pillow up to version 12, bit-exact. Meta's models were trained with these versions;
+/// Pillow 13 processes the columns first for some sizes.
 pub fn resize_pillow(
     image: &Image,
     size: Size,
@@ -24,8 +24,8 @@ pub fn resize_pillow(
     })
 }
 
-/// `torchvision.transforms.v2.Resize(size, antialias=True)` of a uint8 tensor on a CPU, bit by bit: as Pillow, with
-/// weights of 16 bits.
+/// `torchvision.transforms.v2.Resize(size, antialias=True)` of a uint8 tensor on the CPU, bit-exact. Same as Pillow's, with
+/// 16-bit weights.
 pub fn resize_torch_bytes(
     image: &Image,
     size: Size,
@@ -34,7 +34,7 @@ pub fn resize_torch_bytes(
 ) -> Result<Image, ImageError> {
     resize(image, size, pool, |input, output| {
         let windows = Windows::new(input, output, filter);
-        // As many bits as let the largest weight fit into 16 bits with its sign.
+        // Most fractional bits with which the largest weight fits into a signed 16-bit integer.
         let largest = windows.largest_weight();
         let fits = |bits: &u32| 0.5 + largest * f64::from(1u32 << bits) < f64::from(1u32 << 15);
         let bits = (1..=PILLOW_BITS).take_while(fits).last().unwrap_or(0);
@@ -43,7 +43,7 @@ pub fn resize_torch_bytes(
     })
 }
 
-/// Half away from zero.
+/// Rounds half away from zero.
 fn round(x: f64) -> i32 {
     if x < 0.0 { (x - 0.5) as i32 } else { (x + 0.5) as i32 }
 }
@@ -55,7 +55,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// What a sum starts from so that the shift rounds.
+    /// Start value of a sum: half a unit, so that the final shift rounds.
     fn half(&self) -> i32 {
         if self.bits == 0 { 0 } else { 1 << (self.bits - 1) }
     }
@@ -82,7 +82,7 @@ fn resize(
     Image::from_rgb(size, pixels.unwrap_or_else(|| image.as_rgb().to_vec()))
 }
 
-/// Every row of u8 `[height, width, 3]` to `[height, size.width, 3]`.
+/// Resizes the rows: u8 `[height, width, 3]` to `[height, size.width, 3]`.
 fn shrink_rows(
     source: &[u8],
     (width, size): (usize, Size),
@@ -112,7 +112,7 @@ fn shrink_row(row: &[u8], result: &mut [u8], axis: &Axis) {
     }
 }
 
-/// u8 `[rows, size.width, 3]` to `[size.height, size.width, 3]`.
+/// Resizes the columns: u8 `[rows, size.width, 3]` to `[size.height, size.width, 3]`.
 fn shrink_columns(
     source: &[u8],
     size: Size,

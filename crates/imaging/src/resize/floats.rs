@@ -1,4 +1,4 @@
-//! The resize on floats.
+//! The float resize.
 
 use cutout_parallel::Pool;
 
@@ -6,8 +6,8 @@ use super::TASK_ROWS;
 use super::window::{Filter, Windows};
 use crate::{Image, ImageError, Size};
 
-/// `torchvision.transforms.Resize(size)` (antialiased) of the tensor that `ToTensor` makes of a picture:
-/// f32 `[height, width, 3]`, values 0 to 1.
+/// `torchvision.transforms.Resize(size)`, antialiased, of an image converted by `ToTensor`. Returns f32
+/// `[height, width, 3]` with values from 0 to 1.
 pub fn resize_torch_floats(
     image: &Image,
     size: Size,
@@ -24,7 +24,7 @@ pub fn resize_torch_floats(
     Ok(output)
 }
 
-/// Some rows of the output, from row `first` on.
+/// Computes output rows, starting at row `first`.
 fn shrink_rows(
     image: &Image,
     (across, down): (&Windows<f32>, &Windows<f32>),
@@ -32,7 +32,7 @@ fn shrink_rows(
     results: &mut [f32],
 ) {
     let source: Vec<&[u8]> = image.as_rgb().chunks_exact(3 * image.width()).collect();
-    // Rows of the input, already of the output's width; each is made once and dropped when no window needs it.
+    // Input rows resized to the output width. Each is computed once and dropped after its last window.
     let mut rows: Vec<(usize, Vec<f32>)> = Vec::new();
     let mut floats = vec![0.0; 3 * image.width() + 1];
     for (i, result) in results.chunks_exact_mut(3 * across.len()).enumerate() {
@@ -49,7 +49,7 @@ fn shrink_rows(
     }
 }
 
-/// A row of the input at the output's width. `floats` has room for the row and one element more.
+/// Resizes an input row to the output width. `floats` is scratch space for the row and one extra element.
 fn shrink_row(row: &[u8], across: &Windows<f32>, floats: &mut [f32]) -> Vec<f32> {
     for (float, byte) in floats.iter_mut().zip(row) {
         *float = f32::from(*byte) / 255.0;
@@ -57,7 +57,7 @@ fn shrink_row(row: &[u8], across: &Windows<f32>, floats: &mut [f32]) -> Vec<f32>
     let mut result = vec![0.0; 3 * across.len()];
     for (i, pixel) in result.chunks_exact_mut(3).enumerate() {
         let (start, weights) = across.get(i);
-        // Four at a time, which is a register: the fourth is a neighbour's and dropped.
+        // Four lanes fill a SIMD register; the fourth belongs to the next pixel and is dropped.
         let mut sums = [0.0; 4];
         let window = &floats[3 * start..][..3 * weights.len() + 1];
         for (weight, from) in weights.iter().zip(window.windows(4).step_by(3)) {
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Tall enough for several tasks; larger and smaller than the input; up to the last pixel of a row.
+    /// Covers several tasks, enlarging and reducing, and the last pixel of a row.
     #[test]
     fn every_pixel_is_the_weighted_mean_of_its_window() {
         for (from, to) in [((31, 400), (13, 259)), ((9, 50), (40, 300))] {
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// One number of the output by its windows of rows and columns.
+    /// One output value, computed directly from its row and column windows.
     fn pixel(
         image: &Image,
         (top, rows): (usize, &[f32]),

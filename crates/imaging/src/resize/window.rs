@@ -1,11 +1,11 @@
-//! Which input pixels an output pixel is made of, and with what weights.
+//! Windows of a resize: the input pixels of each output pixel, and their weights.
 
-/// The kernel of a resize.
+/// Interpolation kernel of a resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// A triangle, one pixel to each side.
+    /// Triangle with a support of one pixel to each side.
     Bilinear,
-    /// Keys' cubic with a = -0.5, two pixels to each side.
+    /// Keys' cubic with a = -0.5 and a support of two pixels to each side.
     Bicubic,
 }
 
@@ -28,7 +28,7 @@ impl Filter {
     }
 }
 
-/// One axis of a resize: for each output pixel, a window of the input and the weights of its pixels, which sum to 1.
+/// One axis of a resize: for each output pixel, a window of input pixels with weights that sum to 1.
 pub(super) struct Windows<T> {
     /// First input pixel and number of input pixels of each output pixel.
     pub(super) spans: Vec<(usize, usize)>,
@@ -38,7 +38,7 @@ pub(super) struct Windows<T> {
 }
 
 impl Windows<f64> {
-    /// The windows of resizing `input` pixels to `output` pixels, in double precision as Pillow computes them.
+    /// Windows for resizing `input` pixels to `output` pixels, computed in `f64` as Pillow does.
     pub(super) fn new(input: usize, output: usize, filter: Filter) -> Self {
         let scale = input as f64 / output as f64;
         let stretch = scale.max(1.0);
@@ -51,7 +51,7 @@ impl Windows<f64> {
         };
         for (i, weights) in windows.weights.chunks_exact_mut(stride).enumerate() {
             let center = (i as f64 + 0.5) * scale;
-            // Conversion truncates, and clips negative numbers to 0.
+            // The cast truncates and clips negative numbers to 0.
             let start = (center - support + 0.5) as usize;
             let end = ((center + support + 0.5) as usize).min(input);
             let weights = &mut weights[..end - start];
@@ -67,7 +67,7 @@ impl Windows<f64> {
         windows
     }
 
-    /// The same windows with other weights.
+    /// The windows with converted weights.
     pub(super) fn map<T>(self, convert: impl FnMut(f64) -> T) -> Windows<T> {
         let weights = self.weights.into_iter().map(convert).collect();
         Windows { spans: self.spans, weights, stride: self.stride }
@@ -79,7 +79,7 @@ impl Windows<f64> {
 }
 
 impl<T> Windows<T> {
-    /// First input pixel of output pixel `i` and the weights from there on.
+    /// First input pixel of output pixel `i`, and the weights of its window.
     pub(super) fn get(&self, i: usize) -> (usize, &[T]) {
         let (start, length) = self.spans[i];
         (start, &self.weights[i * self.stride..][..length])

@@ -1,28 +1,28 @@
-//! COCO's compressed string: five bits to a character, counts from the fourth on as differences to the one before last.
+//! COCO's compressed run-length string: five bits per character; from the fourth count on, differences to two counts before.
 
 use super::Rle;
 use crate::{ImageError, Size};
 
-/// Runs that are no mask.
+/// Why run lengths are not a valid mask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RleError {
-    /// The size cannot be.
+    /// The size is invalid.
     #[error(transparent)]
     Size(#[from] ImageError),
-    /// The counts do not cover the mask.
+    /// The counts do not sum to the number of pixels.
     #[error("{size} needs counts that sum to {expected}, got {found}")]
     Total {
         /// Size of the mask.
         size: Size,
-        /// Its number of pixels.
+        /// Number of pixels of the mask.
         expected: usize,
         /// Sum of the counts.
         found: u64,
     },
-    /// A character that COCO's strings do not have.
+    /// A character that does not occur in COCO's strings.
     #[error("character {found:#04x} at position {position} is not part of a compressed mask")]
     Character {
-        /// Where.
+        /// Position in the string.
         position: usize,
         /// The byte.
         found: u8,
@@ -30,18 +30,18 @@ pub enum RleError {
     /// The string ends inside a number.
     #[error("the compressed mask ends inside a number")]
     Truncated,
-    /// A count below zero or beyond 32 bits.
-    #[error("run {index} has the impossible length {found}")]
+    /// A count that is negative or exceeds 32 bits.
+    #[error("run {index} has the invalid length {found}")]
     Count {
-        /// Which run.
+        /// Index of the run.
         index: usize,
-        /// Its length.
+        /// Its decoded length.
         found: i64,
     },
 }
 
 impl Rle {
-    /// The compressed string that pycocotools writes.
+    /// The compressed string, as pycocotools writes it.
     pub fn to_coco_string(&self) -> String {
         let mut text = String::new();
         for (i, &count) in self.counts().iter().enumerate() {
@@ -51,7 +51,7 @@ impl Rle {
         text
     }
 
-    /// Reads a compressed string of pycocotools.
+    /// Parses a compressed string of pycocotools.
     pub fn from_coco_string(size: Size, text: &str) -> Result<Self, RleError> {
         let mut counts: Vec<u32> = Vec::new();
         let mut position = 0;
@@ -69,7 +69,7 @@ fn push_number(mut number: i64, text: &mut String) {
     loop {
         let bits = (number & 0x1f) as u8;
         number >>= 5;
-        // The sign bit of the last group decides what the missing bits are.
+        // The sign bit of the last group is extended when the number is read.
         let more = if bits & 0x10 == 0 { number != 0 } else { number != -1 };
         text.push(char::from((bits | if more { 0x20 } else { 0 }) + 48));
         if !more {
@@ -80,7 +80,7 @@ fn push_number(mut number: i64, text: &mut String) {
 
 fn take_number(bytes: &[u8], position: &mut usize) -> Result<i64, RleError> {
     let mut number = 0i64;
-    // Seven groups are 35 bits: more than any count or difference of counts needs.
+    // Seven groups hold 35 bits, enough for every count and every difference of counts.
     for group in 0..7 {
         let found = *bytes.get(*position).ok_or(RleError::Truncated)?;
         let bits = match found {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_strings_are_refused() {
+    fn invalid_strings_are_errors() {
         let size = Size::new(2, 2);
         let read = |text: &str| Rle::from_coco_string(size, text).unwrap_err();
         assert_eq!(read("P"), RleError::Truncated);

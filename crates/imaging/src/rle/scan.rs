@@ -1,36 +1,36 @@
-//! Rows in, columns out: runs down the columns from a mask that arrives row by row.
+//! Column-major run-length encoding of a mask that is given row by row.
 
 use super::Rle;
 use crate::{ImageError, Size};
 
-/// Makes [`Rle`] of rows, keeping one row and the places where a column changes.
+/// Encodes rows as an [`Rle`]. Keeps one row and the positions where a column changes.
 pub struct RowScanner {
     size: Size,
-    /// Row above the next one; 0 or 1 per pixel.
+    /// The previous row, 0 or 1 per pixel.
     above: Vec<u8>,
     row: Vec<u8>,
     rows: usize,
-    /// (column, row) where a pixel differs from the one above it, row by row. Above the first row all is unset.
+    /// (column, row) of each pixel that differs from the one above it, in row-major order. Pixels above row 0 are unset.
     changes: Vec<(u32, u32)>,
 }
 
-/// Pixels compared at once.
+/// Pixels compared in one step.
 const WORD: usize = 8;
 
 impl RowScanner {
-    /// For a mask of this size.
+    /// A scanner for a mask of this size.
     pub fn new(size: Size) -> Result<Self, ImageError> {
         let pixels = size.pixels(1)?;
         if u32::try_from(pixels).is_err() {
             return Err(ImageError::TooLarge(size));
         }
-        // Padded, so that every word is whole.
+        // Padded to whole words.
         let length = size.width.next_multiple_of(WORD);
         let (above, row) = (vec![0; length], vec![0; length]);
         Ok(RowScanner { size, above, row, rows: 0, changes: Vec::new() })
     }
 
-    /// The next row, `width` values of 0 or 1. Rows beyond the height are ignored, missing pixels are unset.
+    /// Adds the next row: `width` values of 0 or 1. Rows beyond the height are ignored; missing pixels are unset.
     pub fn push(&mut self, row: impl Iterator<Item = u8>) {
         if self.rows == self.size.height {
             return;
@@ -54,13 +54,13 @@ impl RowScanner {
         self.rows += 1;
     }
 
-    /// The runs of all rows pushed; rows that never came are unset.
+    /// The runs of all rows pushed; missing rows are unset.
     pub fn finish(self) -> Rle {
         let size = self.size;
         self.finish_in(size, 0, 0).expect("a mask fits into its own size")
     }
 
-    /// The runs of a larger mask, `canvas`, in which this one's top left corner lies at (`x`, `y`).
+    /// The runs of a larger mask of size `canvas`, with the top left corner of this one at (`x`, `y`).
     pub fn finish_in(mut self, canvas: Size, x: usize, y: usize) -> Result<Rle, ImageError> {
         let pixels = canvas.pixels(1)?;
         let fits = |start: usize, length: usize, end: usize| {
@@ -80,7 +80,7 @@ impl RowScanner {
             };
             let (start, stop) = (place(start), place(stop));
             if start == end && !counts.is_empty() {
-                // The column before ends with the run that this one begins with.
+                // The run continues from the end of the previous column.
                 *counts.last_mut().expect("not empty") += (stop - start) as u32;
             } else {
                 counts.push((start - end) as u32);
@@ -101,7 +101,7 @@ impl RowScanner {
         self.changes.extend(reaching.map(|(x, _)| (x as u32, y)));
     }
 
-    /// First place and one past the last of each run, column by column: the changes sorted by column, in pairs.
+    /// Start and exclusive end of each run, column by column: the changes, sorted by column and paired.
     fn column_runs(&self) -> impl Iterator<Item = ((u32, u32), (u32, u32))> {
         let mut starts = vec![0usize; self.size.width + 1];
         for (x, _) in &self.changes {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_in_a_larger_one() {
+    fn a_mask_is_placed_in_a_larger_one() {
         let mut scanner = RowScanner::new(Size::new(2, 2)).unwrap();
         scanner.push([1, 1].into_iter());
         scanner.push([1, 0].into_iter());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_never_came_are_unset() {
+    fn missing_rows_are_unset() {
         let mut scanner = RowScanner::new(Size::new(1, 3)).unwrap();
         scanner.push([1].into_iter());
         assert_eq!(scanner.finish().counts(), [0, 1, 2]);

@@ -1,4 +1,4 @@
-//! A folder with a file for each frame.
+//! A folder with one file per frame.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,16 @@ use cutout_imaging::{WriteError, write};
 
 use crate::SinkError;
 
-/// A folder for files of frames. One that was made for them goes again when nothing was put into it.
+/// A folder with one file per frame. If it was created here and is still empty when dropped, it is removed.
 #[derive(Debug)]
 pub struct FrameFolder {
     path: PathBuf,
-    /// Whether it was not there before.
+    /// Whether the folder was created here.
     is_new: bool,
 }
 
 impl FrameFolder {
-    /// Makes the folder if it is not there.
+    /// Creates the folder if it does not exist.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, SinkError> {
         let path = path.into();
         let is_new = !path.exists();
@@ -24,12 +24,12 @@ impl FrameFolder {
         Ok(FrameFolder { path, is_new })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file of frame number `index`: `00007.png` for frame 7 with the extension `png`.
+    /// Path of the file of frame `index`: `00007.png` for frame 7 with the extension `png`.
     pub fn file(&self, index: usize, extension: &str) -> PathBuf {
         self.path.join(format!("{index:05}.{extension}"))
     }
@@ -43,7 +43,7 @@ impl FrameFolder {
 impl Drop for FrameFolder {
     fn drop(&mut self) {
         if self.is_new {
-            // Fails, as it should, where something lies in it.
+            // Fails, as intended, if the folder is not empty.
             let _ignored = fs::remove_dir(&self.path);
         }
     }

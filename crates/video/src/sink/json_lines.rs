@@ -1,4 +1,4 @@
-//! Masks as COCO run lengths, one line of JSON for each frame.
+//! Masks as COCO run lengths, one line of JSON per frame.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,22 +10,22 @@ use serde::Serialize;
 use super::{FrameResult, ObjectMask, Sink};
 use crate::SinkError;
 
-/// `{"frame":0,"objects":[{"id":1,"segmentation":{"size":[h,w],"counts":"…"},"score":…,"area":…,"bbox":[x,y,w,h]}]}`, and
-/// so on. A line is in the file before the next frame is taken.
+/// Writes one line per frame, flushed before the next frame:
+/// `{"frame":0,"objects":[{"id":1,"segmentation":{"size":[h,w],"counts":"…"},"score":…,"area":…,"bbox":[x,y,w,h]}]}`.
 pub struct JsonLines {
     writer: Box<dyn Write + Send>,
     path: PathBuf,
 }
 
 impl JsonLines {
-    /// A new file.
+    /// Creates a file.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, SinkError> {
         let path = path.as_ref();
         let file = File::create(path).map_err(|source| WriteError::new(path, source))?;
         Ok(JsonLines::new(file, path))
     }
 
-    /// Lines to `writer`, which messages call `path`.
+    /// Writes the lines to `writer`; `path` is its name in messages.
     pub fn new(writer: impl Write + Send + 'static, path: impl Into<PathBuf>) -> Self {
         JsonLines { writer: Box::new(writer), path: path.into() }
     }
@@ -57,10 +57,10 @@ struct Line {
 struct Record {
     id: u32,
     segmentation: Segmentation,
-    /// `null` if it is no number.
+    /// Serialised as `null` if it is NaN or infinite.
     score: f32,
     area: usize,
-    /// Left, top, width, height; zeros for an empty mask.
+    /// Left, top, width, height; all 0 for an empty mask.
     bbox: [f64; 4],
 }
 

@@ -1,4 +1,4 @@
-//! Masks as palette pictures, in the form of the DAVIS data set.
+//! Masks as palette PNGs in the format of the DAVIS data set.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use cutout_imaging::{Size, encode_labels};
 use super::{FrameFolder, FrameResult, ObjectMask, Sink};
 use crate::SinkError;
 
-/// A folder of `00000.png`, `00001.png`, …: the value of a pixel is the number of its object, 0 is background. Where
-/// objects overlap, the one with the lowest number wins, as in Meta's tools.
+/// Writes a folder of `00000.png`, `00001.png`, … The value of a pixel is the number of its object; 0 is background. Where
+/// objects overlap, the lowest number is used, as in Meta's tools.
 pub struct LabelPictures {
     folder: FrameFolder,
 }
 
 impl LabelPictures {
-    /// Makes the folder if it is not there. Without a frame it goes again.
+    /// Creates the folder if it does not exist. A created folder is removed again if no frame is written.
     pub fn create(folder: impl AsRef<Path>) -> Result<Self, SinkError> {
         Ok(LabelPictures { folder: FrameFolder::create(folder.as_ref())? })
     }
@@ -33,7 +33,7 @@ impl Sink for LabelPictures {
     }
 }
 
-/// u8 `[height, width]`.
+/// Object number of each pixel, u8 `[height, width]`.
 fn labels(size: Size, objects: &[ObjectMask]) -> Result<Vec<u8>, SinkError> {
     let mut numbered = Vec::new();
     for object in objects {
@@ -45,9 +45,9 @@ fn labels(size: Size, objects: &[ObjectMask]) -> Result<Vec<u8>, SinkError> {
     numbered.sort_by_key(|(label, _)| std::cmp::Reverse(*label));
     let mut labels = vec![0; size.width * size.height];
     for (label, mask) in numbered {
-        // Runs go down the columns.
-        for place in mask.runs().flat_map(|(start, end)| start..end) {
-            labels[place % size.height * size.width + place / size.height] = label;
+        // Runs are in column-major order.
+        for pixel in mask.runs().flat_map(|(start, end)| start..end) {
+            labels[pixel % size.height * size.width + pixel / size.height] = label;
         }
     }
     Ok(labels)

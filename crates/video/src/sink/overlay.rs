@@ -1,4 +1,4 @@
-//! Frames with their masks drawn over them.
+//! Overlays: frames with their masks drawn over them.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use super::overlay_video::{Encoding, OverlayVideo};
 use super::{FrameFolder, FrameResult, Sink};
 use crate::{SinkError, Tools};
 
-/// How an overlay is made.
+/// Options of an overlay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverlayOptions {
-    /// Frames per second of what is written.
+    /// Frames per second of the output.
     pub frame_rate: f64,
-    /// What writes video files.
+    /// Programs that write video files.
     pub tools: Tools,
 }
 
-/// An overlay by the extension of its path: `.gif`; `.mp4`, `.mov`, `.mkv` or `.webm` by `ffmpeg`; none, or a folder that
-/// is there, for a PNG per frame.
+/// Opens an overlay. The extension selects the format: `.gif`; `.mp4`, `.mov`, `.mkv` or `.webm` through `ffmpeg`; no
+/// extension, or an existing folder, for one PNG per frame.
 pub fn open_overlay(
     path: impl AsRef<Path>,
     options: &OverlayOptions,
@@ -41,7 +41,7 @@ pub fn open_overlay(
     }
 }
 
-/// The frame with every object in the colour of its number, the same in all frames.
+/// Draws every object in the colour of its number, which is the same in all frames.
 pub(super) fn draw(frame: &FrameResult<'_>) -> Result<Image, SinkError> {
     let coloured: Vec<(&Rle, [u8; 3])> = frame
         .objects

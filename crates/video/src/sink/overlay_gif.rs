@@ -11,13 +11,13 @@ use super::overlay::draw;
 use super::{FrameResult, Sink};
 use crate::SinkError;
 
-/// Between 1, best colours, and 30, fastest: 10 is what the crate of the palettes recommends.
+/// Quantisation speed from 1 (best colours) to 30 (fastest); the `gif` crate recommends 10.
 const SPEED: i32 = 10;
 /// The byte that ends a GIF.
 const TRAILER: u8 = b';';
 
-/// A GIF that repeats for ever, each frame with a palette of its own, one frame in memory. After each frame the file is
-/// a whole GIF: its last byte is written, and overwritten by the next frame.
+/// Writes an endlessly repeating GIF with a palette per frame; one frame is in memory at a time. The file is a complete GIF
+/// after each frame: the trailer is written, and overwritten by the next frame.
 pub(super) struct OverlayGif {
     path: PathBuf,
     state: State,
@@ -25,7 +25,7 @@ pub(super) struct OverlayGif {
 }
 
 enum State {
-    /// The size is not known yet.
+    /// No frame has set the size yet.
     Empty(Option<File>),
     Started(Encoder<BufWriter<File>>, Size),
 }
@@ -46,7 +46,7 @@ impl OverlayGif {
         if let State::Empty(file) = &mut self.state {
             let too_large =
                 || SinkError::TooLarge { path: self.path.clone(), found, format: "GIF" };
-            let (width, height) = sides(found).ok_or_else(too_large)?;
+            let (width, height) = dimensions(found).ok_or_else(too_large)?;
             let gone = || EncodingError::from(io::Error::from(io::ErrorKind::NotConnected));
             let encoder = file
                 .take()
@@ -90,7 +90,7 @@ impl Sink for OverlayGif {
                 .map_err(|error| fail(&path, error)),
             State::Empty(file) => {
                 drop(file);
-                // No frame came: a file without a byte is no GIF.
+                // Without a frame the file is empty, which is not a valid GIF.
                 std::fs::remove_file(&path).map_err(|source| WriteError::new(&path, source).into())
             }
         }
@@ -103,12 +103,12 @@ fn start(file: File, width: u16, height: u16) -> Result<Encoder<BufWriter<File>>
     Ok(encoder)
 }
 
-/// Writes a frame and, where the next one will begin, the end of the file.
+/// Writes a frame and the trailer, which the next frame overwrites.
 fn append(encoder: &mut Encoder<BufWriter<File>>, frame: &Frame<'_>) -> Result<(), EncodingError> {
     encoder.write_frame(frame)?;
     let writer = encoder.get_mut();
     writer.write_all(&[TRAILER])?;
-    // Moving the place writes out what is buffered.
+    // Seeking flushes the buffer.
     writer.seek(SeekFrom::Current(-1))?;
     Ok(())
 }
@@ -119,20 +119,20 @@ fn fail(path: &Path, error: EncodingError) -> SinkError {
     WriteError::new(path, source).into()
 }
 
-fn sides(size: Size) -> Option<(u16, u16)> {
+fn dimensions(size: Size) -> Option<(u16, u16)> {
     Some((size.width.try_into().ok()?, size.height.try_into().ok()?))
 }
 
 fn quantize(image: &Image, delay: u16) -> Frame<'static> {
-    let (width, height) = sides(image.size()).unwrap_or_default();
+    let (width, height) = dimensions(image.size()).unwrap_or_default();
     let mut frame = Frame::from_rgb_speed(width, height, image.as_rgb(), SPEED);
     frame.dispose = DisposalMethod::Keep;
     frame.delay = delay;
     frame
 }
 
-/// GIFs count in hundredths of a second and viewers slow down frames shorter than two of them. The clock rounds the
-/// start of each frame, so that no error adds up, and leaves out the frames for which there is no time.
+/// Delays of GIF frames. GIFs count in hundredths of a second, and viewers slow down frames shorter than two of them. The
+/// start of each frame is rounded, so that errors do not add up; frames that would be too short are dropped.
 struct Clock {
     frame_rate: f64,
     frame: u64,
@@ -140,7 +140,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// For how long to show the next frame; `None` to leave it out.
+    /// Delay of the next frame, in hundredths of a second; `None` to drop the frame.
     fn next(&mut self) -> Option<u16> {
         let start = self.start_of(self.frame);
         self.frame += 1;

@@ -14,15 +14,15 @@ use crate::SinkError;
 use crate::process::{Ending, Process};
 use crate::source::file_url;
 
-/// How long `ffmpeg` may take to write what it has buffered.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time for `ffmpeg` to write its buffered frames and exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a file is encoded as.
+/// Codec and container of a video file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// H.264 in a container with this name.
+    /// H.264 in the container with this name.
     H264(&'static str),
-    /// VP9 in WebM, which allows nothing older.
+    /// VP9 in WebM, which does not allow H.264.
     Vp9,
 }
 
@@ -60,8 +60,8 @@ impl Encoding {
     }
 }
 
-/// A video. The file is complete when the sink is finished or dropped, also if this process ends: `ffmpeg` then sees the
-/// end of its input and closes the file.
+/// Writes a video file. It is complete when the sink is finished or dropped, and also if this process dies: `ffmpeg` then
+/// reads the end of its input and closes the file.
 pub(super) struct OverlayVideo {
     path: PathBuf,
     program: PathBuf,
@@ -100,7 +100,7 @@ impl OverlayVideo {
         command.args(["-nostdin", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]);
         command.args(["-s", &format!("{}x{}", size.width, size.height)]);
         command.args(["-r", &self.frame_rate.to_string(), "-i", "pipe:0"]);
-        // Colours are stored at half the size, so sides have to be even; players expect the colours of HDTV.
+        // Chroma is stored at half resolution, so width and height must be even. Players expect BT.709 colours.
         command.args([
             "-vf",
             "pad=ceil(iw/2)*2:ceil(ih/2)*2,scale=out_color_matrix=bt709:out_range=tv",
@@ -113,11 +113,11 @@ impl OverlayVideo {
         Ok(Running { process, input: pipes.input, size })
     }
 
-    /// Closes the input and waits for the file to be complete.
+    /// Closes the input and waits until the file is complete.
     fn complete(&mut self) -> Result<(), SinkError> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         drop(running.input.take());
-        let ending = running.process.wait(PATIENCE);
+        let ending = running.process.wait(EXIT_TIMEOUT);
         if ending.is_success() { Ok(()) } else { Err(self.failed(ending)) }
     }
 
@@ -149,9 +149,9 @@ impl Sink for OverlayVideo {
             self.frames += 1;
             return Ok(());
         }
-        // The pipe is closed: it has ended, and its last words say why.
+        // `ffmpeg` has exited and closed the pipe; its standard error says why.
         running.input = None;
-        let ending = running.process.wait(PATIENCE);
+        let ending = running.process.wait(EXIT_TIMEOUT);
         Err(self.failed(ending))
     }
 
@@ -162,7 +162,7 @@ impl Sink for OverlayVideo {
 
 impl Drop for OverlayVideo {
     fn drop(&mut self) {
-        // Whoever wants to hear about errors calls `finish`.
+        // Errors are reported by `finish` only.
         let _ignored = self.complete();
     }
 }

@@ -15,10 +15,10 @@ use super::webp::WebPFrames;
 use super::{Format, VideoLimits};
 use crate::{FrameSource, VideoError};
 
-/// Bytes a decoder may use beside the pixels: tables, one row, profiles.
+/// Memory a decoder may use besides the pixels, in bytes: tables, one row, profiles.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Bytes of an animation, wherever they are.
+/// Seekable bytes of an animation, in a file or in memory.
 pub(super) trait Input: BufRead + Seek + Send {}
 
 impl<T: BufRead + Seek + Send> Input for T {}
@@ -26,7 +26,7 @@ impl<T: BufRead + Seek + Send> Input for T {}
 type Reader = Box<dyn Input>;
 type Reason = String;
 
-/// Frames composed over each other as a viewer shows them.
+/// Frames of an animation, composed as a viewer shows them.
 pub(super) struct Animation {
     decoder: Decoder,
     canvas: Canvas,
@@ -38,7 +38,7 @@ pub(super) struct Animation {
     ended: bool,
 }
 
-/// Reads one patch after another.
+/// Reads the patches in sequence.
 enum Decoder {
     Gif(Box<gif::Decoder<Reader>>),
     Png(Box<PngFrames>),
@@ -47,14 +47,14 @@ enum Decoder {
 
 struct PngFrames {
     reader: png::Reader<Reader>,
-    /// Frames still to come, by the header.
+    /// Remaining frames according to the header.
     left: u32,
-    /// The next picture is no frame.
+    /// The next image is a cover, not a frame.
     has_cover: bool,
 }
 
 impl Animation {
-    /// Reads the headers; `None` if the file is a still picture.
+    /// Reads the headers; `None` if the file is a still image.
     pub(super) fn open(
         mut reader: Reader,
         name: &str,
@@ -64,9 +64,9 @@ impl Animation {
         let unreadable = |source| VideoError::Read { name: name.into(), source };
         let timing = Timing::read(&mut reader, format).map_err(unreadable)?;
         reader.rewind().map_err(unreadable)?;
-        // The decoders are other people's: should one panic on a hostile file, that is a damaged file to the caller.
+        // A panic of a third-party decoder on a malicious file is reported as a damaged file.
         let opened = catch_unwind(AssertUnwindSafe(|| Decoder::open(reader, format, &limits)))
-            .unwrap_or_else(|_| Err("the decoder gave up on it".into()));
+            .unwrap_or_else(|_| Err("the decoder panicked".into()));
         let damaged = |reason| VideoError::Animation {
             name: name.into(),
             format: format.name(),
@@ -88,7 +88,7 @@ impl Animation {
 
     fn read(&mut self) -> Result<Option<Image>, VideoError> {
         let next = catch_unwind(AssertUnwindSafe(|| self.decoder.next()))
-            .unwrap_or_else(|_| Err("the decoder gave up on it".into()));
+            .unwrap_or_else(|_| Err("the decoder panicked".into()));
         let Some(patch) = next.map_err(|reason| self.damaged(reason))? else {
             let name = self.name.clone();
             return if self.frame == 0 { Err(VideoError::NoFrames { name }) } else { Ok(None) };
@@ -198,7 +198,7 @@ impl PngFrames {
         let reader = decoder.read_info().map_err(|error| error.to_string())?;
         let Some(animation) = reader.info().animation_control() else { return Ok(None) };
         let left = animation.num_frames;
-        // A first picture without a frame header is for programs that know no animations.
+        // A first image without a frame header is a fallback for programs without animation support.
         let has_cover = reader.info().frame_control().is_none();
         Ok(Some(PngFrames { reader, left, has_cover }))
     }
@@ -228,7 +228,7 @@ impl PngFrames {
         Ok(Some(Patch { area: Area { left, top, size }, pixels, blend, dispose }))
     }
 
-    /// The next picture: its size and u8 `[height, width, 4]`.
+    /// Decodes the next image: its size and u8 `[height, width, 4]`.
     fn read(&mut self) -> Result<(Size, Vec<u8>), Reason> {
         let bytes = self.reader.output_buffer_size().ok_or("a frame larger than memory")?;
         let mut pixels = vec![0; bytes];
@@ -236,7 +236,7 @@ impl PngFrames {
         let size = Size::new(found.width as usize, found.height as usize);
         let info = self.reader.info();
         if info.interlaced && info.width != found.width {
-            // The crate spreads the rows of an interlaced frame as if it were as wide as the canvas.
+            // The `png` crate lays out the rows of an interlaced frame with the width of the canvas.
             let stride = found.color_type.samples() * info.width as usize;
             let rows = pixels.chunks(stride).flat_map(|row| &row[..found.line_size.min(row.len())]);
             pixels = rows.copied().collect();
@@ -246,7 +246,7 @@ impl PngFrames {
     }
 }
 
-/// u8 `[height, width, 4]` of pixels of one byte a channel.
+/// Converts pixels of one byte per channel to u8 `[height, width, 4]`.
 fn to_rgba(pixels: Vec<u8>, color: ColorType) -> Result<Vec<u8>, Reason> {
     let spread = |channels: usize, rgba: fn(&[u8]) -> [u8; 4]| {
         Ok(pixels.chunks_exact(channels).flat_map(rgba).collect())

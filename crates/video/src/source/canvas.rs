@@ -1,28 +1,28 @@
-//! Frames of animations are patches; this is what they are drawn on.
+//! The canvas of an animation, on which the patches of its frames are composed.
 
 use cutout_imaging::{Image, ImageError, Size};
 
-/// How a patch meets what is below it.
+/// How a patch is combined with the canvas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blend {
-    /// It replaces it, transparency included.
+    /// Replaces the canvas, including alpha.
     Replace,
-    /// It shows through where the patch is transparent.
+    /// Alpha-blends over the canvas.
     Over,
 }
 
-/// What becomes of the area of a patch before the next one is drawn.
+/// What happens to the area of a patch before the next one is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dispose {
-    /// It stays.
+    /// The area is kept.
     Keep,
-    /// It is cleared.
+    /// The area is cleared.
     Clear,
-    /// What was below comes back.
+    /// The pixels below the patch are restored.
     Restore,
 }
 
-/// A part of the canvas, in pixels. May reach beyond it.
+/// A rectangle of the canvas, in pixels. It may exceed the canvas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) left: usize,
@@ -30,23 +30,23 @@ pub(super) struct Area {
     pub(super) size: Size,
 }
 
-/// A frame as the file has it.
+/// A frame as stored in the file.
 pub(super) struct Patch {
     pub(super) area: Area,
-    /// u8 `[height, width, 4]`, colours not multiplied by alpha.
+    /// u8 `[height, width, 4]`, not premultiplied by alpha.
     pub(super) pixels: Vec<u8>,
     pub(super) blend: Blend,
     pub(super) dispose: Dispose,
 }
 
-/// What a viewer shows.
+/// The composed image, as a viewer shows it.
 pub(super) struct Canvas {
     size: Size,
-    /// u8 `[height, width, 4]`; black and transparent at first.
+    /// u8 `[height, width, 4]`; initially black and transparent.
     pixels: Vec<u8>,
-    /// What to do before the next patch.
+    /// Disposal to do before the next patch.
     pending: Option<(Area, Dispose)>,
-    /// The rows below the last patch, if it wants them back.
+    /// Saved rows below the last patch, if they will be restored.
     below: Vec<u8>,
 }
 
@@ -56,9 +56,9 @@ impl Canvas {
         Ok(Canvas { size, pixels, pending: None, below: Vec::new() })
     }
 
-    /// Draws the next patch and returns the whole picture. Transparency is dropped, as for still pictures.
+    /// Draws the next patch and returns the whole image. Alpha is dropped, as for still images.
     ///
-    /// `patch.pixels` has to hold as many bytes as its area has.
+    /// Returns an error if the length of `patch.pixels` does not match its area.
     pub(super) fn show(&mut self, patch: &Patch) -> Result<Image, ImageError> {
         let size = patch.area.size;
         let (expected, found) = (4 * size.pixels(4)?, patch.pixels.len());
@@ -87,7 +87,7 @@ impl Canvas {
         Image::from_rgb(self.size, rgb.collect())
     }
 
-    /// Does what the last patch wanted done.
+    /// Does the pending disposal of the last patch.
     fn dispose(&mut self) {
         let Some((area, dispose)) = self.pending.take() else { return };
         let mut below = self.below.as_slice();
@@ -105,7 +105,7 @@ impl Canvas {
         }
     }
 
-    /// The bytes of each row of an area, as far as it lies on the canvas.
+    /// Byte range (start, end) of each row of an area, clipped to the canvas.
     fn rows(&self, area: Area) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Size { width, height } = self.size;
         let (left, top) = (area.left.min(width), area.top.min(height));
@@ -116,14 +116,14 @@ impl Canvas {
     }
 }
 
-/// The Porter-Duff `over` of a row of pixels that are not multiplied by alpha. `source` may be the longer one.
+/// Porter-Duff `over` of a row of pixels that are not premultiplied by alpha. `source` may be longer than `target`.
 fn blend_row(target: &mut [u8], source: &[u8]) {
     for (below, above) in target.chunks_exact_mut(4).zip(source.chunks_exact(4)) {
         match above[3] {
             0 => {}
             255 => below.copy_from_slice(above),
             alpha => {
-                // Weights of the two colours, in units of 1 / 255².
+                // Weights of both colours in units of 1 / 255².
                 let (over, under) =
                     (u32::from(alpha) * 255, u32::from(below[3]) * u32::from(255 - alpha));
                 let total = over + under;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn disposal() {
+    fn patches_are_disposed_of() {
         use {Blend::Over, Dispose::Clear, Dispose::Keep, Dispose::Restore};
         let mut canvas = Canvas::new(Size::new(4, 1)).unwrap();
         let mut show = |area, red, dispose| {
@@ -165,18 +165,18 @@ mod tests {
         };
         assert_eq!(show((0, 0, 4, 1), 1, Keep), [1, 1, 1, 1]);
         assert_eq!(show((1, 0, 2, 1), 2, Clear), [1, 2, 2, 1]);
-        // What comes back after this one is the cleared area, not the patch before.
+        // This patch restores the cleared area, not the patch before it.
         assert_eq!(show((1, 0, 1, 1), 3, Restore), [1, 3, 0, 1]);
         assert_eq!(show((3, 0, 1, 1), 4, Restore), [1, 0, 0, 4]);
         assert_eq!(show((0, 0, 1, 1), 5, Keep), [5, 0, 0, 1]);
-        // Beyond the canvas: what fits is drawn.
+        // A patch beyond the canvas is clipped.
         assert_eq!(show((3, 0, 5, 3), 6, Restore), [5, 0, 0, 6]);
         assert_eq!(show((9, 9, 1, 1), 7, Clear), [5, 0, 0, 1]);
         assert_eq!(show((2, 0, 1, 1), 8, Keep), [5, 0, 8, 1]);
     }
 
     #[test]
-    fn blending() {
+    fn transparent_patches_are_blended() {
         let mut canvas = Canvas::new(Size::new(1, 1)).unwrap();
         let mut show = |pixel, blend| {
             reds(&canvas.show(&patch((0, 0, 1, 1), pixel, blend, Dispose::Keep)).unwrap())[0]
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(show([200, 0, 0, 255], Blend::Over), 200);
         assert_eq!(show([100, 0, 0, 0], Blend::Over), 200);
         assert_eq!(show([100, 0, 0, 51], Blend::Over), 180);
-        // Half of the weight is on what was half transparent: two thirds and one third.
+        // Half-transparent over half-transparent: weights of two thirds and one third.
         assert_eq!(show([90, 0, 0, 128], Blend::Replace), 90);
         assert_eq!(show([0, 0, 0, 127], Blend::Over), 30);
         assert_eq!(show([7, 0, 0, 0], Blend::Replace), 7);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_of_the_wrong_length_are_refused() {
+    fn patches_of_the_wrong_length_are_errors() {
         let mut canvas = Canvas::new(Size::new(2, 2)).unwrap();
         let mut wrong = patch((0, 0, 2, 2), [0; 4], Blend::Over, Dispose::Keep);
         wrong.pixels.pop();

@@ -1,11 +1,11 @@
-//! The order in which people number files.
+//! Natural order of file names.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Natural order: runs of digits compare as numbers of any length, the rest letter by letter without regard to case.
-/// Names that differ only in zeros and case are ordered by their letters.
+/// Natural order: runs of digits compare as numbers of any length, other characters case-insensitively. Names that differ
+/// only in leading zeros or case are ordered by their characters.
 pub(super) fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.chars().peekable(), b.chars().peekable());
     loop {
@@ -27,7 +27,7 @@ pub(super) fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Whether two names are the same number: `7` and `007` are.
+/// Whether two names are the same number, as `7` and `007` are.
 pub(super) fn same_number(a: &str, b: &str) -> bool {
     is_number(a) && is_number(b) && numbers(a, b).is_eq()
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_people_number_files() {
+    fn names_sort_naturally() {
         let sorted = [
             "",
             "1",
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers() {
+    fn leading_zeros_do_not_change_a_number() {
         assert!(same_number("7", "007") && same_number("0", "000"));
         assert!(!same_number("7", "70") && !same_number("a7", "a07") && !same_number("", ""));
     }

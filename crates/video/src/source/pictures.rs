@@ -1,4 +1,4 @@
-//! A folder of pictures as a clip.
+//! A folder of images as a clip.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use cutout_imaging::{DecodeLimits, Image, Size};
 use super::order;
 use crate::{FrameSource, IndexedFrames, VideoError};
 
-/// Extensions of files that count as frames. What is in them is found from their content.
+/// Extensions of files that count as frames. Their format is detected from the content.
 const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif"];
 
-/// Pictures in the order of their names, decoded one at a time.
+/// Images in the order of their names, decoded one at a time.
 pub(super) struct Pictures {
     files: Arc<Files>,
     name: String,
     next: usize,
 }
 
-/// The files of a clip, and the size that the first one decoded has set for all.
+/// The files of a clip, and the size of the first decoded frame, which all others must have.
 struct Files {
     folder: PathBuf,
     paths: Vec<PathBuf>,
@@ -44,8 +44,7 @@ impl Pictures {
     }
 }
 
-/// The frames of a folder in order. Numbers come in the order of their values, as in Meta's `00000.jpg`; other names in
-/// the order people number files in.
+/// The frames of a folder, in order: numbers (as in Meta's `00000.jpg`) by value, other names in natural order.
 fn list(folder: &Path) -> Result<Vec<PathBuf>, VideoError> {
     let unreadable = |source| VideoError::Read { name: folder.display().to_string(), source };
     let mut frames = Vec::new();

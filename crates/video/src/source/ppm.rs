@@ -1,14 +1,14 @@
-//! PPM pictures one after another: what `ffmpeg -f image2pipe -c:v ppm` writes.
+//! Streams of PPM images, as `ffmpeg -f image2pipe -c:v ppm` writes them.
 
 use std::io::{BufRead, ErrorKind, Read};
 
 use cutout_imaging::{Image, Size};
 
 use super::VideoLimits;
-use super::raw::{Place, check_size};
+use super::raw::{StreamFrame, check_size};
 use crate::{FrameSource, VideoError};
 
-/// Most bytes of a header: three numbers, white space and perhaps a comment.
+/// Most bytes of a header: three numbers, white space and comments.
 const HEADER_BYTES: usize = 1024;
 
 /// The frames of a stream.
@@ -19,7 +19,7 @@ pub(super) struct PpmFrames<R> {
     size: Option<Size>,
     frame: usize,
     ended: bool,
-    /// The stream ended, perhaps inside a frame.
+    /// The stream has ended, possibly inside a frame.
     exhausted: bool,
 }
 
@@ -33,14 +33,14 @@ impl<R: BufRead + Send> PpmFrames<R> {
         self.frame
     }
 
-    /// Whether the stream has ended, and not only become unreadable.
+    /// Whether the stream has ended; `false` if it failed for another reason.
     pub(super) fn is_exhausted(&self) -> bool {
         self.exhausted
     }
 
     fn read(&mut self) -> Result<Option<Image>, VideoError> {
-        let place = Place { name: &self.name, frame: self.frame };
-        let mut header = Header { place, reader: &mut self.reader, bytes: 0, exhausted: false };
+        let current = StreamFrame { name: &self.name, frame: self.frame };
+        let mut header = Header { current, reader: &mut self.reader, bytes: 0, exhausted: false };
         let found = header.read();
         self.exhausted = header.exhausted;
         let Some(found) = found? else { return Ok(None) };
@@ -50,12 +50,12 @@ impl<R: BufRead + Send> PpmFrames<R> {
             let (name, frame) = (self.name.clone(), self.frame);
             return Err(VideoError::FrameSize { name, frame, expected, found });
         }
-        let pixels = place.read_pixels(&mut self.reader, bytes)?;
+        let pixels = current.read_pixels(&mut self.reader, bytes)?;
         if pixels.len() < bytes {
             self.exhausted = true;
-            return Err(place.truncated(bytes, pixels.len()));
+            return Err(current.truncated(bytes, pixels.len()));
         }
-        place.image(found, pixels).map(Some)
+        current.image(found, pixels).map(Some)
     }
 }
 
@@ -89,10 +89,10 @@ impl<R: BufRead + Send> FrameSource for PpmFrames<R> {
     }
 }
 
-/// A header being read: `P6`, width, height, largest value, with white space between and comments from `#` to the end of
-/// the line; one white space, then the pixels.
+/// Parser of a header: `P6`, width, height and largest value, separated by white space and comments from `#` to the end of
+/// the line. One white-space character precedes the pixels.
 struct Header<'a, R> {
-    place: Place<'a>,
+    current: StreamFrame<'a>,
     reader: &'a mut R,
     bytes: usize,
     exhausted: bool,
@@ -109,11 +109,11 @@ impl<R: Read> Header<'_, R> {
         let (width, height) = (self.number()?, self.number()?);
         match self.number()? {
             255 => Ok(Some(Size::new(width, height))),
-            other => Err(self.wrong(format!("its largest value is {other}, only 255 is read"))),
+            other => Err(self.wrong(format!("its largest value is {other}, expected 255"))),
         }
     }
 
-    /// The next number, and the one byte behind it.
+    /// Reads the next number and the byte after it.
     fn number(&mut self) -> Result<usize, VideoError> {
         let mut digits = String::new();
         loop {
@@ -125,7 +125,7 @@ impl<R: Read> Header<'_, R> {
                 other => return Err(self.wrong(format!("its header has the byte {other:#04x}"))),
             }
         }
-        digits.parse().map_err(|_| self.wrong(format!("{digits} is no number")))
+        digits.parse().map_err(|_| self.wrong(format!("{digits} is not a valid number")))
     }
 
     fn expect_byte(&mut self) -> Result<u8, VideoError> {
@@ -147,11 +147,11 @@ impl<R: Read> Header<'_, R> {
                 self.exhausted = true;
                 Ok(None)
             }
-            Err(error) => Err(self.place.unreadable(error)),
+            Err(error) => Err(self.current.unreadable(error)),
         }
     }
 
     fn wrong(&self, reason: String) -> VideoError {
-        VideoError::Stream { name: self.place.name.into(), frame: self.place.frame, reason }
+        VideoError::Stream { name: self.current.name.into(), frame: self.current.frame, reason }
     }
 }

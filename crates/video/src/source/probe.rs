@@ -1,4 +1,4 @@
-//! What `ffprobe` and `ffmpeg -version` say.
+//! Frame rate, length and version from `ffprobe` and `ffmpeg -version`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use crate::process::capture;
 
-/// What is known of a video before it is decoded.
+/// Frame rate and length of a video; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     pub(super) length: Option<usize>,
     pub(super) frame_rate: Option<f64>,
 }
 
-/// Asks `ffprobe`. Whatever goes wrong there leaves things unknown: the decoder will tell.
+/// Runs `ffprobe`. Its failures leave the facts unknown; the decoder reports errors of the file.
 pub(super) fn probe(ffprobe: &Path, url: &OsStr) -> Facts {
     let mut command = Command::new(ffprobe);
     command.args(["-v", "error", "-protocol_whitelist", "file,pipe,crypto,data"]);
@@ -22,7 +22,7 @@ pub(super) fn probe(ffprobe: &Path, url: &OsStr) -> Facts {
     capture(&mut command).map(|text| parse(&text)).unwrap_or_default()
 }
 
-/// Lines of `key=value`; what is unknown is `N/A` or `0/0`.
+/// Parses lines of `key=value`; unknown values are `N/A` or `0/0`.
 fn parse(text: &str) -> Facts {
     let value = |key: &str| {
         let mut pairs = text.lines().filter_map(|line| line.trim().split_once('='));
@@ -39,8 +39,8 @@ fn parse_ratio(text: &str) -> Option<f64> {
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
-/// The option that delivers every frame once instead of keeping a constant rate. It was renamed in version 5.1; builds
-/// without a version number are newer.
+/// The option that delivers every frame once instead of keeping a constant rate. Version 5.1 renamed it; builds without a
+/// version number are treated as newer.
 pub(super) fn every_frame_once(version: &str) -> [&'static str; 2] {
     let number = version.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('n');
     let mut parts = number.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts() {
+    fn facts_are_parsed() {
         let facts = parse("avg_frame_rate=30000/1001\nnb_frames=200\n");
         assert_eq!(facts, Facts { length: Some(200), frame_rate: Some(30000.0 / 1001.0) });
         assert_eq!(parse("avg_frame_rate=0/0\nnb_frames=N/A\n"), Facts::default());
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn versions() {
+    fn the_option_depends_on_the_version() {
         for (old, version) in [
             (true, "ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright (c) 2000-2021"),
             (true, "ffmpeg version n3.4"),

@@ -1,4 +1,4 @@
-//! Raw frames one after another.
+//! Streams of raw frames.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use cutout_imaging::{Image, Size};
 use super::VideoLimits;
 use crate::{FrameSource, VideoError};
 
-/// u8 `[height, width, 3]`, frame after frame, without anything in between.
+/// Frames of u8 `[height, width, 3]` without any header or separator.
 pub(super) struct RawFrames<R> {
     reader: R,
     name: String,
@@ -37,22 +37,22 @@ impl<R: Read + Send> RawFrames<R> {
         })
     }
 
-    /// Says how long a file is.
+    /// Sets the number of frames from the length of the file, in bytes.
     pub(super) fn with_bytes(mut self, bytes: u64) -> Self {
         self.length = usize::try_from(bytes).ok().map(|bytes| bytes / self.bytes);
         self
     }
 
     fn read(&mut self) -> Result<Option<Image>, VideoError> {
-        let place = Place { name: &self.name, frame: self.frame };
-        let pixels = place.read_pixels(&mut self.reader, self.bytes)?;
+        let current = StreamFrame { name: &self.name, frame: self.frame };
+        let pixels = current.read_pixels(&mut self.reader, self.bytes)?;
         if pixels.is_empty() {
             return Ok(None);
         }
         if pixels.len() < self.bytes {
-            return Err(place.truncated(self.bytes, pixels.len()));
+            return Err(current.truncated(self.bytes, pixels.len()));
         }
-        place.image(self.size, pixels).map(Some)
+        current.image(self.size, pixels).map(Some)
     }
 }
 
@@ -91,15 +91,15 @@ impl<R: Read + Send> FrameSource for RawFrames<R> {
     }
 }
 
-/// A frame of a stream, for errors.
+/// Name of a stream and number of its current frame, for reading and for errors.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct StreamFrame<'a> {
     pub(super) name: &'a str,
     pub(super) frame: usize,
 }
 
-impl Place<'_> {
-    /// Reads `bytes` bytes, or as many as there are. Memory grows with what comes, not with what was promised.
+impl StreamFrame<'_> {
+    /// Reads up to `bytes` bytes. Memory grows with the bytes read beyond 64 MiB, so a wrong size cannot exhaust it.
     pub(super) fn read_pixels(
         self,
         reader: &mut impl Read,
@@ -127,7 +127,7 @@ impl Place<'_> {
     }
 }
 
-/// The number of pixels of a frame, if the limits allow it.
+/// Number of pixels of a frame; an error if it exceeds the limit.
 pub(super) fn check_size(
     name: &str,
     size: Size,

@@ -1,4 +1,4 @@
-//! A picture as a clip of one frame.
+//! A still image as a clip of one frame.
 
 use cutout_imaging::Image;
 

@@ -1,10 +1,10 @@
-//! How many frames an animation has and how long they are shown, read from the headers without decoding anything.
+//! Number and duration of the frames of an animation, read from the headers without decoding.
 
 use std::io::{self, BufRead, ErrorKind, Read, Seek};
 
 use super::Format;
 
-/// What the headers of an animation say.
+/// Number of frames and total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Timing {
     pub(super) frames: usize,
@@ -12,7 +12,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// Reads the file from its start; a damaged one is read as far as it goes.
+    /// Reads the headers from the start of the file. A damaged file is read up to the damage.
     pub(super) fn read<R: BufRead + Seek>(reader: &mut R, format: Format) -> io::Result<Self> {
         let mut timing = Timing::default();
         reader.rewind()?;
@@ -27,7 +27,7 @@ impl Timing {
         }
     }
 
-    /// Frames per second on average, if frames are shown for a time at all.
+    /// Average frames per second; `None` if the total duration is 0.
     pub(super) fn frame_rate(self) -> Option<f64> {
         let rate = self.frames as f64 / self.seconds;
         (rate.is_finite() && rate > 0.0).then_some(rate)
@@ -50,11 +50,11 @@ impl Timing {
                 }
                 b',' => {
                     let descriptor: [u8; 9] = bytes(reader)?;
-                    // The byte behind the colours is the width of the first code.
+                    // The byte after the colour table is the initial LZW code size.
                     skip(reader, colour_table(descriptor[8]) + 1)?;
                     skip_blocks(reader)?;
                     self.frames += 1;
-                    // Browsers take delays that were too short for the machines of their time for a tenth of a second.
+                    // Browsers show frames with a very short delay for a tenth of a second.
                     let shown = if hundredths < 2 { 10 } else { hundredths };
                     self.seconds += f64::from(shown) / 100.0;
                     hundredths = 0;
@@ -114,12 +114,12 @@ fn skip<R: BufRead + Seek>(reader: &mut R, count: i64) -> io::Result<()> {
     reader.seek_relative(count)
 }
 
-/// Bytes of the colour table that the flags of a GIF announce.
+/// Size of a GIF colour table in bytes, from its flags.
 fn colour_table(flags: u8) -> i64 {
     if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) }
 }
 
-/// Skips blocks, each behind its length, up to the empty one.
+/// Skips length-prefixed blocks up to and including the empty one.
 fn skip_blocks<R: BufRead + Seek>(reader: &mut R) -> io::Result<()> {
     loop {
         match bytes(reader)? {

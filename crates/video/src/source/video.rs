@@ -16,23 +16,23 @@ use super::{OpenOptions, VideoLimits};
 use crate::process::{Ending, Process, capture};
 use crate::{FrameSource, StopHandle, VideoError};
 
-/// How long `ffmpeg` may take to end after its last frame.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may take to end after it has written something that is no frame.
-const LITTLE_PATIENCE: Duration = Duration::from_millis(200);
+/// Time for `ffmpeg` to exit after its last frame.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for `ffmpeg` to exit after it has written something other than a frame.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The frames that an `ffmpeg` at the other end of a pipe decodes.
+/// Frames decoded by `ffmpeg` and read through a pipe.
 pub(super) struct Video {
     frames: PpmFrames<BufReader<ChildStdout>>,
     process: Arc<Process>,
     facts: Facts,
-    /// Why our side of its standard input failed.
+    /// Error of the reader that feeds the standard input of `ffmpeg`.
     feeding: Arc<Mutex<Option<io::Error>>>,
     ended: bool,
 }
 
 impl Video {
-    /// A file. It is decoded from the start as fast as frames are taken.
+    /// Opens a file. `ffmpeg` decodes it from the start, as fast as frames are taken.
     pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Self, VideoError> {
         let name = path.display().to_string();
         let mut video = Video::start(&file_url(path), &name, options, Stdio::null())?.0;
@@ -42,7 +42,7 @@ impl Video {
         Ok(video)
     }
 
-    /// A video that comes through a pipe; not every format can be read that way.
+    /// Reads a video from a stream. Formats that need seeking cannot be read this way.
     #[expect(clippy::disallowed_methods, reason = "copies into a pipe, computes nothing")]
     pub(super) fn from_reader(
         mut reader: Box<dyn Read + Send>,
@@ -75,9 +75,9 @@ impl Video {
         let version = capture(Command::new(program).arg("-version")).map_err(cannot_start)?;
         let mut command = Command::new(program);
         command.args(["-nostdin", "-v", "error"]);
-        // A playlist must not make it open anything but files.
+        // A playlist may open local files only.
         command.args(["-protocol_whitelist", "file,pipe,crypto,data", "-i"]).arg(url);
-        // The first stream that is no cover picture; every frame once, also where their distances vary.
+        // The first video stream that is not a cover image. Every frame once, for variable frame rates too.
         command.args(["-map", "0:V:0"]).args(probe::every_frame_once(&version));
         command.args(["-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "pipe:1"]);
         command.stdin(input).stdout(Stdio::piped());
@@ -93,14 +93,14 @@ impl Video {
         Ok((video, pipes.input))
     }
 
-    /// What follows the last frame: nothing, or why there are no more. `failure` is what was wrong with the stream.
+    /// The error after the last frame; `None` if `ffmpeg` succeeded. `failure` is the error of the stream itself.
     fn end(&self, failure: Option<VideoError>) -> Option<VideoError> {
         let exhausted = self.frames.is_exhausted();
         let patience = match &failure {
-            None => PATIENCE,
-            Some(VideoError::Truncated { .. } | VideoError::Stream { .. }) if exhausted => PATIENCE,
-            Some(VideoError::Stream { .. } | VideoError::Read { .. }) => LITTLE_PATIENCE,
-            // Frames too large, or of different sizes: ours to refuse, whatever else it has to say.
+            None => TIMEOUT,
+            Some(VideoError::Truncated { .. } | VideoError::Stream { .. }) if exhausted => TIMEOUT,
+            Some(VideoError::Stream { .. } | VideoError::Read { .. }) => SHORT_TIMEOUT,
+            // Frames beyond a limit or of different sizes: this error takes precedence over those of `ffmpeg`.
             Some(_) => {
                 self.process.stop();
                 return failure;
@@ -138,14 +138,14 @@ fn frames(
     PpmFrames::new(BufReader::new(output), name.into(), limits)
 }
 
-/// The path in a form that cannot be taken for an option or for another protocol.
+/// The path as a `file:` URL, which cannot be mistaken for an option or another protocol.
 pub(crate) fn file_url(path: &Path) -> OsString {
     let mut url = OsString::from("file:");
     url.push(path);
     url
 }
 
-/// Copies until either side ends; the error is that of the reading side. That `ffmpeg` has heard enough is no error.
+/// Copies until either side ends. Returns errors of the reader; a closed input of `ffmpeg` is not an error.
 fn feed(reader: &mut dyn Read, input: &mut ChildStdin) -> io::Result<()> {
     let mut chunk = vec![0; 64 << 10];
     loop {
@@ -203,7 +203,7 @@ impl FrameSource for Video {
 
 impl Drop for Video {
     fn drop(&mut self) {
-        // Others may hold handles: the program ends with the source, not with the last of them.
+        // The program ends with the source, even if stop handles are still alive.
         self.process.stop();
     }
 }

@@ -1,4 +1,4 @@
-//! The container of WebP animations. Every frame in it is a small WebP file without its header.
+//! The container of WebP animations. Every frame is a small WebP file without its header.
 
 use std::io::{BufRead, Cursor, Read};
 
@@ -8,10 +8,10 @@ use image::{DynamicImage, ImageDecoder};
 
 use super::canvas::{Area, Blend, Dispose, Patch};
 
-/// Frames of an animation, read one after another.
+/// Frames of an animation, read in sequence.
 pub(super) struct WebPFrames<R> {
     reader: R,
-    /// Bytes that the container still has, by its header.
+    /// Remaining bytes of the container according to its header.
     left: u64,
     size: Size,
 }
@@ -19,17 +19,17 @@ pub(super) struct WebPFrames<R> {
 type Reason = String;
 
 impl<R: BufRead> WebPFrames<R> {
-    /// Reads the header; `None` if the file is a still picture.
+    /// Reads the header; `None` if the file is a still image.
     pub(super) fn open(mut reader: R) -> Result<Option<Self>, Reason> {
         let header = take(&mut reader, 30)?;
-        // RIFF, length, WEBP, then a chunk: only the extended one can announce an animation.
+        // RIFF, length, WEBP, then a chunk. Only an extended header (VP8X) can declare an animation.
         if &header[12..16] != b"VP8X" || header[20] & 0x02 == 0 {
             return Ok(None);
         }
         let size = Size::new(1 + number(&header[24..27]), 1 + number(&header[27..30]));
         let extended = number(&header[16..20]);
         let mut frames = WebPFrames { reader, left: 0, size };
-        // The length counts what follows it: the name, this chunk and the rest.
+        // The length covers everything after it: the name, this chunk and the rest.
         let known = extended.next_multiple_of(2) as u64 + 12;
         frames.left = (number(&header[4..8]) as u64).saturating_sub(known);
         frames.skip(extended.next_multiple_of(2).saturating_sub(10) as u64)?;
@@ -41,9 +41,9 @@ impl<R: BufRead> WebPFrames<R> {
         self.size
     }
 
-    /// The next frame, or `None` behind the last.
+    /// The next frame; `None` after the last.
     pub(super) fn next(&mut self) -> Result<Option<Patch>, Reason> {
-        // Some writers leave a byte of padding behind the last chunk.
+        // Some writers add a byte of padding after the last chunk.
         while self.left >= 8 {
             let header = take(&mut self.reader, 8)?;
             let length = number(&header[4..8]) as u64;
@@ -66,7 +66,7 @@ impl<R: BufRead> WebPFrames<R> {
         let size = Size::new(width + 1, height + 1);
         let area = Area { left: 2 * x, top: 2 * y, size };
         if area.left + size.width > self.size.width || area.top + size.height > self.size.height {
-            return Err(format!("a frame of {size} that leaves the picture of {}", self.size));
+            return Err(format!("a frame of {size} exceeds the canvas of {}", self.size));
         }
         let blend = if header[15] & 2 == 0 { Blend::Over } else { Blend::Replace };
         let dispose = if header[15] & 1 == 0 { Dispose::Keep } else { Dispose::Clear };
@@ -83,11 +83,11 @@ impl<R: BufRead> WebPFrames<R> {
     }
 }
 
-/// u8 `[height, width, 4]` of the picture in a frame, whose size has to be `size`.
+/// Decodes the image of a frame to u8 `[height, width, 4]`; an error if its size is not `size`.
 fn decode(picture: &[u8], size: Size) -> Result<Vec<u8>, Reason> {
     let mut file = b"RIFF\0\0\0\0WEBP".to_vec();
     if picture.starts_with(b"ALPH") {
-        // Alpha and colours in two chunks need the extended header.
+        // Separate chunks for alpha and colour require the extended header.
         file.extend(b"VP8X\x0a\0\0\0\x10\0\0\0");
         for side in [size.width, size.height] {
             file.extend(&((side - 1) as u32).to_le_bytes()[..3]);
@@ -106,14 +106,14 @@ fn decode(picture: &[u8], size: Size) -> Result<Vec<u8>, Reason> {
     Ok(picture.into_rgba8().into_raw())
 }
 
-/// Exactly `count` bytes. Memory grows with what comes, not with what was promised.
+/// Reads exactly `count` bytes. Memory grows with the bytes read, so a wrong `count` cannot exhaust it.
 fn take(reader: &mut impl Read, count: u64) -> Result<Vec<u8>, Reason> {
     let mut bytes = Vec::new();
     reader.take(count).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 == count { Ok(bytes) } else { Err("the file is cut off".into()) }
 }
 
-/// A number of up to four bytes, lowest first.
+/// A little-endian number of up to four bytes.
 fn number(bytes: &[u8]) -> usize {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers shared by the tests of this crate.
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(unreachable_pub, reason = "it is a module of every test file")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use cutout_imaging::{Image, Mask, Rle, Size, encode_image};
 use cutout_video::{FrameSource, ObjectMask, OpenOptions, Tools, VideoError, open};
 
-/// A folder of one test, removed at its end.
+/// A temporary folder, removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -31,7 +31,7 @@ impl Folder {
     }
 }
 
-/// What is in a folder, sorted.
+/// Names in a folder, sorted.
 pub fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -56,12 +56,12 @@ pub fn grey_image(width: usize, height: usize, grey: u8) -> Image {
     Image::filled(Size::new(width, height), [grey; 3]).unwrap()
 }
 
-/// Opens a clip that has to be one.
+/// Opens a clip; panics on an error.
 pub fn opened(path: impl AsRef<Path>) -> Box<dyn FrameSource> {
     open(path, &OpenOptions::default()).unwrap()
 }
 
-/// The first value of each frame, then what ended the clip.
+/// The first value of each frame, and the error that ended the clip.
 pub fn greys(
     source: impl Iterator<Item = Result<Image, VideoError>>,
 ) -> (Vec<u8>, Option<VideoError>) {

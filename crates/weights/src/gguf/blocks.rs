@@ -1,7 +1,7 @@
-//! Quantised blocks: how GGUF packs numbers, and back to `f32`.
+//! Quantised blocks of GGUF: packing from and unpacking to `f32`.
 //!
-//! A row of a matrix is cut into blocks of 32 or 256 elements; each block holds small integers and the factors that turn
-//! them into numbers again. Rows never share a block, so the last axis is a multiple of the block length.
+//! A row of a matrix is split into blocks of 32 or 256 elements. A block holds small integers and the scales that convert
+//! them to numbers. Rows do not share blocks, so the last axis is a multiple of the block length.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use crate::error::Problem;
 pub enum BlockType {
     /// 32 signed bytes, one scale.
     Q8_0,
-    /// 32 four-bit numbers around 8, one scale.
+    /// 32 four-bit integers with offset 8, one scale.
     Q4_0,
-    /// 256 four-bit numbers in eight groups, each with a six-bit scale and a six-bit minimum.
+    /// 256 four-bit integers in eight groups, each with a six-bit scale and a six-bit minimum.
     Q4K,
-    /// 256 six-bit numbers around 32 in sixteen groups, each with an eight-bit scale.
+    /// 256 six-bit integers with offset 32 in sixteen groups, each with an eight-bit scale.
     Q6K,
 }
 
 impl BlockType {
-    /// Elements of one block.
+    /// Elements per block.
     pub const fn length(self) -> usize {
         match self {
             BlockType::Q8_0 | BlockType::Q4_0 => 32,
@@ -31,7 +31,7 @@ impl BlockType {
         }
     }
 
-    /// Bytes of one block.
+    /// Bytes per block.
     pub const fn bytes(self) -> usize {
         match self {
             BlockType::Q8_0 => 2 + 32,
@@ -41,7 +41,7 @@ impl BlockType {
         }
     }
 
-    /// Name as llama.cpp writes it.
+    /// Name used by llama.cpp.
     pub const fn name(self) -> &'static str {
         match self {
             BlockType::Q8_0 => "q8_0",
@@ -51,7 +51,7 @@ impl BlockType {
         }
     }
 
-    /// The numbers that whole blocks stand for.
+    /// Unpacks whole blocks to `f32`.
     pub(crate) fn dequantize(self, bytes: &[u8]) -> Vec<f32> {
         let mut values = vec![0f32; bytes.len() / self.bytes() * self.length()];
         let blocks = bytes.chunks_exact(self.bytes());
@@ -77,7 +77,7 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// Scale, then 32 signed bytes.
+/// Block layout: scale, then 32 signed bytes.
 fn unpack_q8_0(block: &[u8], values: &mut [f32]) {
     let scale = half_at(block, 0);
     for (value, &byte) in values.iter_mut().zip(&block[2..]) {
@@ -85,7 +85,7 @@ fn unpack_q8_0(block: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Scale, then 16 bytes: low halves are elements 0..16, high halves 16..32.
+/// Block layout: scale, then 16 bytes. The low nibbles are elements 0..16, the high nibbles elements 16..32.
 fn unpack_q4_0(block: &[u8], values: &mut [f32]) {
     let scale = half_at(block, 0);
     for (i, &byte) in block[2..].iter().enumerate() {
@@ -94,8 +94,8 @@ fn unpack_q4_0(block: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Six-bit scale and minimum of one of the eight groups of 32: the first four lie in the low six bits of bytes 0..4 and
-/// 4..8; the last four have their low halves in bytes 8..12 and their high bits on top of the first four.
+/// Six-bit scale and minimum of one of the eight groups of 32. Groups 0..4: low six bits of bytes 0..4 (scales) and 4..8
+/// (minima). Groups 4..8: low nibbles in bytes 8..12, high bits in the top two bits of bytes 0..8.
 fn scale_and_minimum(packed: &[u8], group: usize) -> (f32, f32) {
     let (scale, minimum) = if group < 4 {
         (packed[group] & 63, packed[group + 4] & 63)
@@ -106,8 +106,8 @@ fn scale_and_minimum(packed: &[u8], group: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(minimum))
 }
 
-/// Scale of the scales, scale of the minima, 12 bytes of both, then 128 bytes: each run of 32 holds two groups, the first
-/// in the low halves and the second in the high halves.
+/// Block layout: scale of the scales, scale of the minima, 12 bytes of scales and minima, then 128 bytes. Each run of 32
+/// bytes holds two groups: the first in the low nibbles, the second in the high nibbles.
 fn unpack_q4_k(block: &[u8], values: &mut [f32]) {
     let (scales, minima) = (half_at(block, 0), half_at(block, 2));
     for group in 0..8 {
@@ -121,9 +121,9 @@ fn unpack_q4_k(block: &[u8], values: &mut [f32]) {
     }
 }
 
-/// 128 bytes of low halves, 64 bytes of high bit pairs, 16 signed scales, then the scale of the scales. Each half of 128
-/// elements is four quarters of 32: quarters 0 and 2 share the low-half bytes 0..32, quarters 1 and 3 the bytes 32..64,
-/// and all four share the same 32 bytes of high bits.
+/// Block layout: 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, then the scale of the scales. Each
+/// half of 128 elements consists of four quarters of 32. Quarters 0 and 2 share the low-nibble bytes 0..32, quarters 1 and
+/// 3 the bytes 32..64; all four share the same 32 bytes of high bits.
 fn unpack_q6_k(block: &[u8], values: &mut [f32]) {
     let scales = half_at(block, 208);
     for half in 0..2 {
@@ -140,7 +140,7 @@ fn unpack_q6_k(block: &[u8], values: &mut [f32]) {
     }
 }
 
-/// The factor of a block in half precision, or an error when there is none.
+/// The scale of a block in half precision; an error if it is out of range.
 fn half_scale(scale: f32) -> Result<f16, Problem> {
     let half = f16::from_f32(scale);
     if half.is_finite() {
@@ -149,7 +149,7 @@ fn half_scale(scale: f32) -> Result<f16, Problem> {
     Err(Problem::invalid("quantised block", "a scale that fits half precision", scale))
 }
 
-/// `scale = max|x| / 127`, `value = round(x / scale)`; 32 elements per block.
+/// Packs blocks of 32: `scale = max|x| / 127`, `value = round(x / scale)`.
 pub(crate) fn pack_q8_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Problem> {
     for block in values.chunks_exact(32) {
         let largest = largest_by_size(block)?.abs();
@@ -161,7 +161,7 @@ pub(crate) fn pack_q8_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Prob
     Ok(())
 }
 
-/// The element of largest size becomes exactly -8 steps; the others `0..=15` around 8; 32 elements per block.
+/// Packs blocks of 32: `scale = x / -8` for the element with the largest `|x|`, `value = round(x / scale) + 8` in `0..=15`.
 pub(crate) fn pack_q4_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Problem> {
     for block in values.chunks_exact(32) {
         let scale = largest_by_size(block)? / -8.0;
@@ -173,7 +173,7 @@ pub(crate) fn pack_q4_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Prob
     Ok(())
 }
 
-/// The first element of largest absolute value, with its sign.
+/// The first element with the largest absolute value.
 fn largest_by_size(block: &[f32]) -> Result<f32, Problem> {
     let mut largest = 0f32;
     for &value in block {
@@ -202,13 +202,13 @@ mod tests {
         packed.clear();
         pack_q4_0(&values, &mut packed).unwrap();
         for (value, back) in values.iter().zip(BlockType::Q4_0.dequantize(&packed)) {
-            // The end opposite to the largest element has seven steps, not eight, so it may lose a whole one.
+            // The largest element maps to -8; the opposite end stops at 7, so its error may reach a whole step.
             assert!((value - back).abs() <= 50.0 / 7.0 / 8.0 * 1.01, "{value} {back}");
         }
     }
 
     #[test]
-    fn zeros_stay_zero_and_what_has_no_scale_is_refused() {
+    fn zeros_stay_zero_and_out_of_range_scales_are_errors() {
         let mut packed = Vec::new();
         pack_q8_0(&[0.0; 32], &mut packed).unwrap();
         assert_eq!(BlockType::Q8_0.dequantize(&packed), [0.0; 32]);

@@ -1,4 +1,4 @@
-//! Writing GGUF, plain or quantised.
+//! The GGUF writer, plain or quantised.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use crate::stored::StoredType;
 use super::blocks::{self, BlockType};
 use super::{BLOCKS, DEFAULT_ALIGNMENT, MAX_AXES, PLAIN};
 
-/// How the numbers of a model are to be stored.
+/// Element type of the tensors in a written file.
 ///
-/// Whatever is asked for, tensors of whole numbers keep their type (`u8` and `bool`, which GGUF lacks, become `i32`), and
-/// vectors (biases, norms, scales) and scalars become `f32`: they are small, and errors in them hurt most. Of the rest:
+/// Integer tensors keep their type under every encoding; `u8` and `bool`, which GGUF lacks, become `i32`. Vectors (biases,
+/// norms, scales) and scalars become `f32`: they are small, and rounding errors in them matter most. Other tensors:
 ///
-/// | encoding | matrices with a last axis that is a multiple of 32 | other tensors of two and more axes |
+/// | encoding | matrices whose last axis is a multiple of 32 | other tensors of two and more axes |
 /// |---|---|---|
 /// | `Keep` | their type | their type |
 /// | `F32`, `F16`, `Bf16` | that type | that type |
 /// | `Q8_0`, `Q4_0` | quantised | `f16` |
 ///
-/// A number beyond the range of `f16` (65504) is an error and not infinity.
+/// A number beyond the range of `f16` (65504) is an error; it does not become infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// As they come; vectors too.
+    /// The type in the source file, for vectors too.
     Keep,
     /// Single precision.
     F32,
@@ -35,9 +35,9 @@ pub enum Encoding {
     F16,
     /// The upper half of `f32`.
     Bf16,
-    /// Signed bytes, 8.5 bits per number.
+    /// Signed bytes in blocks of 32: 8.5 bits per number.
     Q8_0,
-    /// Four-bit numbers, 4.5 bits per number.
+    /// Four-bit integers in blocks of 32: 4.5 bits per number.
     Q4_0,
 }
 
@@ -50,7 +50,7 @@ impl Encoding {
         }
     }
 
-    /// The type a tensor is stored in.
+    /// The stored type of a tensor of type `ty`.
     pub fn stored(self, ty: &TensorType) -> StoredType {
         if !ty.dtype.is_float() {
             return StoredType::Plain(match ty.dtype {
@@ -141,7 +141,7 @@ fn header(
     metadata: &Metadata,
 ) -> Result<Vec<u8>, Problem> {
     let mut header = b"GGUF\x03\0\0\0".to_vec();
-    // The alignment is ours, whatever the file had that the metadata came from.
+    // The metadata may come from a file with another alignment.
     let pairs = || metadata.iter().filter(|(key, _)| *key != "general.alignment");
     header.extend((tensors.len() as u64).to_le_bytes());
     header.extend((pairs().count() as u64).to_le_bytes());
@@ -160,7 +160,7 @@ fn header(
         header.extend(number(stored)?.to_le_bytes());
         header.extend(offset.to_le_bytes());
         let end = offset.checked_add(*bytes).and_then(|end| end.checked_next_multiple_of(32));
-        offset = end.ok_or_else(|| Problem::invalid("size of the file", "less", "too much"))?;
+        offset = end.ok_or_else(|| Problem::invalid("size of the file", "64 bits", "more"))?;
     }
     Ok(header)
 }
@@ -180,8 +180,8 @@ fn push_text(header: &mut Vec<u8>, text: &str) {
     header.extend(text.as_bytes());
 }
 
-/// Number of a value's type in the file: the widest of its kind, but `u32` for small whole numbers, which is what readers
-/// of the well-known keys expect.
+/// Type number of a metadata value: the widest type of its kind, but `u32` for small integers, because readers of the
+/// well-known keys expect `u32`.
 fn kind(value: &MetadataValue) -> u32 {
     match value {
         MetadataValue::Unsigned(number) if u32::try_from(*number).is_ok() => 4,
@@ -194,9 +194,9 @@ fn kind(value: &MetadataValue) -> u32 {
     }
 }
 
-/// Number of the type that all items of a list share.
+/// Type number of the items of a list.
 fn item_kind(items: &[MetadataValue]) -> Result<u32, Problem> {
-    // An empty list is one of texts; small and large whole numbers meet at `u64`.
+    // Empty lists are written as lists of text; integers of a list as `u64`.
     let Some(first) = items.first() else { return Ok(8) };
     let widen = |kind| if kind == 4 { 10 } else { kind };
     let wanted = widen(kind(first));
@@ -222,7 +222,7 @@ fn push_value(header: &mut Vec<u8>, value: &MetadataValue) -> Result<(), Problem
             header.extend(item_kind(items)?.to_le_bytes());
             header.extend((items.len() as u64).to_le_bytes());
             for item in items {
-                // Whole numbers of a list are all as wide as the widest may be; see `item_kind`.
+                // All integers of a list have the same width; see `item_kind`.
                 if let MetadataValue::Unsigned(number) = item {
                     header.extend(number.to_le_bytes());
                 } else {

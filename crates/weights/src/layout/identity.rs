@@ -1,4 +1,4 @@
-//! Which model a set of tensors belongs to.
+//! Identification of the model that a set of tensors belongs to.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,17 +10,17 @@ pub enum Family {
     Sam1,
     /// SAM 2 as first published.
     Sam2,
-    /// SAM 2.1: positions for object pointers, an embedding for hidden objects.
+    /// SAM 2.1: adds position encodings of object pointers and an embedding for occluded objects.
     Sam2_1,
-    /// The image part of SAM 2 or 2.1, in which they do not differ.
+    /// The image model of SAM 2 or 2.1, which is the same in both.
     Sam2Image,
     /// SAM 3.
     Sam3,
-    /// SAM 3.1: the detector of SAM 3, beside a tracker of many objects at once; clicks have parts of their own.
+    /// SAM 3.1: the detector of SAM 3 with a multi-object tracker; clicks have their own neck and mask decoder.
     Sam3_1,
 }
 
-/// The size of a model, by the width and depth of its image encoder.
+/// Size of a model, given by width and depth of its image encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
     /// SAM 2: Hiera-T.
@@ -35,9 +35,9 @@ pub enum Size {
     Large,
     /// SAM 1: ViT-H.
     Huge,
-    /// SAM 3 and 3.1, of which there is one size.
+    /// The only size of SAM 3 and 3.1.
     Only,
-    /// A model of known structure that nobody published.
+    /// A known structure with an unpublished width or depth.
     Custom {
         /// Channels after the patch embedding.
         width: usize,
@@ -46,7 +46,7 @@ pub enum Size {
     },
 }
 
-/// Whose names a checkpoint uses.
+/// Naming scheme of the tensors in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// The names of Meta's repositories, which are canonical here.
@@ -97,11 +97,11 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// What training scripts and wrappers put in front of every name.
+/// Prefixes that training scripts and wrappers add to every name.
 const PREFIXES: &[&str] =
     &["module.", "model.", "sam_model.", "_orig_mod.", "detector.", "tracker.", "tracker_model."];
 
-/// The prefixes that all names have in common, as one text.
+/// The concatenated [`PREFIXES`] that all names share.
 pub(super) fn shared_prefix<'n>(names: impl Iterator<Item = &'n str> + Clone) -> &'n str {
     let Some(first) = names.clone().next() else { return "" };
     let mut length = 0;
@@ -115,60 +115,60 @@ pub(super) fn shared_prefix<'n>(names: impl Iterator<Item = &'n str> + Clone) ->
     &first[..length]
 }
 
-/// The tensors that give an image encoder away.
-struct Mark {
+/// Tensor names by which an image encoder is recognised.
+struct Signature {
     family: Family,
     dialect: Dialect,
-    /// Weight of the patch embedding, `[width, 3, side, side]`.
+    /// Weight of the patch embedding, `[width, 3, patch, patch]`.
     patch: &'static str,
-    /// What stands in front of the number of a block.
+    /// Prefix of the block number.
     blocks: &'static str,
 }
 
-const MARKS: &[Mark] = &[
-    Mark {
+const SIGNATURES: &[Signature] = &[
+    Signature {
         family: Family::Sam1,
         dialect: Dialect::Meta,
         patch: "image_encoder.patch_embed.proj.weight",
         blocks: "image_encoder.blocks.",
     },
-    Mark {
+    Signature {
         family: Family::Sam1,
         dialect: Dialect::HuggingFace,
         patch: "vision_encoder.patch_embed.projection.weight",
         blocks: "vision_encoder.layers.",
     },
-    Mark {
+    Signature {
         family: Family::Sam2,
         dialect: Dialect::Meta,
         patch: "image_encoder.trunk.patch_embed.proj.weight",
         blocks: "image_encoder.trunk.blocks.",
     },
-    Mark {
+    Signature {
         family: Family::Sam2,
         dialect: Dialect::HuggingFace,
         patch: "vision_encoder.backbone.patch_embed.projection.weight",
         blocks: "vision_encoder.backbone.blocks.",
     },
-    Mark {
+    Signature {
         family: Family::Sam3,
         dialect: Dialect::Meta,
         patch: "detector.backbone.vision_backbone.trunk.patch_embed.proj.weight",
         blocks: "detector.backbone.vision_backbone.trunk.blocks.",
     },
-    Mark {
+    Signature {
         family: Family::Sam3,
         dialect: Dialect::Meta,
         patch: "backbone.vision_backbone.trunk.patch_embed.proj.weight",
         blocks: "backbone.vision_backbone.trunk.blocks.",
     },
-    Mark {
+    Signature {
         family: Family::Sam3,
         dialect: Dialect::HuggingFace,
         patch: "vision_encoder.backbone.embeddings.patch_embeddings.projection.weight",
         blocks: "vision_encoder.backbone.layers.",
     },
-    Mark {
+    Signature {
         family: Family::Sam3,
         dialect: Dialect::HuggingFace,
         patch: "detector_model.vision_encoder.backbone.embeddings.patch_embeddings.projection.weight",
@@ -201,24 +201,25 @@ pub(super) fn recognise<'n>(
     let prefix = shared_prefix(tensors.clone().map(|(name, _)| name)).len();
     let shapes: HashMap<&str, &[usize]> =
         tensors.map(|(name, shape)| (&name[prefix..], shape)).collect();
-    let (mark, width) = MARKS.iter().find_map(|mark| match shapes.get(mark.patch) {
-        Some(&&[width, 3, side, other]) if side == other => Some((mark, width)),
-        Some(_) | None => None,
-    })?;
-    let depth = depth(shapes.keys().copied(), mark.blocks);
+    let (signature, width) =
+        SIGNATURES.iter().find_map(|signature| match shapes.get(signature.patch) {
+            Some(&&[width, 3, height, across]) if height == across => Some((signature, width)),
+            Some(_) | None => None,
+        })?;
+    let depth = depth(shapes.keys().copied(), signature.blocks);
     let published = SIZES.iter().find(|(family, known, blocks, _)| {
-        (*family, *known, *blocks) == (mark.family, width, depth)
+        (*family, *known, *blocks) == (signature.family, width, depth)
     });
     let size = published.map_or(Size::Custom { width, depth }, |(.., size)| *size);
-    let family = match mark.family {
+    let family = match signature.family {
         Family::Sam2 => sam2_version(|name| shapes.contains_key(name)),
         Family::Sam3 => sam3_version(shapes.keys().copied()),
-        Family::Sam1 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3_1 => mark.family,
+        Family::Sam1 | Family::Sam2_1 | Family::Sam2Image | Family::Sam3_1 => signature.family,
     };
-    Some((Identity { family, size }, mark.dialect))
+    Some((Identity { family, size }, signature.dialect))
 }
 
-/// Number of blocks: one more than the largest number behind `prefix`.
+/// Number of blocks: one more than the largest number after `prefix`.
 fn depth<'n>(names: impl Iterator<Item = &'n str>, prefix: &str) -> usize {
     let numbers = names.filter_map(|name| {
         let (number, _) = name.strip_prefix(prefix)?.split_once('.')?;
@@ -227,7 +228,7 @@ fn depth<'n>(names: impl Iterator<Item = &'n str>, prefix: &str) -> usize {
     numbers.max().map_or(0, |largest| usize::from(largest) + 1)
 }
 
-/// 2.1 brought the projection of the pointers' positions; without any memory the two are the same.
+/// 2.1 added the projection of pointer positions. Without memory tensors, 2 and 2.1 cannot be told apart.
 fn sam2_version(has: impl Fn(&str) -> bool) -> Family {
     let either = |meta: &str, hugging_face: &str| has(meta) || has(hugging_face);
     if either("obj_ptr_tpos_proj.weight", "temporal_positional_encoding_projection_layer.weight") {
@@ -239,13 +240,13 @@ fn sam2_version(has: impl Fn(&str) -> bool) -> Family {
     }
 }
 
-/// What 3.1 calls its other two necks and the model inside its tracker.
-const SAM3_1_PARTS: &[&str] =
+/// Name fragments that only 3.1 has: its other two necks and the model inside its tracker.
+const SAM3_1_MARKS: &[&str] =
     &["vision_backbone.interactive_convs.", "vision_backbone.propagation_convs.", "tracker.model."];
 
-/// 3.1 has three necks and a tracker around another model. Its detector alone is that of SAM 3, and is called so.
+/// 3.1 has three necks and another tracker. A file with its detector alone is reported as SAM 3, whose detector is equal.
 fn sam3_version<'n>(mut names: impl Iterator<Item = &'n str>) -> Family {
-    if names.any(|name| SAM3_1_PARTS.iter().any(|part| name.contains(part))) {
+    if names.any(|name| SAM3_1_MARKS.iter().any(|part| name.contains(part))) {
         Family::Sam3_1
     } else {
         Family::Sam3

@@ -1,11 +1,11 @@
-//! The tables: Hugging Face's names on the left, Meta's on the right.
+//! Renaming tables: Hugging Face's names on the left, Meta's on the right.
 
 mod sam3;
 
 use super::identity::{Dialect, Family};
 use super::rules::{How, Rule, whole};
 
-/// What a file of Hugging Face's SAM 3 holds.
+/// Contents of a SAM 3 file in Hugging Face's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// The detector, with or without the tracker.
@@ -15,7 +15,7 @@ pub(super) enum Contents {
 }
 
 impl Contents {
-    /// Read from the names: only the detector understands text.
+    /// Decided by the text encoder, which only the detector has.
     pub(super) fn of<'n>(mut names: impl Iterator<Item = &'n str>) -> Contents {
         if names.any(|name| name.contains("text_encoder.")) {
             Contents::Detector
@@ -25,7 +25,7 @@ impl Contents {
     }
 }
 
-/// The tables a checkpoint goes through, one after another.
+/// The tables that are applied to a checkpoint, in order.
 pub(super) fn stages(
     family: Family,
     dialect: Dialect,
@@ -51,7 +51,7 @@ const SAM3: [&[Rule]; 10] = [
     sam3::VISION,
     sam3::NECKS,
     sam3::TEXT,
-    sam3::PARTS,
+    sam3::COMPONENTS,
     sam3::LAYERS,
     PROMPT_AND_MASK,
     SAM2,
@@ -70,11 +70,11 @@ const SAM3_TRACKER: [&[Rule]; 7] = [
     sam3::TRACKER,
 ];
 
-/// Tensors that follow from the sizes of a model and are computed instead, by the end of their names, with the reason.
+/// Tensors that are computed from the model's sizes instead of read: name suffix and reason.
 const COMPUTED: &[(&str, &str)] =
     &[(".attn.freqs_cis", "the rotation of queries and keys, which follows from their positions")];
 
-/// Why a tensor is not read although Meta's files hold it.
+/// Reason why a tensor of Meta's files is not read; `None` if it is read.
 pub(super) fn computed(name: &str) -> Option<&'static str> {
     COMPUTED.iter().find(|(end, _)| name.ends_with(end)).map(|(_, reason)| *reason)
 }
@@ -86,13 +86,13 @@ pub(super) fn all() -> Vec<&'static [Rule]> {
     SAM3.into_iter().chain(sam3).collect()
 }
 
-/// Hugging Face keeps the positional matrix of the prompt encoder at the top as well; files hold one or both.
+/// The positional matrix of the prompt encoder, which Hugging Face's files hold under one or both of two names.
 const fn copy(from: &'static str) -> Rule {
     let to = "prompt_encoder.pe_layer.positional_encoding_gaussian_matrix";
     Rule { from, to, how: How::Copy }
 }
 
-/// Prompt encoder and mask decoder, which SAM 1 and 2 share.
+/// Prompt encoder and mask decoder, shared by SAM 1 and 2.
 const PROMPT_AND_MASK: &[Rule] = &[
     copy("shared_image_embedding.positional_embedding"),
     copy("prompt_encoder.shared_embedding.positional_embedding"),
@@ -168,7 +168,7 @@ const SAM1: &[Rule] = &[
     whole("vision_encoder.pos_embed", "image_encoder.pos_embed"),
 ];
 
-/// SAM 2's image encoder, memory, and what its mask decoder calls differently from SAM 1's.
+/// SAM 2's image encoder, memory, and the names of its mask decoder that differ from SAM 1's.
 const SAM2: &[Rule] = &[
     whole(
         "vision_encoder.backbone.patch_embed.projection.*",
@@ -284,7 +284,7 @@ const SAM2: &[Rule] = &[
     whole("occlusion_spatial_embedding_parameter", "no_obj_embed_spatial"),
 ];
 
-/// SAM 2 puts `sam_` in front of the parts it took over.
+/// SAM 2 prefixes the components taken from SAM 1 with `sam_`.
 const SAM2_PREFIXES: &[Rule] = &[
     whole("prompt_encoder.*", "sam_prompt_encoder.*"),
     whole("mask_decoder.*", "sam_mask_decoder.*"),

@@ -1,4 +1,4 @@
-//! Everything that is wrong between the tensors a model needs and those a checkpoint has.
+//! Differences between the tensors a model needs and those a checkpoint has.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,21 +7,21 @@ use cutout_tensor::Shape;
 
 use crate::nearest::nearest;
 
-/// A tensor that only one side knows.
+/// A tensor that only the model or only the checkpoint has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// Its canonical name.
+    /// Canonical name.
     pub name: String,
-    /// Its shape.
+    /// Shape.
     pub shape: Shape,
-    /// The most similar name among those that only the other side knows.
+    /// The most similar name among those that only the other one has.
     pub nearest: Option<String>,
 }
 
-/// A tensor whose shape is not the one needed.
+/// A tensor with the wrong shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Misshapen {
-    /// Its canonical name.
+    /// Canonical name.
     pub name: String,
     /// The shape the model needs.
     pub expected: Shape,
@@ -29,22 +29,22 @@ pub struct Misshapen {
     pub found: Shape,
 }
 
-/// All differences at once.
+/// All differences.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Needed and not there.
+    /// Needed tensors that the checkpoint lacks.
     pub missing: Vec<Named>,
-    /// There with another shape.
+    /// Needed tensors that have another shape in the checkpoint.
     pub misshapen: Vec<Misshapen>,
-    /// There and not needed.
+    /// Tensors of the checkpoint that the model does not need.
     pub unused: Vec<Named>,
 }
 
-/// Names for which the nearest one is looked up; the rest are usually of the same kind.
+/// Most names for which a similar one is searched; in longer lists the rest usually differ in the same way.
 const SUGGESTIONS: usize = 64;
 
 impl Report {
-    /// Compares what is needed with what was found.
+    /// Compares the needed tensors with those found.
     pub fn compare(
         needed: impl IntoIterator<Item = (String, Shape)>,
         mut found: BTreeMap<String, Shape>,
@@ -64,12 +64,12 @@ impl Report {
         report
     }
 
-    /// Whether the checkpoint holds what the model needs. Unused tensors do no harm.
+    /// Whether the checkpoint holds all needed tensors with the right shapes. Unused tensors are accepted.
     pub fn is_usable(&self) -> bool {
         self.missing.is_empty() && self.misshapen.is_empty()
     }
 
-    /// Whether the checkpoint holds what the model needs and nothing else.
+    /// Whether the checkpoint holds exactly the needed tensors.
     pub fn is_exact(&self) -> bool {
         self.is_usable() && self.unused.is_empty()
     }

@@ -1,24 +1,24 @@
-//! Renaming by tables.
+//! Renaming of tensors by tables of rules.
 
-/// One line of a table. In `from`, `{}` stands for a number and a final `*` for the rest of the name; in `to` they stand
-/// for what they matched.
+/// One rule of a table. In `from`, `{}` matches a number and a final `*` the rest of the name; in `to`, they insert the
+/// matched text.
 pub(super) struct Rule {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
     pub(super) how: How,
 }
 
-/// What happens to the tensor itself.
+/// Change of the tensor itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Nothing.
+    /// None: the tensor is only renamed.
     Whole,
-    /// The file has it under several names; one of them is enough.
+    /// None: the file may hold the tensor under several names.
     Copy,
-    /// Each row becomes a tensor; `#` in the new name is its number.
+    /// Each row becomes a tensor; `#` in the new name is the row number.
     Rows,
-    /// It is one of three that become one tensor, one after another along the first axis: the first, second or third.
-    Part(usize),
+    /// The tensor is number 0, 1 or 2 of three that are stacked along the first axis.
+    Stacked(usize),
 }
 
 /// A rule that only renames.
@@ -31,13 +31,13 @@ pub(super) const fn whole(from: &'static str, to: &'static str) -> Rule {
 pub(super) enum Renamed {
     Whole(String),
     Copy(String),
-    /// What stands before and after the number of the row.
+    /// The text before and after the row number.
     Rows(String, String),
-    /// The name of the whole, and which part it is.
-    Part(String, usize),
+    /// The name of the stacked tensor, and the index in the stack.
+    Stacked(String, usize),
 }
 
-/// Sends a name through the stages: in each, the first rule that matches is applied; a name that none matches stays.
+/// Applies the tables in order. In each table the first matching rule is applied; without a match the name is kept.
 pub(super) fn rename(name: &str, stages: &[&[Rule]]) -> Renamed {
     let mut current = name.to_owned();
     let mut how = How::Whole;
@@ -51,12 +51,12 @@ pub(super) fn rename(name: &str, stages: &[&[Rule]]) -> Renamed {
     match (how, current.split_once('#')) {
         (How::Rows, Some((front, back))) => Renamed::Rows(front.to_owned(), back.to_owned()),
         (How::Copy, _) => Renamed::Copy(current),
-        (How::Part(index), _) => Renamed::Part(current, index),
+        (How::Stacked(index), _) => Renamed::Stacked(current, index),
         (How::Whole | How::Rows, _) => Renamed::Whole(current),
     }
 }
 
-/// What the placeholders of a pattern match in a name, or `None` when the name does not fit.
+/// The text matched by each placeholder of a pattern, or `None` if the name does not match.
 fn matches<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -82,7 +82,7 @@ fn matches<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
     (!open && rest.is_empty()).then_some(parts)
 }
 
-/// Puts the parts in the places of the placeholders.
+/// Replaces the placeholders of a template by the parts.
 fn fill(template: &str, parts: &[&str]) -> String {
     let mut parts = parts.iter();
     let mut filled = String::new();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_follow_each_other() {
+    fn tables_are_applied_in_order() {
         let first = [whole("old.*", "new.*"), whole("new.*", "never.*")];
         let second =
             [Rule { from: "new.points", to: "new.#.point", how: How::Rows }, whole("new.*", "x.*")];
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_of_the_tables_can_be_filled() {
+    fn no_rule_inserts_more_than_it_matches() {
         for stage in super::super::names::all() {
             for rule in stage {
                 let holes = |text: &str| text.matches("{}").count() + text.matches('*').count();

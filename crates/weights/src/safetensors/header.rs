@@ -1,4 +1,4 @@
-//! The JSON header of a safetensors file, with limits while it is read.
+//! The JSON header of a safetensors file; limits are checked during parsing.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::error::Problem;
 use crate::limits;
 use crate::metadata::{Metadata, MetadataValue};
 
-/// One tensor as the header describes it; nothing about it has been checked.
+/// One tensor of the header, unchecked.
 #[derive(Debug)]
 pub(super) struct HeaderTensor {
     pub(super) name: String,
@@ -79,7 +79,7 @@ struct Fields {
     data_offsets: [u64; 2],
 }
 
-/// Axis lengths, of which there may not be too many.
+/// Axis lengths, at most [`limits::MAX_RANK`].
 struct Axes(Vec<u64>);
 
 impl<'de> Deserialize<'de> for Axes {

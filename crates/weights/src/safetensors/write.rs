@@ -1,4 +1,4 @@
-//! Writing safetensors.
+//! The safetensors writer.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::output::write_whole;
 
 use super::TYPES;
 
-/// Writes a safetensors file: element types are kept, tensors of wide elements come first so that all are aligned, and
-/// the metadata becomes text. One tensor is in memory at a time; the file appears only once it is complete.
+/// Writes a safetensors file. Element types are kept, tensors with larger elements come first so that all are aligned, and
+/// metadata values become text. One tensor is in memory at a time; the file appears once it is complete.
 pub fn write_safetensors(
     path: impl AsRef<Path>,
     tensors: &[OutgoingTensor<'_>],
@@ -23,37 +23,37 @@ pub fn write_safetensors(
     let path = path.as_ref();
     let mut ordered: Vec<&OutgoingTensor<'_>> = tensors.iter().collect();
     ordered.sort_by_key(|tensor| (std::cmp::Reverse(tensor.ty.dtype.size()), &tensor.name));
-    let announced: Vec<(&str, &TensorType)> =
+    let declared: Vec<(&str, &TensorType)> =
         ordered.iter().map(|tensor| (tensor.name.as_str(), &tensor.ty)).collect();
-    write(path, &announced, metadata, ordered.iter().map(|tensor| tensor.load(path)))
+    write(path, &declared, metadata, ordered.iter().map(|tensor| tensor.load(path)))
 }
 
-/// Writes a safetensors file of tensors that are not there yet: `tensors` brings one for each that is announced, in the
-/// order of the announcements, and each is written before the next is asked for. Nothing is sorted: all are aligned if
-/// those of wide elements are announced first. An error of `tensors` ends the writing; the file appears only once it is complete.
+/// Writes a safetensors file from an iterator. `declared` declares name and type of every tensor; `tensors` yields them in
+/// that order, and each is written before the next is requested. The order is kept: for aligned data, declare tensors with
+/// larger elements first. An error from `tensors` stops the writing; the file appears once it is complete.
 pub fn write_safetensors_in_turn<E: From<WeightsError>>(
     path: impl AsRef<Path>,
-    announced: &[(String, TensorType)],
+    declared: &[(String, TensorType)],
     metadata: &Metadata,
     tensors: impl IntoIterator<Item = Result<Tensor, E>>,
 ) -> Result<(), E> {
-    let announced: Vec<(&str, &TensorType)> =
-        announced.iter().map(|(name, ty)| (name.as_str(), ty)).collect();
-    write(path.as_ref(), &announced, metadata, tensors.into_iter())
+    let declared: Vec<(&str, &TensorType)> =
+        declared.iter().map(|(name, ty)| (name.as_str(), ty)).collect();
+    write(path.as_ref(), &declared, metadata, tensors.into_iter())
 }
 
 fn write<E: From<WeightsError>>(
     path: &Path,
-    announced: &[(&str, &TensorType)],
+    declared: &[(&str, &TensorType)],
     metadata: &Metadata,
     mut tensors: impl Iterator<Item = Result<Tensor, E>>,
 ) -> Result<(), E> {
-    refuse_duplicates(path, announced.iter().map(|(name, _)| *name))?;
-    let header = header(path, announced, metadata)?;
+    refuse_duplicates(path, declared.iter().map(|(name, _)| *name))?;
+    let header = header(path, declared, metadata)?;
     write_whole(path, |output| {
         output.write(&(header.len() as u64).to_le_bytes())?;
         output.write(&header)?;
-        for (name, ty) in announced {
+        for (name, ty) in declared {
             let missing = || refuse(path, name, Problem::invalid("tensor", ty, "none"));
             let tensor = tensors.next().ok_or_else(missing)??;
             if tensor.ty() != *ty {
@@ -63,7 +63,7 @@ fn write<E: From<WeightsError>>(
         }
         match tensors.next() {
             Some(_) => {
-                let problem = Problem::invalid("number of tensors", announced.len(), "more");
+                let problem = Problem::invalid("number of tensors", declared.len(), "more");
                 Err(refuse(path, "the end of the file", problem).into())
             }
             None => Ok(()),
@@ -71,7 +71,7 @@ fn write<E: From<WeightsError>>(
     })
 }
 
-/// The JSON header, padded with blanks to a multiple of eight bytes.
+/// The JSON header, padded with spaces to a multiple of eight bytes.
 fn header(
     path: &Path,
     tensors: &[(&str, &TensorType)],
@@ -108,7 +108,7 @@ fn header(
     Ok(header)
 }
 
-/// A metadata value as the only type this format has; lists become JSON.
+/// A metadata value as text, the only type of this format; lists become JSON.
 fn text(value: &MetadataValue) -> String {
     fn json(value: &MetadataValue) -> Value {
         match value {

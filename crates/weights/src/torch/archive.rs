@@ -1,4 +1,4 @@
-//! Storages of a PyTorch archive, and the views that tensors are of them.
+//! Storages of a PyTorch archive, and tensors as views of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,29 +12,29 @@ use crate::zip::{Packing, ZipDirectory};
 
 use super::pickle::{TensorRecord, Values};
 
-/// A tensor's place in a storage.
+/// A tensor as a view of a storage.
 #[derive(Debug)]
 pub(crate) struct StorageView {
-    /// Entry of the archive that holds the storage.
+    /// Index of the archive entry that holds the storage.
     entry: usize,
     /// Bytes per element.
     size: usize,
     /// Elements of the storage.
     elements: u64,
-    /// First element.
+    /// Offset of the first element, in elements.
     offset: u64,
-    /// Distance between neighbours along each axis, in elements.
+    /// Stride of each axis, in elements.
     strides: Vec<usize>,
 }
 
 /// The storages of a file.
 pub(crate) struct Archive {
     directory: ZipDirectory,
-    /// Storages that had to be inflated, kept because several tensors may share one.
+    /// Decompressed storages by entry index; kept because tensors may share a storage.
     inflated: Mutex<HashMap<usize, SharedBytes>>,
 }
 
-/// Compares every tensor with its storage, and every storage with its entry.
+/// Checks every tensor against its storage and every storage against its entry.
 pub(super) fn build(
     directory: ZipDirectory,
     folder: &str,
@@ -45,7 +45,7 @@ pub(super) fn build(
     for (name, record) in tensors {
         let key = values.text(record.storage.key)?;
         let view = view(&directory, &format!("{folder}data/{key}"), record).map_err(|problem| {
-            // The name of the tensor is what the user knows.
+            // Users know the name of the tensor, not of the storage.
             Problem::invalid(name, "a view inside its storage", problem)
         })?;
         let shape = Shape::from(record.shape.clone());
@@ -70,11 +70,11 @@ fn view(
         let wanted = format!("{} elements", record.storage.elements);
         return Err(Problem::invalid(entry, wanted, format!("{available} bytes")));
     };
-    // The storage may be untyped or of another type than the tensor; its bytes are what counts.
+    // The storage may be untyped or have another element type than the tensor, so its size is taken in bytes.
     let size = record.element.size;
     let elements = bytes / size as u64;
     let end = end(record).ok_or_else(|| {
-        Problem::invalid("view", format!("at most {elements} elements"), "more than can be counted")
+        Problem::invalid("view", format!("at most {elements} elements"), "more than 64 bits count")
     })?;
     if end > elements {
         return Err(Problem::invalid("view", format!("at most {elements} elements"), end));
@@ -83,7 +83,7 @@ fn view(
     Ok(StorageView { entry: index, size, elements, offset, strides })
 }
 
-/// Position after the last element that a tensor reaches; `None` when it cannot be counted.
+/// Position after the last element that a tensor reaches; `None` on overflow.
 fn end(record: &TensorRecord) -> Option<u64> {
     if record.shape.contains(&0) {
         return Some(0);
@@ -96,7 +96,7 @@ fn end(record: &TensorRecord) -> Option<u64> {
 }
 
 impl Archive {
-    /// Bytes in which the tensor lies contiguously, and where it starts: the file itself when that is possible.
+    /// Bytes that hold the tensor contiguously, and its offset in them. Copies only if the view is strided.
     pub(crate) fn contiguous(
         &self,
         file: &SharedBytes,
@@ -108,18 +108,18 @@ impl Archive {
             return Ok((file.clone(), 0));
         }
         let (bytes, start) = self.storage(file, view)?;
-        // `build` has compared the offset with the storage.
+        // `build` has checked the offset against the storage.
         let first = start + view.offset as usize * view.size;
         if is_contiguous(&info.shape, &view.strides) {
             return Ok((bytes, first));
         }
-        // One element repeated a billion times needs a billion elements once it is laid out.
+        // A view with stride 0 may repeat few elements without bound; the copy may not exceed the storage.
         Problem::within("elements of a repeated view", view.elements, elements as u64)?;
         let gathered = gather(&(*bytes).as_ref()[first..], view, &info.shape);
         Ok((shared(gathered), 0))
     }
 
-    /// The bytes that hold a storage, and where it starts in them.
+    /// The bytes that hold a storage, and its offset in them.
     fn storage(
         &self,
         file: &SharedBytes,
@@ -132,7 +132,7 @@ impl Archive {
                 Ok((file.clone(), range.start))
             }
             Packing::Deflated => {
-                // A panic while holding the lock leaves the map as it was: entries are added whole.
+                // A panic cannot leave the map inconsistent: each entry is inserted by a single call.
                 let mut inflated = self.inflated.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(bytes) = inflated.get(&view.entry) {
                     return Ok((bytes.clone(), 0));
@@ -146,7 +146,7 @@ impl Archive {
     }
 }
 
-/// Whether the elements lie one after another; the stride of an axis of length one does not matter.
+/// Whether the elements are contiguous in row-major order. Strides of axes of length one are ignored.
 fn is_contiguous(shape: &[usize], strides: &[usize]) -> bool {
     let expected = contiguous_strides(shape);
     (0..shape.len()).all(|axis| shape[axis] == 1 || strides[axis] == expected[axis])

@@ -1,18 +1,18 @@
-//! Finding the state dict in what a pickle has built.
+//! Finds the state dict in the values of a pickle.
 
 use crate::error::Problem;
 use crate::limits;
 
 use super::pickle::{Object, TensorRecord, Value, Values};
 
-/// Keys under which training scripts put the state dict, most telling first.
+/// Keys under which training scripts store the state dict, in order of preference.
 const WRAPPERS: &[&str] =
     &["model", "state_dict", "model_state_dict", "module", "net", "network", "params", "ema"];
 
-/// The tensors of the state dict with their names, in the order of the file.
+/// The tensors of the state dict with their names, in file order.
 ///
-/// The state dict is the top dict, or the dict behind one of the [`WRAPPERS`] when the top dict holds no tensor itself.
-/// Dicts inside it add their key and a dot to the names. Whatever is not a tensor is skipped.
+/// The state dict is the top dict, or the dict under one of the [`WRAPPERS`] if the top dict itself holds no tensor. Nested
+/// dicts prefix the names with their key and a dot. Other values are skipped.
 pub(super) fn state_dict<'a>(
     values: &'a Values<'_>,
 ) -> Result<Vec<(String, &'a TensorRecord)>, Problem> {
@@ -28,7 +28,7 @@ pub(super) fn state_dict<'a>(
 struct Collector<'a, 'p> {
     values: &'a Values<'p>,
     tensors: Vec<(String, &'a TensorRecord)>,
-    /// Values looked at: a bound for structures that contain themselves, or one part many times.
+    /// Number of visited values; limits the work on recursive or heavily shared structures.
     visits: u64,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Collector<'a, '_> {
         Ok(WRAPPERS.iter().position(|wrapper| *wrapper == key))
     }
 
-    /// Lists the tensors of a dict. The depth is bounded, so is the recursion.
+    /// Lists the tensors of a dict. Recursion ends at [`limits::MAX_DICT_DEPTH`].
     fn walk(&mut self, value: Value, prefix: &str, depth: usize) -> Result<(), Problem> {
         let Some(pairs) = self.dict(value) else { return Ok(()) };
         if depth >= limits::MAX_DICT_DEPTH {

@@ -1,17 +1,17 @@
-//! The allow-list: every function and class that a pickle may name. None of them is ever called; each stands for a rule
-//! by which the machine builds a plain value.
+//! The allow-list: every function and class that a pickle may name. None is ever called; each maps to a rule by which the
+//! interpreter builds a plain value.
 
 use cutout_tensor::DType;
 
 use crate::checkpoint::plain;
 use crate::stored::StoredType;
 
-/// An element type as PyTorch names it.
+/// An element type with its names in PyTorch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TorchType {
-    /// The legacy storage class, empty where there is none.
+    /// Name of the legacy storage class; empty for types without one.
     storage: &'static str,
-    /// The name of the `torch.dtype`.
+    /// Name of the `torch.dtype`.
     dtype: &'static str,
     /// Bytes per element.
     pub(crate) size: usize,
@@ -62,23 +62,23 @@ const TYPES: &[TorchType] = &[
     element("", "float8_e8m0fnu", 1),
 ];
 
-/// Bytes without a type; the tensor brings its own.
+/// A storage of bytes; the tensor has the element type.
 static UNTYPED: TorchType = element("UntypedStorage", "untyped", 1);
 
-/// What a name in a pickle stands for.
+/// Meaning of a name in a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     /// `OrderedDict()`: an empty dict.
     OrderedDict,
     /// `defaultdict(factory)`: an empty dict.
     DefaultDict,
-    /// `_rebuild_tensor(storage, offset, size, stride)` and `_rebuild_tensor_v2`, which adds what does not matter here.
+    /// `_rebuild_tensor(storage, offset, size, stride)` and `_rebuild_tensor_v2`, whose further arguments are ignored.
     RebuildTensor,
     /// `_rebuild_tensor_v3`: the element type is the seventh argument.
     RebuildTyped,
     /// `_rebuild_parameter(tensor, …)`: the tensor.
     RebuildParameter,
-    /// `_rebuild_from_type_v2(function, type, arguments, state)`: what the function makes of the arguments.
+    /// `_rebuild_from_type_v2(function, type, arguments, state)`: the result of `function(*arguments)`.
     RebuildFromType,
     /// `Size(tuple)`: the tuple.
     Size,
@@ -86,7 +86,7 @@ pub(crate) enum Name {
     Storage(&'static TorchType),
     /// A `torch.dtype`.
     Element(&'static TorchType),
-    /// Something that holds no tensor and does no harm: a value of no interest.
+    /// A harmless object that cannot hold a tensor; its value is ignored.
     Inert,
 }
 
@@ -112,7 +112,7 @@ const NAMES: &[(&str, &str, Name)] = &[
     ("_codecs", "encode", Name::Inert),
 ];
 
-/// Classes of Python itself, which version 2 of it kept in another module.
+/// Built-in classes of Python (module `builtins`, in Python 2 `__builtin__`).
 const PLAIN_CLASSES: &[&str] = &[
     "bool",
     "bytes",
@@ -129,7 +129,7 @@ const PLAIN_CLASSES: &[&str] = &[
     "unicode",
 ];
 
-/// The meaning of `module.name`, or `None` when a checkpoint may not name it.
+/// The meaning of `module.name`; `None` if it is not on the allow-list.
 pub(crate) fn find(module: &str, name: &str) -> Option<Name> {
     if let Some((.., meaning)) = NAMES.iter().find(|known| (known.0, known.1) == (module, name)) {
         return Some(*meaning);
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_tensors_need_is_allowed() {
+    fn the_allow_list_contains_only_names_that_tensors_need() {
         assert_eq!(find("collections", "OrderedDict"), Some(Name::OrderedDict));
         assert!(matches!(find("torch", "HalfStorage"), Some(Name::Storage(t)) if t.size == 2));
         assert!(matches!(find("torch", "complex64"), Some(Name::Element(t)) if t.size == 8));

@@ -1,8 +1,7 @@
-//! A pickle machine that can build values and nothing else.
+//! A pickle interpreter that builds plain values and calls no code.
 //!
-//! Values are small and copied; lists, dicts, tuples, storages and tensors live in one table and are named by their
-//! place in it, so shared and even circular structures need no reference counting and cannot leak or recurse. Texts
-//! stay where they are in the pickle.
+//! Values are small and `Copy`. Lists, dicts, tuples, storages and tensors live in one table and are referred to by index,
+//! so shared and circular structures need no reference counting and no recursion. Texts are spans of the pickle.
 
 mod machine;
 mod rebuild;
@@ -23,13 +22,13 @@ pub(super) enum Value {
     Int(i64),
     Text(Span),
     Name(Name),
-    /// Place in [`Values::objects`].
+    /// Index in [`Values::objects`].
     Object(u32),
-    /// Something that cannot hold a tensor: a float, bytes, a large number, a set.
+    /// A value that cannot hold a tensor: a float, bytes, a large integer, a set.
     Inert,
 }
 
-/// A piece of the pickle.
+/// A byte range of the pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -42,7 +41,7 @@ impl Span {
     }
 }
 
-/// A value with parts.
+/// A compound value.
 #[derive(Debug)]
 pub(super) enum Object {
     Tuple(Vec<Value>),
@@ -50,32 +49,32 @@ pub(super) enum Object {
     Dict(Vec<(Value, Value)>),
     Storage(Storage),
     Tensor(TensorRecord),
-    /// The result of naming something harmless.
+    /// An instance of a class that is allowed and ignored.
     Inert,
 }
 
-/// A storage, as the pickle describes it.
+/// A storage as described by the pickle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Storage {
-    /// Name of its entry below `data/`.
+    /// Name of its archive entry below `data/`.
     pub(super) key: Span,
     pub(super) element: &'static TorchType,
-    /// Elements it holds.
+    /// Number of elements.
     pub(super) elements: u64,
 }
 
-/// A tensor, as the pickle describes it; nothing about it has been compared with its storage.
+/// A tensor as described by the pickle, not yet checked against its storage.
 #[derive(Clone, Debug)]
 pub(super) struct TensorRecord {
     pub(super) storage: Storage,
     pub(super) element: &'static TorchType,
-    /// Position of the first element, in elements.
+    /// Offset of the first element, in elements.
     pub(super) offset: u64,
     pub(super) shape: Vec<usize>,
     pub(super) strides: Vec<usize>,
 }
 
-/// Everything a pickle has built.
+/// All values built by a pickle.
 pub(super) struct Values<'a> {
     pickle: &'a [u8],
     objects: Vec<Object>,
@@ -88,7 +87,7 @@ impl Values<'_> {
         self.top
     }
 
-    /// The object behind a value, if it has parts.
+    /// The object that a value refers to; `None` for simple values.
     pub(super) fn object(&self, value: Value) -> Option<&Object> {
         match value {
             Value::Object(place) => self.objects.get(place as usize),
@@ -101,7 +100,7 @@ impl Values<'_> {
         }
     }
 
-    /// The text behind a span.
+    /// The text of a span.
     pub(super) fn text(&self, span: Span) -> Result<&str, Problem> {
         let bytes = self.pickle.get(span.range()).unwrap_or_default();
         crate::cursor::utf8(bytes, "text in the pickle")

@@ -10,7 +10,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/checkpoints").join(name)
 }
 
-/// A new empty folder that is removed when the guard goes.
+/// A new empty folder, removed on drop.
 #[allow(dead_code, reason = "see above")]
 pub(crate) struct Folder(pub(crate) PathBuf);
 
@@ -29,7 +29,7 @@ impl Drop for Folder {
     }
 }
 
-/// A small generator of seeded numbers (xorshift*).
+/// A seeded random number generator (xorshift*).
 #[allow(dead_code, reason = "see above")]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -42,7 +42,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 16) as usize % bound
     }

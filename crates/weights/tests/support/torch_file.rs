@@ -1,12 +1,12 @@
-//! Writes PyTorch files as `torch.save` does, or deliberately wrong ones.
+//! Writes PyTorch files as `torch.save` does, or deliberately invalid ones.
 
-/// A pickle under construction, one method per instruction.
+/// A pickle under construction, one method per opcode.
 #[derive(Clone, Default)]
 pub(crate) struct Pickle(Vec<u8>);
 
 #[allow(dead_code, reason = "shared by several test binaries, each of which uses a part")]
 impl Pickle {
-    /// Protocol 2, which is what `torch.save` writes.
+    /// Starts a pickle of protocol 2, the one that `torch.save` writes.
     pub(crate) fn new() -> Self {
         Pickle(vec![0x80, 2])
     }
@@ -24,7 +24,7 @@ impl Pickle {
         self.raw(b"X").raw(&(text.len() as u32).to_le_bytes()).raw(text.as_bytes())
     }
 
-    /// The shortest instruction that holds the number.
+    /// Pushes a number with the shortest opcode.
     pub(crate) fn int(self, number: i64) -> Self {
         if let Ok(number) = u8::try_from(number) {
             return self.raw(&[b'K', number]);
@@ -74,13 +74,13 @@ pub(crate) fn dict(items: impl FnOnce(Pickle) -> Pickle) -> Vec<u8> {
     items(Pickle::new().raw(b"}(")).raw(b"u").finish()
 }
 
-/// How a zip archive is written.
+/// Form of a zip archive.
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "see above")]
 pub(crate) enum Zip {
     Stored,
     Deflated,
-    /// Sizes and positions in the 64-bit fields.
+    /// Zip64: sizes and positions in the 64-bit fields.
     Wide,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn zip(entries: &[(&str, &[u8])], how: Zip) -> Vec<u8> {
     finish(file, how, [entries.len() as u64, length, start])
 }
 
-/// The 32-bit fields (packed size, size, position of the header) and the extra field that widens them.
+/// The 32-bit fields (packed size, size, position of the header) and the zip64 extra field.
 fn sizes(how: Zip, size: u64, packed: u64, header: u64) -> ([u32; 3], Vec<u8>) {
     if how != Zip::Wide {
         return ([packed as u32, size as u32, header as u32], Vec::new());

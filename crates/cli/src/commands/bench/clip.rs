@@ -1,4 +1,4 @@
-//! The frames that an object is tracked through.
+//! The clip for the tracking benchmark.
 
 use std::path::{Path, PathBuf};
 
@@ -8,27 +8,27 @@ use cutout_sam::{Prompt, Sam, TrackOptions, Tracker};
 use cutout_video::{FrameSource, OpenOptions, open};
 
 use super::samples::Samples;
-use super::{at, made_up_picture};
+use super::{at, generated_picture};
 use crate::environment::Environment;
 
-/// What to call the object.
+/// Number of the tracked object.
 const OBJECT: u32 = 1;
 
-/// A clip that begins again when it ends: its frames in the order of time, without end.
+/// An endless clip: after its last frame it starts again.
 pub(super) enum Clip {
-    /// From a folder, an animation or a video file.
+    /// Frames from a folder, an animation or a video file.
     File { path: PathBuf, options: OpenOptions, source: Box<dyn FrameSource> },
-    /// Made up: a picture whose discs move.
-    MadeUp { frames: usize, next: usize },
+    /// Generated frames with moving discs.
+    Generated { frames: usize, next: usize },
 }
 
 impl Clip {
-    /// A number of frames that are made up, or what `cutout track` reads, where there is something of that name.
+    /// Opens a file or folder; if `name` does not exist and is a number, generates that many frames.
     pub(super) fn open(name: &Path) -> Result<Self> {
         let number = name.to_str().and_then(|name| name.parse().ok());
         if let Some(frames) = number.filter(|_| !name.exists()) {
-            ensure!(frames > 0, "a clip has at least one frame");
-            return Ok(Clip::MadeUp { frames, next: 0 });
+            ensure!(frames > 0, "--track needs at least one frame");
+            return Ok(Clip::Generated { frames, next: 0 });
         }
         let tools = Environment::read().video_tools();
         let options = OpenOptions { tools, ..OpenOptions::default() };
@@ -38,25 +38,25 @@ impl Clip {
 
     fn next(&mut self) -> Result<Image> {
         match self {
-            Clip::MadeUp { frames, next } => {
+            Clip::Generated { frames, next } => {
                 let frame = *next % *frames;
                 *next += 1;
-                made_up_picture(Size::new(1280, 720), 8 * frame)
+                generated_picture(Size::new(1280, 720), 8 * frame)
             }
             Clip::File { path, options, source } => {
                 if let Some(image) = source.next() {
                     return Ok(image?);
                 }
                 *source = open(&*path, options)?;
-                let empty = || format!("{}: there are no frames", path.display());
+                let empty = || format!("{}: the clip has no frames", path.display());
                 Ok(source.next().with_context(empty)??)
             }
         }
     }
 }
 
-/// Tracks an object until its memory is full, then so many frames more: how long each takes, from a decoded frame to the
-/// mask at its size.
+/// Tracks an object until its memory is full, then times `repeat` more frames, from the decoded frame to the mask at the
+/// size of the frame.
 pub(super) fn track(sam: &Sam, clip: &mut Clip, repeat: u32) -> Result<Samples> {
     let mut tracker = sam.track(TrackOptions::default())?;
     let first = clip.next()?;
@@ -75,7 +75,7 @@ pub(super) fn track(sam: &Sam, clip: &mut Clip, repeat: u32) -> Result<Samples> 
     Ok(samples)
 }
 
-/// One frame, to the masks at its size.
+/// Tracks one frame and upsamples its masks.
 fn step(tracker: &mut Tracker, image: &Image) -> Result<()> {
     for object in tracker.push(image)?.objects {
         object.segment.summary(Threshold::default());

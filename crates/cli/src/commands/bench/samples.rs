@@ -1,15 +1,15 @@
-//! Times of one stage.
+//! Measured times of one stage.
 
 use std::time::Instant;
 
 use anyhow::Result;
 
-/// Milliseconds of several runs.
+/// Times of several runs, in milliseconds.
 #[derive(Default)]
 pub(super) struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Runs `work` and takes its time.
+    /// Runs `work` and records its time.
     pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = work()?;
@@ -17,17 +17,17 @@ impl Samples {
         Ok(result)
     }
 
-    /// The middle one.
+    /// The median.
     pub(super) fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
-    /// The interquartile range as a share of the median.
+    /// The interquartile range as a fraction of the median.
     pub(super) fn spread(&self) -> f64 {
         (self.quantile(0.75) - self.quantile(0.25)) / self.median()
     }
 
-    /// The time below which `part` of the samples lie, between samples by linear interpolation.
+    /// The quantile `part` of the samples, linearly interpolated.
     fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);

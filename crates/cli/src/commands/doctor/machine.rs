@@ -1,32 +1,32 @@
-//! The machine, from what the operating system tells.
+//! Description of the machine, from the operating system.
 
 use std::fs::{self, read_to_string};
 use std::path::Path;
 
-/// What the machine has. Whatever the system does not tell is missing.
+/// The machine. Facts that the system does not report are `None` or empty.
 pub(super) struct Machine {
     pub(super) system: String,
     pub(super) processor: String,
-    /// Instruction-set extensions that matter to kernels.
+    /// Instruction-set extensions relevant to the kernels.
     pub(super) features: Vec<&'static str>,
     pub(super) memory: Option<Memory>,
-    /// When the system hands out huge pages.
+    /// Mode of transparent huge pages: "always", "madvise" or "never".
     pub(super) huge_pages: Option<String>,
     pub(super) gpu: Gpu,
 }
 
-/// Memory in bytes, within the limits set for this process's group.
+/// Memory in bytes, within the limit of the control group.
 #[derive(Debug, PartialEq)]
 pub(super) struct Memory {
     pub(super) total: u64,
-    /// What programs could take without pushing others out.
+    /// Memory available without swapping.
     pub(super) free: u64,
 }
 
 /// NVIDIA GPUs.
 #[derive(Default)]
 pub(super) struct Gpu {
-    /// The driver in words, where there is one.
+    /// Description of the driver; `None` without a driver.
     pub(super) driver: Option<String>,
     pub(super) names: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl Machine {
     }
 }
 
-/// Most memory of the control group, and what it has taken.
+/// Memory limit and memory use of the control group.
 const LIMIT: &str = "/sys/fs/cgroup/memory.max";
 const USED: &str = "/sys/fs/cgroup/memory.current";
 
@@ -81,14 +81,14 @@ fn memory(info: &str) -> Option<Memory> {
     Some(Memory { total: kibibytes("MemTotal")?, free: kibibytes("MemAvailable")? })
 }
 
-/// The part of the memory that the control group leaves; "max" is no limit.
+/// Memory within the limit of the control group; "max" means no limit.
 fn limited(memory: Memory, limit: &str, used: &str) -> Memory {
     let Ok(limit) = limit.trim().parse::<u64>() else { return memory };
     let used = used.trim().parse::<u64>().unwrap_or(0);
     Memory { total: memory.total.min(limit), free: memory.free.min(limit.saturating_sub(used)) }
 }
 
-/// The word in brackets.
+/// The word in brackets, which marks the selected mode.
 fn chosen(choices: &str) -> Option<String> {
     let (_, rest) = choices.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
@@ -125,7 +125,7 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Where the driver's library lies.
+/// Usual paths of the driver's library.
 const LIBRARIES: [&str; 6] = [
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_what_the_system_and_the_group_leave() {
+    fn memory_respects_the_limit_of_the_control_group() {
         let info = "MemTotal:       16384 kB\nMemFree: 10 kB\nMemAvailable:    8192 kB\n";
         let found = memory(info).unwrap();
         assert_eq!(found, Memory { total: 16 << 20, free: 8 << 20 });
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_the_system() {
+    fn system_files_are_parsed() {
         assert_eq!(chosen("always [madvise] never\n").as_deref(), Some("madvise"));
         assert_eq!(chosen(""), None);
         let line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 2024\n";

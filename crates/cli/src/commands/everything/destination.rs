@@ -1,4 +1,4 @@
-//! Where automatic masks go.
+//! Output of automatic masks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use cutout_sam::{AutoMask, MaskRecord, RleForm, metadata_csv};
 use super::Found;
 use crate::failure::Usage;
 use crate::output::check_folder;
-use crate::{interrupt, screen};
+use crate::{interrupt, stdio};
 
-/// Where the masks of one picture or of a folder of them go.
+/// Outputs for one picture or for a folder of pictures.
 pub(super) struct Destination {
     pub(super) output: Option<PathBuf>,
     pub(super) overlay: Option<PathBuf>,
     pub(super) convert_to_rle: bool,
     pub(super) json: bool,
-    /// Whether there is a folder of pictures.
+    /// Whether the input is a folder of pictures.
     pub(super) folder: bool,
 }
 
-/// What `--output` names.
+/// Format of `--output`.
 enum Form {
     Json,
     Labels,
@@ -32,7 +32,7 @@ enum Form {
     Folder,
 }
 
-/// The form that a path has by its extension.
+/// The format of a path, from its extension.
 fn form(path: &Path) -> Form {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension.map(str::to_ascii_lowercase).as_deref() {
@@ -45,7 +45,7 @@ fn form(path: &Path) -> Form {
 }
 
 impl Destination {
-    /// JSON and overlay in the current folder, named after the picture: what somebody wants who asks for nothing.
+    /// The default outputs: JSON and overlay in the current folder, named after the picture.
     pub(super) fn usual(picture: &Path) -> Self {
         let stem = stem(picture);
         Destination {
@@ -57,36 +57,36 @@ impl Destination {
         }
     }
 
-    /// The paths, for people.
+    /// The paths, for a note.
     pub(super) fn names(&self) -> String {
         let paths = self.output.iter().chain(&self.overlay);
         paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Fails before the work where the paths cannot be meant.
+    /// Checks before any work starts that folders exist and that a folder of pictures has a folder for its masks.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(path) = &self.output
             && self.folder
             && !matches!(form(path), Form::Folder)
         {
-            let message = "the masks of a folder of pictures go to a folder";
+            let message = "the masks of a folder of pictures go to a folder, not a file";
             return Err(Usage::error(format!("{}: {message}", path.display())));
         }
         self.output.iter().chain(&self.overlay).try_for_each(|path| check_folder(path))
     }
 
-    /// Whether the masks of a picture are there already.
-    pub(super) fn is_there(&self, picture: &Path) -> bool {
+    /// Whether the masks of a picture exist already.
+    pub(super) fn is_done(&self, picture: &Path) -> bool {
         let done = self.output.as_ref().map(|path| match form(path) {
             Form::Json | Form::Labels | Form::Npy => path.clone(),
             Form::Folder if self.convert_to_rle => path.join(stem(picture) + ".json"),
-            // It is written last.
+            // The metadata is written last.
             Form::Folder => path.join(stem(picture)).join("metadata.csv"),
         });
         done.is_some_and(|path| path.exists())
     }
 
-    /// Writes everything that was asked for.
+    /// Writes all outputs of one picture.
     pub(super) fn write(&self, picture: &Path, found: &Found) -> Result<()> {
         if let Some(path) = &self.output {
             self.write_masks(path, picture, found)?;
@@ -101,7 +101,7 @@ impl Destination {
             interrupt::writes_beside(&path);
             write(path, &encode_image(&overlay(&found.image, &runs(found))?)?)?;
         }
-        if self.json { screen::print_json(&records(&found.masks)) } else { Ok(()) }
+        if self.json { stdio::print_json(&records(&found.masks)) } else { Ok(()) }
     }
 
     fn write_masks(&self, path: &Path, picture: &Path, found: &Found) -> Result<()> {
@@ -131,7 +131,7 @@ impl Destination {
     }
 }
 
-/// `0.png`, `1.png`, … and `metadata.csv`, which comes last.
+/// Writes `0.png`, `1.png`, …, then `metadata.csv`.
 fn write_folder(folder: &Path, found: &Found) -> Result<()> {
     make_folder(folder)?;
     interrupt::writes_beside(&folder.join("metadata.csv"));

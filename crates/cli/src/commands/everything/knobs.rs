@@ -1,4 +1,4 @@
-//! The knobs of Meta's amg.py, under their names.
+//! The options of Meta's amg.py, under the same names.
 
 use anyhow::Result;
 use clap::Args;
@@ -6,44 +6,44 @@ use cutout_sam::{Everything as Options, Family};
 
 use crate::failure::Usage;
 
-/// How masks are looked for and chosen. What is not given is what Meta uses with the model's family.
+/// Options of the mask generator. The defaults are those of Meta's code for the model's family.
 #[derive(Args)]
-#[command(next_help_heading = "How masks are found")]
+#[command(next_help_heading = "Mask generator")]
 pub(super) struct Knobs {
-    /// Points along one side of the picture: a grid of this many by this many (default 32)
+    /// Points per side of the square grid of prompts (default 32)
     #[arg(long, value_name = "N")]
     points_per_side: Option<usize>,
-    /// Points that are decoded together (default 64)
+    /// Points decoded in one batch (default 64)
     #[arg(long, value_name = "N")]
     points_per_batch: Option<usize>,
-    /// Leave out masks with a predicted IoU not above this (default 0.88; SAM 2 and 3: 0.8)
+    /// Keep masks with a predicted IoU above this (default 0.88; SAM 2 and 3: 0.8)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     pred_iou_thresh: Option<f64>,
-    /// Leave out masks that change more than this with the threshold (default 0.95)
+    /// Keep masks with at least this stability score: the IoU of the masks at a raised and a lowered threshold (default 0.95)
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     stability_score_thresh: Option<f64>,
-    /// How far the threshold is moved for that (default 1.0)
+    /// Shift of the threshold for the stability score (default 1.0)
     #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
     stability_score_offset: Option<f64>,
-    /// Of two masks whose boxes overlap more than this, the better one stays (default 0.7)
+    /// IoU of two boxes above which the lower-scoring mask is dropped (default 0.7)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     box_nms_thresh: Option<f64>,
-    /// Look at crops of the picture too: layer i has 2^i by 2^i of them (default 0)
+    /// Also run on crops of the picture: layer i has 2^i by 2^i crops (default 0)
     #[arg(long, value_name = "N")]
     crop_n_layers: Option<usize>,
-    /// The same as --box-nms-thresh, between crops (default 0.7)
+    /// Same as --box-nms-thresh, between crops (default 0.7)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     crop_nms_thresh: Option<f64>,
-    /// How far crops overlap, as a share of the picture's shorter side (default 0.34)
+    /// Overlap of crops, as a fraction of the picture's shorter side (default 0.34)
     #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     crop_overlap_ratio: Option<f64>,
-    /// Layer i of the crops has the grid divided by this to the power of i (default 1)
+    /// Crops of layer i use the points per side divided by this number to the power of i (default 1)
     #[arg(long, value_name = "N")]
     crop_n_points_downscale_factor: Option<usize>,
-    /// Remove islands and holes of fewer pixels (default 0: leave them)
+    /// Remove islands and fill holes of fewer pixels than this (default 0: keep all)
     #[arg(long, value_name = "PIXELS")]
     min_mask_region_area: Option<usize>,
-    /// Feed every mask back to the decoder once before choosing
+    /// Refine every mask once by feeding it back to the decoder
     #[arg(long)]
     use_m2m: bool,
 }

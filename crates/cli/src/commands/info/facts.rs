@@ -1,4 +1,4 @@
-//! What is known of a checkpoint, and the same as JSON.
+//! Facts about a checkpoint, and their JSON form.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,15 +10,15 @@ use cutout_weights::layout::{Misshapen, Named, Report};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, TensorInfo, WeightsError};
 use serde_json::{Value, json};
 
-/// What is known of a checkpoint.
+/// Facts about a checkpoint.
 pub(super) struct Facts<'a> {
     pub(super) checkpoint: &'a Checkpoint,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(super) bytes: u64,
     pub(super) inspection: Result<Inspection, WeightsError>,
 }
 
-/// Tensors of one element type.
+/// Number and size of the tensors of one element type.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Share {
     pub(super) tensors: usize,
@@ -31,7 +31,7 @@ impl<'a> Facts<'a> {
         Ok(Facts { checkpoint, bytes, inspection: inspect(checkpoint) })
     }
 
-    /// Elements of all tensors.
+    /// Number of elements of all tensors.
     pub(super) fn parameters(&self) -> u64 {
         let elements = |info: &TensorInfo| info.shape.elements() as u64;
         self.checkpoint.tensors().iter().map(elements).fold(0, u64::saturating_add)
@@ -51,19 +51,19 @@ impl<'a> Facts<'a> {
         self.checkpoint.metadata()
     }
 
-    /// The sizes of the model, if they can be told.
+    /// The configuration of the model; `None` if it is unknown.
     pub(super) fn config(&self) -> Option<Value> {
         let inside = self.inspection.as_ref().ok()?.inside.as_ref().ok()?;
-        // Through text, which knows that 1e-6 is what an `f32` near it means.
+        // Through text, which prints an `f32` as its shortest decimal, 1e-6.
         serde_json::from_str(&serde_json::to_string(&inside.config).ok()?).ok()
     }
 
-    /// How the tensors compare with what the model needs, if that can be told.
+    /// Comparison of the tensors with those the model needs; `None` if the model is unknown.
     pub(super) fn report(&self) -> Option<&Report> {
         Some(&self.inspection.as_ref().ok()?.inside.as_ref().ok()?.report)
     }
 
-    /// Why the model cannot be run, if it cannot; the file is not named.
+    /// Why the model cannot be run, without the file name; `None` if it can.
     pub(super) fn problem(&self) -> Option<String> {
         let message = match &self.inspection {
             Err(error) => error.to_string(),

@@ -1,15 +1,15 @@
-//! What is known of a checkpoint, for people.
+//! Facts about a checkpoint as text.
 
 use cutout_weights::layout::Report;
 use serde_json::{Map, Value};
 
 use super::facts::Facts;
-use crate::words;
+use crate::format;
 
-/// Characters of one metadata value that are shown.
+/// Most characters shown of a metadata value.
 const LONGEST_VALUE: usize = 100;
 
-/// Characters of a line of sizes.
+/// Most characters of a line of the configuration.
 const LONGEST_LINE: usize = 84;
 
 /// Everything but the list of tensors.
@@ -17,18 +17,18 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
     let mut rows = Vec::new();
     let mut add = |key: &str, value: String| rows.push(vec![key.to_owned(), value]);
     add("file", facts.checkpoint.file().to_owned());
-    add("format", format!("{}, {}", facts.checkpoint.format(), words::bytes(facts.bytes)));
+    add("format", format!("{}, {}", facts.checkpoint.format(), format::bytes(facts.bytes)));
     add("model", model(facts));
     let [tensors, parameters] =
-        [facts.checkpoint.tensors().len() as u64, facts.parameters()].map(words::thousands);
+        [facts.checkpoint.tensors().len() as u64, facts.parameters()].map(format::thousands);
     add("tensors", format!("{tensors}, with {parameters} parameters"));
     for (name, share) in facts.element_types() {
-        let tensors = words::counted(share.tensors, "tensor");
-        add(&format!("  {name}"), format!("{tensors}, {}", words::bytes(share.bytes)));
+        let tensors = format::counted(share.tensors, "tensor");
+        add(&format!("  {name}"), format!("{tensors}, {}", format::bytes(share.bytes)));
     }
     if let Some(Value::Object(parts)) = facts.config() {
         for (part, sizes) in ordered(&parts) {
-            let lines = words::wrapped(&sizes_of(sizes), LONGEST_LINE);
+            let lines = format::wrapped(&sizes_of(sizes), LONGEST_LINE);
             let keys = std::iter::once(words_of(part)).chain(std::iter::repeat(String::new()));
             keys.zip(lines).for_each(|(key, line)| add(&key, line));
         }
@@ -36,7 +36,7 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
     if facts.metadata().is_empty() {
         add("metadata", "none".to_owned());
     } else {
-        add("metadata", words::counted(facts.metadata().len(), "key"));
+        add("metadata", format::counted(facts.metadata().len(), "key"));
     }
     for (key, value) in facts.metadata() {
         add(&format!("  {key}"), shortened(&value.to_string()));
@@ -45,7 +45,7 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
         add("fit", fit(report));
     }
     add("runs", runs(facts));
-    let mut text = words::table(&rows);
+    let mut text = format::table(&rows);
     if let Some(report) = facts.report().filter(|report| !report.is_exact()) {
         for line in listed(report) {
             text.push_str(&format!("\n  {line}"));
@@ -54,26 +54,26 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
     text
 }
 
-/// Lines of tensors that are not used. Those of a whole tracker are hundreds.
+/// Most unused tensors that are listed; an unused tracker has hundreds.
 const MOST_UNUSED: usize = 32;
 
-/// All that is wrong, and some of what is left over.
+/// All missing and misshapen tensors, and the first unused ones.
 fn listed(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.to_string().lines().map(str::to_owned).collect();
     let more = report.unused.len().saturating_sub(MOST_UNUSED);
     if more > 0 {
         lines.truncate(lines.len() - more);
-        lines.push(format!("{} more not used; --json lists all", words::counted(more, "tensor")));
+        lines.push(format!("{} more not used; --json lists all", format::counted(more, "tensor")));
     }
     lines
 }
 
-/// One line for each tensor.
+/// One line per tensor.
 pub(super) fn tensors(facts: &Facts<'_>) -> String {
     let row = |info: &cutout_weights::TensorInfo| {
         vec![info.stored.to_string(), info.shape.to_string(), info.name.clone()]
     };
-    words::table(&facts.checkpoint.tensors().iter().map(row).collect::<Vec<_>>())
+    format::table(&facts.checkpoint.tensors().iter().map(row).collect::<Vec<_>>())
 }
 
 fn model(facts: &Facts<'_>) -> String {
@@ -103,7 +103,7 @@ fn fit(report: &Report) -> String {
     )
 }
 
-/// The sizes of one part of a model: "width 768, depth 12".
+/// The configuration of one component as text: "width 768, depth 12".
 fn sizes_of(sizes: &Value) -> String {
     match sizes {
         Value::Null => "none".to_owned(),
@@ -119,7 +119,7 @@ fn sizes_of(sizes: &Value) -> String {
     }
 }
 
-/// What readers look for first.
+/// Keys that are shown first.
 const FIRST: [&str; 10] = [
     "encoder",
     "decoder",
@@ -133,11 +133,11 @@ const FIRST: [&str; 10] = [
     "mlp_width",
 ];
 
-/// What readers look for first, then the rest by name.
+/// The entries of [`FIRST`], then the others by name.
 fn ordered(sizes: &Map<String, Value>) -> Vec<(&String, &Value)> {
-    let place = |name: &str| FIRST.iter().position(|first| *first == name);
+    let rank = |name: &str| FIRST.iter().position(|first| *first == name);
     let mut sizes: Vec<(&String, &Value)> = sizes.iter().collect();
-    sizes.sort_by_key(|(name, _)| place(name).unwrap_or(FIRST.len()));
+    sizes.sort_by_key(|(name, _)| rank(name).unwrap_or(FIRST.len()));
     sizes
 }
 
@@ -145,12 +145,12 @@ fn words_of(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// The beginning of a text, on one line.
+/// A text on one line, shortened to [`LONGEST_VALUE`] characters.
 fn shortened(text: &str) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= LONGEST_VALUE {
         return line;
     }
     let start: String = line.chars().take(LONGEST_VALUE).collect();
-    format!("{start}… ({} characters)", words::thousands(text.chars().count() as u64))
+    format!("{start}… ({} characters)", format::thousands(text.chars().count() as u64))
 }

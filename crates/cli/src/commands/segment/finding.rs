@@ -4,51 +4,51 @@ use anyhow::Result;
 use cutout_imaging::{Rle, Threshold, has_letter};
 use cutout_sam::{Detections, Find, Scene};
 
-use crate::output::{Annotation, Category, Finding, Place, write_raw_detections};
+use crate::output::{Annotation, Category, Finding, MaskIndex, write_raw_detections};
 use crate::progress::Progress;
-use crate::screen;
+use crate::stdio;
 
 use super::Segment;
 
-/// What is written of objects.
+/// The objects to write.
 #[derive(Default)]
 pub(super) struct Objects {
     pub(super) categories: Vec<Category>,
     pub(super) annotations: Vec<Annotation>,
     pub(super) shown: Vec<Rle>,
-    /// What an overlay says of each.
+    /// Label of each object on the overlay.
     pub(super) labels: Vec<String>,
 }
 
 impl Segment {
-    /// Looks for what is asked, phrase by phrase: makes the records and writes the model's own tensors if they are wanted,
-    /// so that the numbers of one phrase at a time are in memory.
+    /// Finds the objects phrase by phrase, and writes the raw tensors if requested. The tensors of only one phrase are in
+    /// memory at a time.
     pub(super) fn find(&self, scene: &Scene, find: &Find) -> Result<Objects> {
         let (mut objects, mut notes) = (Objects::default(), Vec::new());
-        let looking = Looking::begin(find.phrases());
+        let progress = FindProgress::begin(find.phrases());
         let mut detections = scene.raw_detections(find)?.enumerate().map(|(index, detection)| {
             let detection = detection?;
             let answer = detection.select(find)?;
             notes.extend(self.notes(&answer));
             self.add(&mut objects, index, &answer);
-            looking.goes_on(index + 1);
+            progress.set_done(index + 1);
             Ok(detection)
         });
         match &self.raw {
             Some(path) => write_raw_detections(path, find.phrases(), detections)?,
             None => detections.try_for_each(|detection| detection.map(drop))?,
         }
-        drop(looking);
-        notes.iter().for_each(|note| screen::note(note));
+        drop(progress);
+        notes.iter().for_each(|note| stdio::note(note));
         Ok(objects)
     }
 
-    /// What is said of an answer.
+    /// Notes about an answer, for standard error.
     fn notes(&self, answer: &Detections) -> Vec<String> {
         let name = name(answer);
         let mut notes = Vec::new();
         if answer.phrase_was_cut() {
-            notes.push(format!("{name:?} is longer than the model reads: its end is left out"));
+            notes.push(format!("{name:?} is longer than the model reads: its end is ignored"));
         }
         if answer.is_empty() && !self.finding.semantic() {
             notes.push(nothing_found(name, answer));
@@ -58,7 +58,7 @@ impl Segment {
 
     fn add(&self, objects: &mut Objects, prompt: usize, answer: &Detections) {
         let name = name(answer);
-        // As in COCO, from 1 on.
+        // Counted from 1, as in COCO.
         let category_id = prompt + 1;
         objects.categories.push(Category { id: category_id, name: name.to_owned() });
         let presence = answer.presence();
@@ -71,9 +71,9 @@ impl Segment {
         };
         let threshold = Threshold { value: self.mask_threshold, ..Threshold::default() };
         let mut enter = |segment: &cutout_sam::Segment, finding: Finding| {
-            let place = Place { id: objects.annotations.len(), prompt, best: true };
+            let index = MaskIndex { id: objects.annotations.len(), prompt, best: true };
             objects.labels.push(format!("{} {:.2}", label(name, category_id), finding.score));
-            let (annotation, rle) = Annotation::found(&place, segment, threshold, finding);
+            let (annotation, rle) = Annotation::found(&index, segment, threshold, finding);
             objects.annotations.push(annotation);
             objects.shown.push(rle);
         };
@@ -89,41 +89,41 @@ impl Segment {
     }
 }
 
-/// What to call that which was looked for.
+/// The phrase as shown in labels and file names.
 fn name(answer: &Detections) -> &str {
     answer.phrase().unwrap_or("exemplars")
 }
 
-/// The phrase that is looked for, on the screen.
-struct Looking<'a> {
+/// Progress display of the search, with the current phrase.
+struct FindProgress<'a> {
     phrases: &'a [String],
     progress: Progress,
 }
 
-impl<'a> Looking<'a> {
+impl<'a> FindProgress<'a> {
     fn begin(phrases: &'a [String]) -> Self {
         let progress = match phrases {
-            [] => Progress::spinner("looks for what is like the exemplars"),
-            [phrase] => Progress::spinner(looks_for(phrase)),
-            [first, ..] => Progress::bar(phrases.len() as u64, looks_for(first)),
+            [] => Progress::spinner("finding objects like the exemplars"),
+            [phrase] => Progress::spinner(finding(phrase)),
+            [first, ..] => Progress::bar(phrases.len() as u64, finding(first)),
         };
-        Looking { phrases, progress }
+        FindProgress { phrases, progress }
     }
 
-    /// So many are done.
-    fn goes_on(&self, done: usize) {
+    /// Sets the number of finished phrases.
+    fn set_done(&self, done: usize) {
         self.progress.set(done as u64);
         if let Some(next) = self.phrases.get(done) {
-            self.progress.say(looks_for(next));
+            self.progress.say(finding(next));
         }
     }
 }
 
-fn looks_for(phrase: &str) -> String {
-    format!("looks for {phrase:?}")
+fn finding(phrase: &str) -> String {
+    format!("finding {phrase:?}")
 }
 
-/// Quoted, so that what a phrase may hold does nothing to a terminal.
+/// The note for a phrase without objects. The phrase is quoted, which escapes control characters.
 fn nothing_found(name: &str, answer: &Detections) -> String {
     let (best, presence) = (answer.best_score(), answer.presence());
     format!(
@@ -131,11 +131,11 @@ fn nothing_found(name: &str, answer: &Detections) -> String {
     )
 }
 
-/// Most letters of a name on an overlay.
+/// Most characters of a label on an overlay.
 const LONGEST_LABEL: usize = 32;
 
-/// A name as an overlay can draw it: its beginning if it is long, and the number of its category where the font lacks half of
-/// its letters or more.
+/// The label of a phrase on an overlay: shortened if it is long, and the number of its category if the font lacks half of
+/// its characters or more.
 fn label(name: &str, category_id: usize) -> String {
     let known =
         name.chars().filter(|letter| has_letter(*letter) && !letter.is_whitespace()).count();
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_what_can_be_drawn() {
+    fn labels_are_shortened_or_replaced_by_numbers() {
         assert_eq!(label("yellow bus", 1), "yellow bus");
         assert_eq!(label("Bär 🐻", 2), "Bär 🐻");
         assert_eq!(label("кошка", 3), "#3");

@@ -1,4 +1,4 @@
-//! Where the masks of a video go.
+//! Output of the masks of a video.
 
 use std::path::{Path, PathBuf};
 
@@ -14,33 +14,33 @@ use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 use crate::interrupt;
 use crate::output::check_folder;
 
-/// Frames per second of an overlay whose source does not say.
+/// Frames per second of an overlay if the source has no frame rate.
 const USUAL_RATE: f64 = 25.0;
 
-/// Where to put what was found.
+/// Flags of outputs.
 #[derive(Args)]
-#[command(next_help_heading = "Where it goes")]
+#[command(next_help_heading = "Output")]
 pub(super) struct TrackOutputs {
-    /// Write the masks: a folder, for a palette PNG per frame as in DAVIS, or a .jsonl file with run lengths. May be given
-    /// again
+    /// Write the masks: to a folder, one palette PNG per frame as in DAVIS; to a .jsonl file, run lengths. Repeat for more
+    /// outputs
     #[arg(long, short, value_name = "PATH")]
     output: Vec<PathBuf>,
-    /// Write the video with the masks drawn over it: .gif; .mp4, .mov, .mkv or .webm by ffmpeg; or a folder of PNG files
+    /// Write the video with the masks drawn over it: .gif; .mp4, .mov, .mkv or .webm (need ffmpeg); or a folder of PNG files
     #[arg(long, value_name = "PATH")]
     overlay: Option<PathBuf>,
-    /// Write the model's own tensors, one safetensors file per frame: low_res_logits, object_score, object_ids
+    /// Write the model's output tensors, one safetensors file per frame: low_res_logits, object_score, object_ids
     #[arg(long, value_name = "FOLDER")]
     raw: Option<PathBuf>,
 }
 
-/// Everything that is written to.
+/// The open outputs.
 pub(super) struct Writers {
     sinks: Vec<Box<dyn Sink>>,
     raw: Option<FrameFolder>,
 }
 
 impl TrackOutputs {
-    /// Fails early where a folder is missing.
+    /// Returns an error if the folder of an output does not exist.
     pub(super) fn check(&self) -> Result<()> {
         self.output
             .iter()
@@ -53,20 +53,20 @@ impl TrackOutputs {
         self.output.is_empty() && self.overlay.is_none() && self.raw.is_none()
     }
 
-    /// Folder and overlay in the current folder, named after the video: what somebody wants who asks for nothing.
+    /// The default outputs: a folder of masks and an overlay in the current folder, named after the video.
     fn usual(video: &Path) -> [PathBuf; 2] {
         let stem = video.file_stem().filter(|stem| *stem != "-");
         let stem = stem.map_or("video".into(), |stem| stem.to_string_lossy());
         [PathBuf::from(format!("{stem}.masks")), PathBuf::from(format!("{stem}.overlay.gif"))]
     }
 
-    /// What is written where nothing was asked for.
+    /// Names of the default outputs, if they are used.
     pub(super) fn usual_names(&self, video: &Path) -> Option<String> {
         let [masks, overlay] = Self::usual(video);
         self.is_empty().then(|| format!("{}/ and {}", masks.display(), overlay.display()))
     }
 
-    /// Opens everything.
+    /// Opens all outputs.
     pub(super) fn open(&self, video: &Path, rate: Option<f64>, tools: &Tools) -> Result<Writers> {
         let usual = Self::usual(video);
         let (masks, overlay) = if self.is_empty() {
@@ -109,14 +109,14 @@ impl Writers {
         }
     }
 
-    /// Completes all files; the first failure is told.
+    /// Completes all files and returns the first error.
     pub(super) fn finish(self) -> Result<()> {
         let results: Vec<_> = self.sinks.into_iter().map(|sink| sink.finish()).collect();
         Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
 }
 
-/// `low_res_logits [objects, 1, h, w]`, `object_score [objects]` and `object_ids [objects]` of one frame.
+/// Writes `low_res_logits [objects, 1, h, w]`, `object_score [objects]` and `object_ids [objects]` of one frame.
 fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
     let objects = &tracked.objects;
     let side = objects.first().map_or(0, |object| object.segment.logits().shape()[0]);
@@ -136,7 +136,7 @@ fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
     Ok(write_safetensors(raw_file(folder, tracked.frame), &tensors, &Metadata::new())?)
 }
 
-/// Where the tensors of a frame go.
+/// Path of the tensors of a frame.
 fn raw_file(folder: &FrameFolder, frame: usize) -> PathBuf {
     folder.file(frame, "safetensors")
 }

@@ -1,4 +1,4 @@
-//! Prompts on frames of a video, in the order they are written.
+//! Prompts on frames of a video, in command-line order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackError, TrackPrompt, 
 
 use crate::prompts::{parse_point, parse_rect};
 
-/// What is shown of an object on a frame.
+/// The prompts of one object on one frame.
 #[derive(Clone, Debug, Default)]
-struct Shown {
+struct ObjectPrompts {
     points: Vec<(Point, Label)>,
     rect: Option<Rect>,
     mask: Option<PathBuf>,
@@ -22,7 +22,7 @@ struct Shown {
 /// Prompts by frame and object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrackPrompts {
-    shown: BTreeMap<usize, BTreeMap<ObjectId, Shown>>,
+    shown: BTreeMap<usize, BTreeMap<ObjectId, ObjectPrompts>>,
 }
 
 /// One flag of a prompt.
@@ -46,24 +46,24 @@ impl TrackPrompts {
         (first, frames.next_back().unwrap_or(first))
     }
 
-    /// The frames with prompts, in their order.
+    /// The frames with prompts, in ascending order.
     pub(super) fn each_frame(&self) -> impl Iterator<Item = usize> {
         self.shown.keys().copied()
     }
 
-    /// Refuses what cannot be shown in a video of this size, on any frame.
+    /// Checks all prompts against the size of the video.
     pub(super) fn check(&self, tracker: &Tracker, size: Size) -> Result<()> {
         self.each_frame().try_for_each(|frame| {
             self.each_object(frame, |_, prompt| tracker.check_prompt(prompt, size))
         })
     }
 
-    /// Shows the objects of a frame, which is at hand.
+    /// Gives the prompts of `frame` to the tracker, which holds that frame.
     pub(super) fn show(&self, tracker: &mut Tracker, frame: usize) -> Result<()> {
         self.each_object(frame, |object, prompt| tracker.prompt(frame, object, prompt).map(drop))
     }
 
-    /// Hands over what is shown of each object on a frame. Masks are read each time, so that one is in memory at a time.
+    /// Calls `receive` with the prompt of each object on a frame. Only one mask file is in memory at a time.
     fn each_object(
         &self,
         frame: usize,
@@ -79,7 +79,7 @@ impl TrackPrompts {
         Ok(())
     }
 
-    /// Sorts flags, which come in the order of the command line.
+    /// Groups flags, given in command-line order, by frame and object.
     fn sorted(flags: Vec<Flag>) -> Result<Self, String> {
         let (mut frame, mut object) = (0, 1);
         let mut prompts = TrackPrompts::default();
@@ -103,8 +103,8 @@ impl TrackPrompts {
     }
 }
 
-impl Shown {
-    /// Adds what a flag shows.
+impl ObjectPrompts {
+    /// Adds the prompt of a flag.
     fn add(&mut self, flag: Flag) -> Result<(), &'static str> {
         match flag {
             Flag::Point(point) => self.points.push(point),
@@ -115,7 +115,7 @@ impl Shown {
             Flag::Frame(_) | Flag::Object(_) => {}
         }
         if self.mask.is_some() && (self.rect.is_some() || !self.points.is_empty()) {
-            return Err("has a mask: points and boxes do not go with it");
+            return Err("has a mask: points and boxes cannot be combined with it");
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Shown {
     }
 }
 
-/// A mask from a picture: what is bright is the object.
+/// Reads a mask from a picture: pixels with a channel above 127 are set.
 fn read_mask(path: &std::path::Path) -> Result<Mask> {
     let image = open(path, &DecodeLimits::default())?;
     let bright = |pixel: &[u8]| pixel.iter().any(|value| *value > 127);
@@ -142,7 +142,7 @@ fn read_mask(path: &std::path::Path) -> Result<Mask> {
 
 impl Args for TrackPrompts {
     fn augment_args(command: Command) -> Command {
-        let heading = "What to follow";
+        let heading = "Objects to track";
         let flag = |name: &'static str, value: &'static str| {
             Arg::new(name)
                 .long(name)
@@ -154,15 +154,15 @@ impl Args for TrackPrompts {
             .arg(
                 flag("frame", "N")
                     .value_parser(value_parser!(usize))
-                    .help("The prompts behind this are on frame N, from 0 on (default 0)"),
+                    .help("Frame of the prompts that follow, counted from 0 (default 0)"),
             )
             .arg(
                 flag("object", "ID")
                     .value_parser(value_parser!(ObjectId))
-                    .help("The prompts behind this show object ID, a number of your choice (default 1)"),
+                    .help("Object of the prompts that follow, any number (default 1)"),
             )
             .arg(flag("point", "X,Y[,0|1]").short('p').allow_hyphen_values(true).value_parser(parse_point).help(
-                "A point, in pixels: 1 (or nothing) behind it means part of the object, 0 not",
+                "A point in pixels, on the object; with a third value 0, not on the object",
             ))
             .arg(
                 flag("box", "X0,Y0,X1,Y1")
@@ -173,7 +173,7 @@ impl Args for TrackPrompts {
             )
             .arg(
                 flag("mask-input", "FILE").value_parser(value_parser!(PathBuf)).help(
-                    "The object itself, as a picture of the size of the video: bright is inside",
+                    "The mask of the object: a picture of the size of the video, bright where the object is",
                 ),
             )
     }
@@ -202,7 +202,7 @@ impl FromArgMatches for TrackPrompts {
     }
 }
 
-/// The values of a flag with their places on the command line.
+/// Collects the values of a flag with their positions on the command line.
 fn collect<T: Clone + Send + Sync + 'static>(
     flags: &mut Vec<(usize, Flag)>,
     matches: &ArgMatches,
@@ -210,8 +210,8 @@ fn collect<T: Clone + Send + Sync + 'static>(
     flag: impl Fn(T) -> Flag,
 ) {
     let values = matches.get_many::<T>(name).into_iter().flatten().cloned();
-    let places = matches.indices_of(name).into_iter().flatten();
-    flags.extend(places.zip(values.map(flag)));
+    let positions = matches.indices_of(name).into_iter().flatten();
+    flags.extend(positions.zip(values.map(flag)));
 }
 
 #[cfg(test)]
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_and_objects_hold_for_what_follows() {
+    fn frame_and_object_apply_to_the_prompts_that_follow() {
         let line =
             "-p 1,2 --object 7 -b 1,2,3,4 -p 5,6,0 --frame 9 -p 3,3 --object 1 --mask-input m.png";
         let prompts = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_go_together_is_refused() {
+    fn conflicting_prompts_are_errors() {
         for line in ["-b 1,2,3,4 -b 1,2,3,4", "--mask-input a.png -p 1,1", "--frame x", "-p 1"] {
             assert!(parsed(&line.split(' ').collect::<Vec<_>>()).is_err(), "{line}");
         }

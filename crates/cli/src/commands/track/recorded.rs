@@ -1,4 +1,4 @@
-//! Frames that are needed again: from the source if it can give them again, else from files of ours.
+//! Frames that are read more than once: from the source if it has random access, otherwise from temporary files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use cutout_video::{FrameSource, IndexedFrames, Prefetch};
 
 use crate::interrupt;
 
-/// A source whose first frames can be had again.
+/// A source whose frames can be read again.
 pub(super) struct Recorded {
     source: Prefetch,
     indexed: Option<Arc<dyn IndexedFrames>>,
@@ -20,24 +20,24 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// A source; `again` says that frames will be asked for more than once.
+    /// Wraps a source; `again` says whether frames will be read more than once.
     pub(super) fn new(source: Box<dyn FrameSource>, again: bool) -> Result<Self> {
         let indexed = if again { source.indexed() } else { None };
         let files = (again && indexed.is_none()).then(Files::new).transpose()?;
         Ok(Recorded { source: Prefetch::new(source)?, indexed, taken: 0, files })
     }
 
-    /// Refuses a frame that is known not to be there.
+    /// Returns an error for a frame beyond the known length.
     pub(super) fn check(&self, frame: usize) -> Result<()> {
         match self.indexed.as_ref().map(|indexed| indexed.length()) {
             Some(length) if frame >= length => {
-                bail!("{}: there is no frame {frame}, there are {length}", self.source.name())
+                bail!("{}: there is no frame {frame} (of {length}, from 0)", self.source.name())
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    /// A frame by its number. Unless frames can be had again, numbers only go up.
+    /// Reads a frame by number. If `again` is false, the numbers must increase.
     pub(super) fn frame(&mut self, frame: usize) -> Result<Image> {
         self.check(frame)?;
         if let Some(indexed) = &self.indexed {
@@ -61,7 +61,7 @@ impl Recorded {
         }
     }
 
-    /// The frame behind `frame`, which was the last one asked for; nothing at the end. It cannot be had again.
+    /// The frame after `frame`, which was the last one read; `None` at the end. It is not kept for reading again.
     pub(super) fn after(&mut self, frame: usize) -> Result<Option<Image>> {
         match &self.indexed {
             Some(indexed) if frame + 1 < indexed.length() => Ok(Some(indexed.frame(frame + 1)?)),
@@ -77,7 +77,7 @@ impl Recorded {
     }
 }
 
-/// Frames as raw bytes in a folder that is removed with this.
+/// Frames as raw bytes in a temporary folder, removed on drop.
 struct Files {
     folder: PathBuf,
     size: Option<Size>,
@@ -113,7 +113,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // It lies in the folder for temporary files: the system removes it in time.
+        // Errors are ignored: the system cleans its temporary folder.
         let _ignored = fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,13 +1,13 @@
-//! SAM 3's tables. Hugging Face's models are the detector alone, the tracker alone, and both in one file.
+//! SAM 3's tables. Hugging Face's files hold the detector, the tracker, or both.
 
 use super::super::rules::{How, Rule, whole};
 
-/// A tensor that is the first, second or third of three that Meta keeps in one: queries, keys, values.
-const fn part(from: &'static str, to: &'static str, index: usize) -> Rule {
-    Rule { from, to, how: How::Part(index) }
+/// Queries, keys or values (`index` 0, 1, 2), which Meta stacks in one tensor.
+const fn stacked(from: &'static str, to: &'static str, index: usize) -> Rule {
+    Rule { from, to, how: How::Stacked(index) }
 }
 
-/// SAM 3's detector without its prefix, as some of Meta's files hold it.
+/// SAM 3's detector without its prefix, as in some of Meta's files.
 pub(in crate::layout) const META_DETECTOR: &[Rule] = &[
     whole("backbone.*", "detector.backbone.*"),
     whole("geometry_encoder.*", "detector.geometry_encoder.*"),
@@ -16,8 +16,8 @@ pub(in crate::layout) const META_DETECTOR: &[Rule] = &[
     whole("dot_prod_scoring.*", "detector.dot_prod_scoring.*"),
 ];
 
-/// The two models of a file that holds both. Their names stay apart without these prefixes. `transformers` writes the
-/// tracker's twice.
+/// Prefixes of a file with detector and tracker. The names are distinct without them. `transformers` writes the tracker's
+/// prefix twice.
 pub(in crate::layout) const BOTH: &[Rule] = &[
     whole("detector_model.*", "*"),
     whole("tracker_model.tracker_model.*", "*"),
@@ -25,8 +25,8 @@ pub(in crate::layout) const BOTH: &[Rule] = &[
     whole("tracker_neck.*", "clicks.neck.*"),
 ];
 
-/// A file of the tracker alone: with the names of the model, whose neck is the one for clicks, or as `transformers` writes
-/// it, with those that the same tensors have in a file of both.
+/// A file with the tracker only: either with the names of the model, whose neck is the one for clicks, or, as `transformers`
+/// saves it, with the names that the same tensors have in a file with both.
 pub(in crate::layout) const TRACKER_ALONE: &[Rule] = &[
     whole("vision_encoder.neck.*", "clicks.neck.*"),
     whole("detector_model.*", "*"),
@@ -52,17 +52,17 @@ pub(in crate::layout) const VISION: &[Rule] = &[
         "vision_encoder.backbone.layers.{}.layer_norm{}.*",
         "detector.backbone.vision_backbone.trunk.blocks.{}.norm{}.*",
     ),
-    part(
+    stacked(
         "vision_encoder.backbone.layers.{}.attention.q_proj.*",
         "detector.backbone.vision_backbone.trunk.blocks.{}.attn.qkv.*",
         0,
     ),
-    part(
+    stacked(
         "vision_encoder.backbone.layers.{}.attention.k_proj.*",
         "detector.backbone.vision_backbone.trunk.blocks.{}.attn.qkv.*",
         1,
     ),
-    part(
+    stacked(
         "vision_encoder.backbone.layers.{}.attention.v_proj.*",
         "detector.backbone.vision_backbone.trunk.blocks.{}.attn.qkv.*",
         2,
@@ -79,7 +79,7 @@ pub(in crate::layout) const VISION: &[Rule] = &[
     whole("clicks.neck.fpn_layers.*", "detector.backbone.vision_backbone.sam2_convs.*"),
 ];
 
-/// The convolutions of both necks, behind [`VISION`].
+/// The convolutions of both necks; applied after [`VISION`].
 pub(in crate::layout) const NECKS: &[Rule] = &[
     whole(
         "detector.backbone.vision_backbone.convs.0.scale_layers.0.*",
@@ -133,17 +133,17 @@ pub(in crate::layout) const TEXT: &[Rule] = &[
         "text_encoder.text_model.embeddings.position_embedding.weight",
         "detector.backbone.language_backbone.encoder.positional_embedding",
     ),
-    part(
+    stacked(
         "text_encoder.text_model.encoder.layers.{}.self_attn.q_proj.*",
         "detector.backbone.language_backbone.encoder.transformer.resblocks.{}.attn.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "text_encoder.text_model.encoder.layers.{}.self_attn.k_proj.*",
         "detector.backbone.language_backbone.encoder.transformer.resblocks.{}.attn.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "text_encoder.text_model.encoder.layers.{}.self_attn.v_proj.*",
         "detector.backbone.language_backbone.encoder.transformer.resblocks.{}.attn.in_proj_*",
         2,
@@ -171,8 +171,8 @@ pub(in crate::layout) const TEXT: &[Rule] = &[
     whole("text_projection.*", "detector.backbone.language_backbone.resizer.*"),
 ];
 
-/// Geometry encoder, fusion, decoder, scores and masks: what each is called.
-pub(in crate::layout) const PARTS: &[Rule] = &[
+/// Names of geometry encoder, fusion encoder, decoder, scoring and segmentation head.
+pub(in crate::layout) const COMPONENTS: &[Rule] = &[
     whole("geometry_encoder.vision_layer_norm.*", "detector.geometry_encoder.img_pre_norm.*"),
     whole("geometry_encoder.prompt_layer_norm.*", "detector.geometry_encoder.norm.*"),
     whole("geometry_encoder.output_layer_norm.*", "detector.geometry_encoder.encode_norm.*"),
@@ -229,19 +229,19 @@ pub(in crate::layout) const PARTS: &[Rule] = &[
     whole("dot_product_scoring.query_proj.*", "detector.dot_prod_scoring.hs_proj.*"),
 ];
 
-/// The layers of these parts, behind [`PARTS`]: Meta keeps queries, keys and values in one weight, and counts from 0.
+/// Layers of these components; applied after [`COMPONENTS`]. Meta stacks queries, keys and values, and counts from 0.
 pub(in crate::layout) const LAYERS: &[Rule] = &[
-    part(
+    stacked(
         "detector.geometry_encoder.encode.{}.self_attn.q_proj.*",
         "detector.geometry_encoder.encode.{}.self_attn.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.geometry_encoder.encode.{}.self_attn.k_proj.*",
         "detector.geometry_encoder.encode.{}.self_attn.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.geometry_encoder.encode.{}.self_attn.v_proj.*",
         "detector.geometry_encoder.encode.{}.self_attn.in_proj_*",
         2,
@@ -250,17 +250,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.geometry_encoder.encode.{}.self_attn.o_proj.*",
         "detector.geometry_encoder.encode.{}.self_attn.out_proj.*",
     ),
-    part(
+    stacked(
         "detector.geometry_encoder.encode.{}.cross_attn.q_proj.*",
         "detector.geometry_encoder.encode.{}.cross_attn_image.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.geometry_encoder.encode.{}.cross_attn.k_proj.*",
         "detector.geometry_encoder.encode.{}.cross_attn_image.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.geometry_encoder.encode.{}.cross_attn.v_proj.*",
         "detector.geometry_encoder.encode.{}.cross_attn_image.in_proj_*",
         2,
@@ -281,17 +281,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.geometry_encoder.encode.{}.mlp.fc2.*",
         "detector.geometry_encoder.encode.{}.linear2.*",
     ),
-    part(
+    stacked(
         "detector.transformer.encoder.layers.{}.self_attn.q_proj.*",
         "detector.transformer.encoder.layers.{}.self_attn.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.transformer.encoder.layers.{}.self_attn.k_proj.*",
         "detector.transformer.encoder.layers.{}.self_attn.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.transformer.encoder.layers.{}.self_attn.v_proj.*",
         "detector.transformer.encoder.layers.{}.self_attn.in_proj_*",
         2,
@@ -300,17 +300,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.transformer.encoder.layers.{}.self_attn.o_proj.*",
         "detector.transformer.encoder.layers.{}.self_attn.out_proj.*",
     ),
-    part(
+    stacked(
         "detector.transformer.encoder.layers.{}.cross_attn.q_proj.*",
         "detector.transformer.encoder.layers.{}.cross_attn_image.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.transformer.encoder.layers.{}.cross_attn.k_proj.*",
         "detector.transformer.encoder.layers.{}.cross_attn_image.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.transformer.encoder.layers.{}.cross_attn.v_proj.*",
         "detector.transformer.encoder.layers.{}.cross_attn_image.in_proj_*",
         2,
@@ -331,17 +331,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.transformer.encoder.layers.{}.mlp.fc2.*",
         "detector.transformer.encoder.layers.{}.linear2.*",
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.self_attn.q_proj.*",
         "detector.transformer.decoder.layers.{}.self_attn.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.self_attn.k_proj.*",
         "detector.transformer.decoder.layers.{}.self_attn.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.self_attn.v_proj.*",
         "detector.transformer.decoder.layers.{}.self_attn.in_proj_*",
         2,
@@ -350,17 +350,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.transformer.decoder.layers.{}.self_attn.o_proj.*",
         "detector.transformer.decoder.layers.{}.self_attn.out_proj.*",
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.ca_text.q_proj.*",
         "detector.transformer.decoder.layers.{}.ca_text.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.ca_text.k_proj.*",
         "detector.transformer.decoder.layers.{}.ca_text.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.ca_text.v_proj.*",
         "detector.transformer.decoder.layers.{}.ca_text.in_proj_*",
         2,
@@ -369,17 +369,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.transformer.decoder.layers.{}.ca_text.o_proj.*",
         "detector.transformer.decoder.layers.{}.ca_text.out_proj.*",
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.cross_attn.q_proj.*",
         "detector.transformer.decoder.layers.{}.cross_attn.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.cross_attn.k_proj.*",
         "detector.transformer.decoder.layers.{}.cross_attn.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.transformer.decoder.layers.{}.cross_attn.v_proj.*",
         "detector.transformer.decoder.layers.{}.cross_attn.in_proj_*",
         2,
@@ -396,17 +396,17 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
         "detector.transformer.decoder.layers.{}.mlp.fc2.*",
         "detector.transformer.decoder.layers.{}.linear2.*",
     ),
-    part(
+    stacked(
         "detector.segmentation_head.cross_attend_prompt.q_proj.*",
         "detector.segmentation_head.cross_attend_prompt.in_proj_*",
         0,
     ),
-    part(
+    stacked(
         "detector.segmentation_head.cross_attend_prompt.k_proj.*",
         "detector.segmentation_head.cross_attend_prompt.in_proj_*",
         1,
     ),
-    part(
+    stacked(
         "detector.segmentation_head.cross_attend_prompt.v_proj.*",
         "detector.segmentation_head.cross_attend_prompt.in_proj_*",
         2,
@@ -473,7 +473,7 @@ pub(in crate::layout) const LAYERS: &[Rule] = &[
     ),
 ];
 
-/// The tracker behind SAM 2's tables, from whose names Meta's differ here.
+/// The tracker's names that differ from SAM 2's; applied after SAM 2's tables.
 pub(in crate::layout) const TRACKER: &[Rule] = &[
     whole("memory_attention.layers.*", "tracker.transformer.encoder.layers.*"),
     whole("memory_attention.norm.*", "tracker.transformer.encoder.norm.*"),

@@ -1,4 +1,4 @@
-//! The instructions of the machine.
+//! The opcodes of the pickle interpreter.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::limits;
 use super::super::names::{self, Name};
 use super::{Object, Span, Value, Values};
 
-/// Names of the instructions that are known and refused, as Python's `pickletools` calls them.
+/// Opcodes that are rejected, with their names in Python's `pickletools`.
 const REFUSED: &[(u8, &str)] = &[
     (b'I', "INT"),
     (b'L', "LONG"),
@@ -34,7 +34,7 @@ const REFUSED: &[(u8, &str)] = &[
     (0x98, "READONLY_BUFFER"),
 ];
 
-/// Runs a pickle to its end.
+/// Runs a pickle until its `STOP` opcode.
 pub(in super::super) fn run(pickle: &[u8]) -> Result<Values<'_>, Problem> {
     let mut machine = Machine {
         cursor: Cursor::new(pickle, 0),
@@ -55,21 +55,21 @@ pub(in super::super) fn run(pickle: &[u8]) -> Result<Values<'_>, Problem> {
     Err(Problem::Limit { what: "instructions of the pickle", limit, found: limit + 1 })
 }
 
-/// The state between two instructions.
+/// State of the interpreter.
 pub(super) struct Machine<'a> {
     cursor: Cursor<'a>,
     stack: Vec<Value>,
-    /// Heights of the stack at which a mark was set.
+    /// Stack heights at which marks were set.
     marks: Vec<usize>,
     memo: HashMap<u32, Value>,
     pub(super) values: Values<'a>,
 }
 
 impl Machine<'_> {
-    /// One instruction, `code` being its first byte.
+    /// Executes one opcode.
     fn step(&mut self, code: u8) -> Result<(), Problem> {
         match code {
-            // Frames and the protocol number carry nothing that is needed here.
+            // Frames and the protocol number are skipped.
             0x80 => self.cursor.take(1, "PROTO").map(drop),
             0x95 => self.cursor.take(8, "FRAME").map(drop),
             b'N' => self.push(Value::None),
@@ -136,7 +136,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Puts a new object in the table and on the stack.
+    /// Adds an object to the table and pushes a reference to it.
     pub(super) fn make(&mut self, object: Object) -> Result<(), Problem> {
         let place = self.values.objects.len();
         let found = place as u64 + 1;
@@ -149,7 +149,7 @@ impl Machine<'_> {
         Problem::invalid("pickle", what, "an empty stack")
     }
 
-    /// Values that may be taken off the stack: those above the last mark.
+    /// Number of values that may be popped: those above the last mark.
     fn available(&self) -> usize {
         self.stack.len() - self.marks.last().copied().unwrap_or(0)
     }
@@ -190,7 +190,7 @@ impl Machine<'_> {
         self.push(Value::Int(value))
     }
 
-    /// A number of any length, little-endian with a sign; those beyond 64 bits are of no interest.
+    /// A signed little-endian integer of any length; `Inert` if it exceeds 64 bits.
     fn long(&mut self, code: u8) -> Result<(), Problem> {
         let length = match code {
             0x8a => u32::from(self.cursor.u8("LONG1")?),
@@ -232,7 +232,7 @@ impl Machine<'_> {
         self.skip(length, "BINBYTES")
     }
 
-    /// Adds items to the list on top of the stack.
+    /// Appends items to the list on top of the stack.
     fn append(&mut self, items: &[Value]) -> Result<(), Problem> {
         match self.top_object()? {
             Object::List(list) => list.extend(items),
@@ -244,7 +244,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Adds pairs of key and value to the dict on top of the stack.
+    /// Adds key-value pairs to the dict on top of the stack.
     fn set_items(&mut self, items: &[Value]) -> Result<(), Problem> {
         let (pairs, rest) = items.as_chunks::<2>();
         if !rest.is_empty() {
@@ -294,7 +294,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A function or class by its module and name; only those of the allow-list exist.
+    /// Pushes a function or class of the allow-list, given by module and name.
     fn name(&mut self, code: u8) -> Result<(), Problem> {
         const WHAT: &str = "name in the pickle";
         let name = if code == b'c' {
@@ -311,7 +311,7 @@ impl Machine<'_> {
         self.push(Value::Name(name))
     }
 
-    /// `NEWOBJ_EX`: class, arguments and keywords; only of classes whose instances are of no interest.
+    /// `NEWOBJ_EX`: class, arguments and keywords. Only for classes whose instances are ignored.
     fn new_with_keywords(&mut self) -> Result<(), Problem> {
         self.pop_many(2)?;
         if self.pop()? == Value::Name(Name::Inert) {
@@ -320,7 +320,7 @@ impl Machine<'_> {
         Err(Problem::invalid("NEWOBJ_EX", "a harmless class", "another value"))
     }
 
-    /// Sets the attributes of the value below: `_metadata` of a state dict and their like, none of them a tensor.
+    /// `BUILD`: sets attributes of an object, such as `_metadata` of a state dict. They hold no tensors and are ignored.
     fn build(&mut self) -> Result<(), Problem> {
         self.pop()?;
         match self.top_object()? {

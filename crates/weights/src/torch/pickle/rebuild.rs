@@ -1,4 +1,4 @@
-//! What the allowed names make of their arguments.
+//! Results of the allowed functions and classes.
 
 use crate::error::Problem;
 use crate::limits;
@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::{Object, Storage, TensorRecord, Value, Values};
 
 impl Machine<'_> {
-    /// `REDUCE` and `NEWOBJ`: takes arguments and a name off the stack, and puts on it what the name stands for.
+    /// `REDUCE` and `NEWOBJ`: pops arguments and a name, and pushes the result that the name's rule builds.
     pub(super) fn call(&mut self) -> Result<(), Problem> {
         let arguments = self.pop()?;
         let Value::Name(name) = self.pop()? else {
@@ -44,7 +44,7 @@ impl Machine<'_> {
     }
 }
 
-/// The result of a rule.
+/// Result of a rule.
 enum Built {
     Value(Value),
     Object(Object),
@@ -79,7 +79,7 @@ impl Values<'_> {
         })
     }
 
-    /// `(function, type, arguments, state)`, where the function is one that makes tensors.
+    /// `(function, type, arguments, state)`, where the function rebuilds a tensor.
     fn rebuild_from_type(&self, given: &[Value]) -> Result<Built, Problem> {
         match given {
             &[Value::Name(name), _, arguments, ..] if name != Name::RebuildFromType => {
@@ -154,7 +154,7 @@ impl Values<'_> {
         }
     }
 
-    /// Numbers that are not negative.
+    /// A sequence of non-negative integers.
     fn counts(&self, value: Value, what: &'static str) -> Result<Vec<usize>, Problem> {
         let items = self.sequence(value, what)?;
         Problem::within("number of axes", limits::MAX_RANK, items.len() as u64)?;

@@ -1,18 +1,18 @@
-//! The files below a folder, within bounds.
+//! A bounded walk over the files below a folder.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::places::Place;
+use super::folders::SearchFolder;
 
-/// Entries that are looked at below one place.
+/// Most entries visited below one folder.
 const MOST_ENTRIES: usize = 20_000;
 
-/// The regular files of a place, in the order of their names. Links are followed, no folder is entered twice, hidden
-/// folders are not entered, and neither are the blobs of Hugging Face's cache, whose snapshots have names that say more.
+/// Iterator over the regular files below a folder, sorted by name. Follows links, enters no folder twice, and skips hidden
+/// folders and the `blobs` of Hugging Face's cache, which its `snapshots` link to under readable names.
 pub(super) struct Walk {
-    /// What is still to be looked at, the next one last, with the folders that may be entered below it.
+    /// Entries to visit, the next one last, with the remaining search depth below each.
     waiting: Vec<(PathBuf, usize)>,
     entered: HashSet<PathBuf>,
     left: usize,
@@ -20,23 +20,23 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new(place: &Place) -> Self {
+    pub(super) fn new(start: &SearchFolder) -> Self {
         let mut walk = Walk {
             waiting: Vec::new(),
             entered: HashSet::new(),
             left: MOST_ENTRIES,
             unfinished: false,
         };
-        walk.enter(&place.folder, place.depth);
+        walk.enter(&start.folder, start.depth);
         walk
     }
 
-    /// Whether something was not looked at.
+    /// Whether the limit was reached before all entries were visited.
     pub(super) fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 
-    /// Puts the entries of a folder before all others. A folder that cannot be read has none.
+    /// Adds the entries of a folder, to be visited next. An unreadable folder counts as empty.
     fn enter(&mut self, folder: &Path, depth: usize) {
         let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         if !self.entered.insert(real) {
@@ -53,7 +53,7 @@ impl Walk {
         self.left -= names.len();
         names.retain(|name| !(is_cache && name == "blobs"));
         names.sort();
-        // "./model.pt" says nothing that "model.pt" does not.
+        // Shows "model.pt" instead of "./model.pt".
         let folder = if folder == Path::new(".") { Path::new("") } else { folder };
         self.waiting.extend(names.iter().rev().map(|name| (folder.join(name), depth)));
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn walks_end() {
+    fn a_walk_is_bounded_and_visits_each_folder_once() {
         let root = std::env::temp_dir().join(format!("cutout-walk-{}", std::process::id()));
         fs::create_dir_all(root.join("a/b/c")).unwrap();
         fs::create_dir_all(root.join(".git")).unwrap();
@@ -101,14 +101,14 @@ mod tests {
             std::os::unix::fs::symlink::<PathBuf, _>(target, root.join(link)).unwrap();
         }
         let walk = |depth| {
-            let walk = Walk::new(&Place { folder: root.clone(), depth });
+            let walk = Walk::new(&SearchFolder { folder: root.clone(), depth });
             let short = |path: PathBuf| path.strip_prefix(&root).unwrap().display().to_string();
             walk.map(short).collect::<Vec<String>>()
         };
         assert_eq!(walk(0), ["z"]);
         #[cfg(unix)]
         assert_eq!(walk(9), ["a/again/c/deep", "a/again/file", "cache/snapshots/yes", "z"]);
-        let mut bounded = Walk::new(&Place { folder: root.join("a"), depth: 0 });
+        let mut bounded = Walk::new(&SearchFolder { folder: root.join("a"), depth: 0 });
         assert!(!bounded.is_unfinished());
         bounded.left = 1;
         bounded.enter(&root, 0);

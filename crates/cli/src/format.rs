@@ -1,6 +1,6 @@
-//! Numbers and tables in the form people read.
+//! Formatting of numbers, tables and paragraphs for people.
 
-/// Bytes with three digits and a binary unit.
+/// A number of bytes with one decimal and a binary unit: "357.7 MiB".
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
@@ -8,7 +8,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
     let mut value = count as f64 / 1024.0;
     let mut unit = 0;
-    // From here on `{:.1}` would print 1024.0.
+    // From 1023.95 on, `{:.1}` would print 1024.0.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -16,7 +16,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators: "93,735,472".
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -29,13 +29,13 @@ pub(crate) fn thousands(number: u64) -> String {
     text
 }
 
-/// "1 tensor", "2 tensors".
+/// A count with its noun: "1 tensor", "2 tensors".
 pub(crate) fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", thousands(number as u64))
 }
 
-/// A text in lines of at most `width` characters, broken at blanks; a longer word has a line of its own.
+/// Wraps a text at spaces into lines of at most `width` characters; a longer word gets its own line.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -52,7 +52,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Columns as wide as their widest cell, two blanks apart; the last is left as it is.
+/// A table: columns as wide as their widest cell, separated by two spaces; trailing spaces are removed.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_apart() {
+    fn thousands_have_separators() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (93_735_472, "93,735,472")]
         {
             assert_eq!(thousands(number), text);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_broken_at_blanks() {
+    fn long_lines_are_wrapped_at_spaces() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("incomprehensible it is", 5), ["incomprehensible", "it is"]);
         assert_eq!(wrapped("", 5), [""]);

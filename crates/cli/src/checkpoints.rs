@@ -1,4 +1,4 @@
-//! Checkpoints that are already on this machine: the places where people and programs keep them.
+//! Search for checkpoints on this machine, in the folders where people and programs keep them.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -10,78 +10,78 @@ use cutout_weights::{Checkpoint, Format, WeightsError};
 
 use crate::environment::Environment;
 
-mod places;
+mod folders;
 mod walk;
 
-use places::{Place, usual};
+use folders::{SearchFolder, usual};
 use walk::Walk;
 
-/// Folders below a folder that somebody names.
+/// Search depth below a folder given on the command line.
 const DEPTH_OF_NAMED: usize = 6;
-/// Extensions of checkpoints: a file that has one and cannot be read is worth a word.
+/// Extensions of checkpoints: a file with one of them is listed even if it cannot be read.
 const EXTENSIONS: [&str; 7] = ["safetensors", "pt", "pth", "gguf", "bin", "ckpt", "ggml"];
 
-/// A file that holds, or should hold, a model.
+/// A file that holds a model, or looks like one that should.
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) content: Result<Content, WeightsError>,
 }
 
-/// What is in a checkpoint of the family.
+/// Model and format of a checkpoint.
 pub(crate) struct Content {
     pub(crate) identity: Identity,
     pub(crate) format: Format,
 }
 
-/// What a search brought.
+/// Result of a search.
 #[derive(Default)]
 pub(crate) struct Catalogue {
     pub(crate) found: Vec<Found>,
-    /// Folders with too much in them to look at all of it.
+    /// Folders with more entries than the search visits.
     pub(crate) unfinished: Vec<PathBuf>,
-    /// The folders that exist and were looked into.
+    /// The existing folders that were searched.
     pub(crate) searched: Vec<PathBuf>,
     known: HashSet<PathBuf>,
 }
 
 impl Catalogue {
-    /// The models in the usual places. Whatever is not a model of the family is passed over.
+    /// The models in the usual folders. Other files are skipped.
     pub(crate) fn usual(environment: &Environment) -> Self {
         let mut catalogue = Catalogue::default();
-        for place in usual(environment) {
-            catalogue.search(&place, |_, content| content.is_ok());
+        for start in usual(environment) {
+            catalogue.search(&start, |_, content| content.is_ok());
         }
         catalogue
     }
 
-    /// Adds a file or folder that somebody named: files that look like checkpoints and are none are kept, with the
-    /// reason.
+    /// Adds a file or folder given on the command line. Unreadable files with the extension of a checkpoint are listed with
+    /// the reason.
     pub(crate) fn add(&mut self, path: &Path) {
         if !path.is_dir() {
             self.look(path, |_, _| true);
             return;
         }
-        let place = Place { folder: path.to_owned(), depth: DEPTH_OF_NAMED };
-        self.search(&place, |path, content| content.is_ok() || has_known_extension(path));
+        let start = SearchFolder { folder: path.to_owned(), depth: DEPTH_OF_NAMED };
+        self.search(&start, |path, content| content.is_ok() || has_known_extension(path));
     }
 
     fn search(
         &mut self,
-        place: &Place,
+        start: &SearchFolder,
         keep: impl Fn(&Path, &Result<Content, WeightsError>) -> bool,
     ) {
-        let mut walk = Walk::new(place);
+        let mut walk = Walk::new(start);
         for path in &mut walk {
             self.look(&path, &keep);
         }
         if walk.is_unfinished() {
-            self.unfinished.push(place.folder.clone());
+            self.unfinished.push(start.folder.clone());
         }
-        self.searched.push(place.folder.clone());
+        self.searched.push(start.folder.clone());
     }
 
-    /// Opens one file, unless it is known under another name.
+    /// Opens one file, unless it was already opened under another name.
     fn look(&mut self, path: &Path, keep: impl Fn(&Path, &Result<Content, WeightsError>) -> bool) {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if !self.known.insert(real) {
@@ -95,14 +95,14 @@ impl Catalogue {
     }
 }
 
-/// The model in a file, by its directory alone.
+/// The model in a file. Reads names and shapes of the tensors only.
 fn content(path: &Path) -> Result<Content, WeightsError> {
     let checkpoint = Checkpoint::open(path)?;
     let format = checkpoint.format();
     let shapes = checkpoint.tensors().iter().map(|info| (info.name.as_str(), &info.shape[..]));
     match identify(shapes) {
         Some(identity) => Ok(Content { identity, format }),
-        // The error that says what the file holds instead.
+        // Gives the error that describes the content.
         None => Model::of(&checkpoint).map(|model| Content { identity: model.identity(), format }),
     }
 }
@@ -112,24 +112,24 @@ fn has_known_extension(path: &Path) -> bool {
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 
-/// The first file of this name in the usual places.
+/// The first file with this name in the usual folders.
 pub(crate) fn named(name: &OsStr, environment: &Environment) -> Option<PathBuf> {
     let has_name = |path: &PathBuf| path.file_name() == Some(name);
-    usual(environment).iter().find_map(|place| Walk::new(place).find(has_name))
+    usual(environment).iter().find_map(|start| Walk::new(start).find(has_name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An environment of which only the user's folder is known.
+    /// An environment with a home folder and nothing else.
     fn at(home: &Path) -> Environment {
         Environment { home: Some(home.to_owned()), ..Environment::default() }
     }
 
     #[test]
     fn names_are_found_in_caches() {
-        let home = std::env::temp_dir().join(format!("cutout-library-{}", std::process::id()));
+        let home = std::env::temp_dir().join(format!("cutout-checkpoints-{}", std::process::id()));
         let snapshot =
             home.join(".cache/huggingface/hub/models--facebook--sam/snapshots/0123abc/model.pt");
         let torch = home.join(".cache/torch/hub/checkpoints/other.pth");

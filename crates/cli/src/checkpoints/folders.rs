@@ -1,51 +1,51 @@
-//! The usual places.
+//! The folders that are searched for checkpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 
-/// A folder to look into.
+/// A folder to search.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct SearchFolder {
     pub(super) folder: PathBuf,
-    /// How many folders deep.
+    /// Search depth: 0 for the folder itself.
     pub(super) depth: usize,
 }
 
-/// Models of the Hugging Face cache that are looked at.
+/// Most models of the Hugging Face cache that are searched.
 const MOST_REPOSITORIES: usize = 4096;
 
-/// The usual places that exist, nearest first: around the working directory, then the user's own folders, then what other
-/// programs downloaded.
-pub(super) fn usual(environment: &Environment) -> Vec<Place> {
-    let mut places = vec![place(".", 0), place("checkpoints", 1), place("model_weights", 1)];
+/// The usual folders that exist, in search order: around the current folder, in the home folder, then the caches of other
+/// programs.
+pub(super) fn usual(environment: &Environment) -> Vec<SearchFolder> {
+    let mut folders = vec![within(".", 0), within("checkpoints", 1), within("model_weights", 1)];
     for root in ["models", "ComfyUI/models", "../ComfyUI/models"] {
-        places.extend(comfy(Path::new(root)));
+        folders.extend(comfy(Path::new(root)));
     }
     if let Some(home) = &environment.home {
-        places.push(place(home.join("checkpoints"), 1));
-        places.extend(comfy(&home.join("ComfyUI/models")));
+        folders.push(within(home.join("checkpoints"), 1));
+        folders.extend(comfy(&home.join("ComfyUI/models")));
     }
     if let Some(hub) = hub(environment) {
-        places.extend(snapshots(&hub));
+        folders.extend(snapshots(&hub));
     }
     let torch = environment.torch.clone().or_else(|| Some(environment.caches()?.join("torch")));
-    places.extend(torch.map(|torch| place(torch.join("hub/checkpoints"), 0)));
-    places.extend(
-        environment.home.iter().map(|home| place(home.join(".cache/osam/models/blobs"), 0)),
+    folders.extend(torch.map(|torch| within(torch.join("hub/checkpoints"), 0)));
+    folders.extend(
+        environment.home.iter().map(|home| within(home.join(".cache/osam/models/blobs"), 0)),
     );
-    places.retain(|place| place.folder.is_dir());
-    places
+    folders.retain(|start| start.folder.is_dir());
+    folders
 }
 
-fn place(folder: impl Into<PathBuf>, depth: usize) -> Place {
-    Place { folder: folder.into(), depth }
+fn within(folder: impl Into<PathBuf>, depth: usize) -> SearchFolder {
+    SearchFolder { folder: folder.into(), depth }
 }
 
-/// ComfyUI's folders for models of this kind.
-fn comfy(models: &Path) -> [Place; 3] {
-    ["sams", "sam2", "checkpoints"].map(|kind| place(models.join(kind), 1))
+/// ComfyUI's folders for segmentation models.
+fn comfy(models: &Path) -> [SearchFolder; 3] {
+    ["sams", "sam2", "checkpoints"].map(|kind| within(models.join(kind), 1))
 }
 
 /// The cache of Hugging Face's hub.
@@ -56,14 +56,14 @@ fn hub(environment: &Environment) -> Option<PathBuf> {
 }
 
 /// The snapshots of every model in the cache: `models--owner--name/snapshots/commit/`.
-fn snapshots(hub: &Path) -> Vec<Place> {
+fn snapshots(hub: &Path) -> Vec<SearchFolder> {
     let entries = fs::read_dir(hub).into_iter().flatten().filter_map(Result::ok);
     let models =
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("models--"));
     let mut folders: Vec<PathBuf> =
         models.take(MOST_REPOSITORIES).map(|entry| entry.path().join("snapshots")).collect();
     folders.sort();
-    folders.into_iter().map(|folder| place(folder, 2)).collect()
+    folders.into_iter().map(|folder| within(folder, 2)).collect()
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hub_is_where_its_variables_say() {
+    fn environment_variables_set_the_hub_folder() {
         let folder = |text: &str| Some(PathBuf::from(text));
         let mut environment = Environment { home: folder("/home/me"), ..Environment::default() };
         assert_eq!(hub(&environment), folder("/home/me/.cache/huggingface/hub"));

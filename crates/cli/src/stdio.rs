@@ -1,11 +1,11 @@
-//! What goes to standard output and standard error.
+//! Standard output and standard error.
 
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// Writes a line to standard output: the result a program may read.
+/// Writes a line to standard output: results, for programs.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{text}")?;
@@ -17,12 +17,12 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// Writes a line to standard error: what a person may want to know. Nobody reading it is no failure.
+/// Writes a line to standard error: notes, for people. Errors are ignored.
 pub(crate) fn note(text: &str) {
     let _ignored = writeln!(io::stderr(), "{text}");
 }
 
-/// Whether the reader of standard output went away, as `head` does: no reason to complain.
+/// Whether the reader of standard output closed the pipe, as `head` does. This is not reported.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let broken = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     error.downcast_ref::<io::Error>().is_some_and(broken)
