@@ -7,7 +7,7 @@ use cutout_graph::DeviceValue;
 use cutout_imaging::{ImageError, Size};
 use cutout_tensor::{Tensor, TensorError};
 
-pub use detections::{Detection, Detections, RawDetections};
+pub use detections::{Detection, Detections, Found, RawDetections};
 pub use query::{Find, VISUAL};
 
 use crate::model::config::EncoderConfig;
@@ -93,15 +93,14 @@ impl Sam {
 }
 
 impl Scene {
-    /// Every object that is asked for: a phrase, several phrases, or a [`Find`] with exemplars and options. The result has
-    /// one entry for each phrase, or one for exemplars without a phrase.
+    /// Every object that is asked for: a phrase, several phrases, or a [`Find`] with exemplars and options.
     ///
     /// What depends on the picture alone is computed the first time and kept with the scene; phrases are kept with the
     /// model. A later query costs a small part of the first.
-    pub fn find(&self, what: impl Into<Find>) -> Result<Vec<Detections>, FindError> {
-        let mut found = Vec::new();
-        self.find_each(what, |detections| found.push(detections))?;
-        Ok(found)
+    pub fn find(&self, what: impl Into<Find>) -> Result<Found, FindError> {
+        let mut phrases = Vec::new();
+        self.find_each(what, |detections| phrases.push(detections))?;
+        Ok(Found { phrases })
     }
 
     /// Calls `receive` with the detections of each phrase before the next phrase is looked for.

@@ -21,11 +21,11 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let image = imaging::open("street.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = Sam::open("sam3.pt")?.embed(&image)?;
-//! for bus in scene.find("yellow bus")?.iter().flatten() {
+//! for bus in scene.find("yellow bus")?.iter() {
 //!     println!("{} at {}, {} pixels", bus.score(), bus.rect(), bus.mask().area());
 //! }
 //! let found = scene.find(Find::phrase("tram").and("bicycle").threshold(0.4))?;
-//! if let Some(first) = found.iter().flatten().next() {
+//! if let Some(first) = found.iter().next() {
 //!     let refined = Prompt::logits(first.segment().logits().clone()).not(40, 40);
 //!     scene.segment(&refined)?;
 //! }
@@ -57,7 +57,7 @@ pub use everything::{
     AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
-pub use find::{Detection, Detections, Find, FindError, RawDetections, VISUAL};
+pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VISUAL};
 pub use masks::{Masks, Segment};
 pub use model::ModelError;
 pub use model::inspect::{Inside, Inspection, inspect, runs};

@@ -88,7 +88,8 @@ impl Model {
         &self.config
     }
 
-    pub(crate) fn weights(&self) -> &Weights {
+    /// The weights.
+    pub fn weights(&self) -> &Weights {
         &self.weights
     }
 

@@ -4,25 +4,36 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Profile};
-use cutout_sam::{Config, OpenError, PromptBatch, Sam1, inspect, sam2};
+use cutout_sam::model::config::EncoderConfig;
+use cutout_sam::parts::{Decode, DecodeInputs, Encode, Encoded, ImageSide, Pixels};
+use cutout_sam::{Candidates, OpenError, inspect, load};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
 use cutout_weights::layout::Family;
 use cutout_weights::{Checkpoint, Encoding, Metadata, write_gguf, write_safetensors};
-use support::{Folder, Tensors, outgoing, sam2_metadata, tensors};
+use support::{Folder, SmallModel, Tensors, outgoing, sam2_metadata, tensors};
 
-fn open(path: &Path) -> Result<Sam1, OpenError> {
-    Sam1::open(path, Arc::new(Cpu::new(2)), Profile::default())
+fn open(path: &Path) -> Result<SmallModel, OpenError> {
+    SmallModel::open(&Checkpoint::open(path)?)
 }
 
-/// The fixture with a decoder of eight heads, which is what every checkpoint has.
-fn embedding_of(sam: &Sam1, file: &StageFile) -> Tensor {
-    let pixels = file.inputs("encoder").remove(0).1;
-    sam.encode(&pixels).unwrap().image().clone()
+/// The features of the fixture's picture.
+fn encode(model: &SmallModel, file: &StageFile) -> Encoded<cutout_graph::DeviceValue> {
+    let pixels = model.0.upload(&file.inputs("encoder").remove(0).1).unwrap();
+    let mut encoded = model.0.run(&Encode { pictures: 1 }, Pixels { pixels }).unwrap();
+    encoded.pictures.remove(0)
+}
+
+fn embedding_of(model: &SmallModel, file: &StageFile) -> Tensor {
+    encode(model, file).embedding.unwrap().fetch().unwrap()
+}
+
+fn window(config: &cutout_sam::model::config::ModelConfig) -> usize {
+    match &config.encoder {
+        EncoderConfig::Vit { trunk, .. } => trunk.window,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -39,7 +50,7 @@ fn every_format_gives_the_same_embedding() {
         let found = embedding_of(&sam, &file);
         let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
         assert!(difference.within, "{}: {difference}", path.display());
-        assert_eq!(sam.config().encoder.window, 3);
+        assert_eq!(window(sam.0.config()), 3);
     }
 }
 
@@ -64,16 +75,35 @@ fn a_prompt_is_answered() {
     let folder = Folder::new("checkpoints-prompt");
     let path = folder.0.join("model.safetensors");
     write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
-    let sam = open(&path).unwrap();
-    let image = sam.encode(&file.inputs("encoder").remove(0).1).unwrap();
+    let SmallModel(model) = open(&path).unwrap();
+    let features = encode(&SmallModel::open(&Checkpoint::open(&path).unwrap()).unwrap(), &file);
+    let image = model.run(&ImageSide, features).unwrap();
     let inputs = file.inputs("points_mask");
-    let input = |name: &str| inputs.iter().find(|(other, _)| other == name).unwrap().1.clone();
-    for masks in [None, Some(input("masks"))] {
-        let batch = PromptBatch { points: input("points"), kinds: input("kinds"), masks };
-        let decoded = sam.decode(&image, &batch).unwrap();
-        assert_eq!(decoded.logits.shape()[..], [2, 4, 20, 20]);
-        assert_eq!(decoded.iou.shape()[..], [2, 4]);
-        assert!(decoded.logits.to_f64_vec().unwrap().iter().all(|x| x.is_finite()));
+    let input = |name: &str| {
+        model.upload(&inputs.iter().find(|(other, _)| other == name).unwrap().1).unwrap()
+    };
+    for (masks, wanted) in [(false, Candidates::Three), (true, Candidates::One)] {
+        let kinds = input("kinds");
+        let part = Decode { prompts: 2, points: kinds.ty().shape[1], masks, wanted };
+        let unmasked = |value: &cutout_graph::DeviceValue| (!masks).then(|| value.clone());
+        let inputs = DecodeInputs {
+            points: input("points"),
+            kinds,
+            masks: masks.then(|| input("masks")),
+            embedding: masks.then(|| image.embedding.clone()),
+            image: unmasked(&image.image),
+            positions: unmasked(&image.positions),
+            first: (!masks).then(|| image.first.clone()),
+            level0: None,
+            level1: None,
+        };
+        let answers = model.run(&part, inputs).unwrap();
+        let count = if masks { 1 } else { 3 };
+        assert_eq!(answers.logits.ty().shape[..], [2, count, 20, 20]);
+        assert_eq!(answers.iou.ty().shape[..], [2, count]);
+        assert!(answers.object_score.is_none());
+        let logits = answers.logits.fetch().unwrap().to_f64_vec().unwrap();
+        assert!(logits.iter().all(|logit| logit.is_finite()));
     }
 }
 
@@ -95,8 +125,7 @@ fn what_does_not_fit_is_listed_at_once() {
     let inside = inspect(&Checkpoint::open(&path).unwrap()).unwrap().inside.unwrap();
     assert_eq!(inside.report.missing[0].name, "mask_decoder.iou_token.weight");
     assert_eq!(inside.report.misshapen[0].name, "image_encoder.neck.3.bias");
-    let Config::Sam1(config) = inside.config else { panic!("another family") };
-    assert_eq!(config.encoder.window, 3);
+    assert_eq!(window(&inside.config), 3);
     let missing = open(&folder.0.join("absent.pth")).map(|_| ()).unwrap_err().to_string();
     assert!(missing.contains("no such file"), "{missing}");
 }
@@ -126,18 +155,14 @@ fn sam2_is_opened_from_every_format() {
         write_safetensors(&safetensors, &outgoing(&tensors), &metadata).unwrap();
         write_gguf(&gguf, &outgoing(&tensors), &metadata, Encoding::Keep).unwrap();
         for path in [&safetensors, &gguf] {
-            let loaded = sam2::load(&Checkpoint::open(path).unwrap()).unwrap();
-            assert_eq!(loaded.config.metadata(), metadata);
+            let checkpoint = Checkpoint::open(path).unwrap();
             let known = if version == "2.0" { Family::Sam2 } else { Family::Sam2_1 };
-            assert_eq!(loaded.identity.family, known);
-            let graph = sam2::encoder_graph(&loaded.config).unwrap();
-            let program =
-                Cpu::new(2).compile(&graph, &loaded.weights, &Profile::default()).unwrap();
-            let pixels = file.inputs("encoder").remove(0).1;
-            let outputs = program.run(&[("pixels", &pixels)]).unwrap();
+            assert_eq!(inspect(&checkpoint).unwrap().identity.family, known);
+            let model = SmallModel::open(&checkpoint).unwrap();
+            assert_eq!(model.0.config().metadata(), metadata);
             let expected = file.stage("encoder", "embedding").unwrap();
-            let (_, found) = outputs.iter().find(|(name, _)| name == "embedding").unwrap();
-            let difference = compare(found, &expected, Tolerance::Stage).unwrap();
+            let difference =
+                compare(&embedding_of(&model, &file), &expected, Tolerance::Stage).unwrap();
             assert!(difference.within, "{}: {difference}", path.display());
         }
     }
@@ -150,7 +175,7 @@ fn sam2_that_does_not_fit_is_explained() {
     let (mut tensors, [file, _]) = small_sam2("2.1");
     let failure = |tensors: &Tensors, metadata: &Metadata| {
         write_safetensors(&path, &outgoing(tensors), metadata).unwrap();
-        sam2::load(&Checkpoint::open(&path).unwrap()).map(|_| ()).unwrap_err().to_string()
+        load(&Checkpoint::open(&path).unwrap()).map(|_| ()).unwrap_err().to_string()
     };
     let unknown = failure(&tensors, &Metadata::new());
     assert!(unknown.starts_with("sam2.image_size: SAM 2.1, 8 channels, 8 blocks"), "{unknown}");

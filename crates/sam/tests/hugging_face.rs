@@ -1,19 +1,22 @@
 //! A small random SamModel of `transformers`, opened from a file with its tensor names, stage by stage.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Graph, Named, Profile, Weights, interpret};
-use cutout_sam::config::Sam1Config;
-use cutout_sam::sam1::{PromptShape, decoder_stages, encoder_stages, image_side_graph};
-use cutout_sam::{OpenError, PromptBatch, Sam1};
+use cutout_graph::{DeviceValue, Named};
+use cutout_sam::Candidates;
+use cutout_sam::device;
+use cutout_sam::model::config::EncoderConfig;
+use cutout_sam::model::part::{Part, Stages, graph_of};
+use cutout_sam::parts::{Decode, Encode, Encoded, ImageSide, Pixels};
 use cutout_tensor::{Tensor, Tolerance, compare};
-use cutout_testing::{StageFile, compare_stages};
+use cutout_testing::{StageFile, check_graph};
 use cutout_weights::layout::{Dialect, Model};
 use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
+use support::SmallModel;
 
 const FIXTURE: &str = "sam1/hugging_face.safetensors";
 const PROMPTS: [&str; 5] = ["point", "points", "box", "points_box", "points_mask"];
@@ -47,34 +50,31 @@ fn write(tensors: &BTreeMap<String, Tensor>, test: &str) -> File {
     file
 }
 
-fn open(path: &Path) -> Result<Sam1, OpenError> {
-    Sam1::open(path, Arc::new(Cpu::new(2)), Profile::default())
-}
-
-/// The weights of a file under the names that graphs ask for.
-fn canonical(path: &Path) -> Weights {
+fn open(path: &Path) -> SmallModel {
     let checkpoint = Checkpoint::open(path).unwrap();
-    let model = Model::of(&checkpoint).unwrap();
-    assert_eq!(model.dialect(), Dialect::HuggingFace);
-    let names: Vec<String> = model.tensors().map(|(name, ..)| name.to_owned()).collect();
-    Weights::new(
-        names.into_iter().map(|name| (name.clone(), model.tensor(&name).unwrap())).collect(),
-    )
+    assert_eq!(Model::of(&checkpoint).unwrap().dialect(), Dialect::HuggingFace);
+    SmallModel::open(&checkpoint).unwrap()
 }
 
-/// Runs by the interpreter and by the CPU's kernels, and compares both with the expected stages.
-fn check(graph: &Graph, weights: &Weights, inputs: &[Named], expected: &[Named], what: &str) {
-    let inputs: Vec<(&str, &Tensor)> =
-        inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let program = Cpu::new(2).compile(graph, weights, &Profile::default()).unwrap();
-    let runs = [
-        ("interpreted", interpret(graph, weights, &inputs).unwrap()),
-        ("compiled", program.run(&inputs).unwrap()),
-    ];
-    for (how, outputs) in runs {
-        compare_stages(&outputs, expected, Tolerance::Stage)
-            .unwrap_or_else(|report| panic!("{what}, {how}: {report}"));
-    }
+/// Compares the stages of a part on every backend; gives the outputs.
+fn check<P: Part>(
+    SmallModel(model): &SmallModel,
+    part: &P,
+    values: &[Named],
+    expected: &[Named],
+) -> Vec<Named> {
+    let (graph, _) = graph_of(part, model.config(), Stages::Shown).unwrap();
+    check_graph(&graph, model.weights(), values, expected, &device::backends(2))
+        .unwrap_or_else(|report| panic!("{part:?}, {report}"))
+}
+
+fn encode(SmallModel(model): &SmallModel, file: &StageFile) -> Encoded<DeviceValue> {
+    let pixels = model.upload(&file.inputs("encoder")[0].1).unwrap();
+    model.run(&Encode { pictures: 1 }, Pixels { pixels }).unwrap().pictures.remove(0)
+}
+
+fn embedding(model: &SmallModel, file: &StageFile) -> Tensor {
+    encode(model, file).embedding.unwrap().fetch().unwrap()
 }
 
 /// The file says all of the configuration that the fixture's model was built with.
@@ -83,8 +83,11 @@ fn the_configuration_is_read_from_the_file() {
     let file = StageFile::load(FIXTURE).unwrap();
     let json: serde_json::Value = serde_json::from_str(&file.metadata["config"]).unwrap();
     let number = |key: &str| json[key].as_u64().unwrap() as usize;
-    let sam = open(&write(&stored(&file), "configuration").0).unwrap();
-    let (encoder, decoder) = (&sam.config().encoder, &sam.config().decoder);
+    let SmallModel(model) = open(&write(&stored(&file), "configuration").0);
+    let decoder = model.config().decoder().unwrap();
+    let EncoderConfig::Vit { trunk: encoder, embedding } = &model.config().encoder else {
+        panic!("another encoder");
+    };
     for (found, key) in [
         (encoder.image_size, "image_size"),
         (encoder.patch, "patch"),
@@ -92,7 +95,7 @@ fn the_configuration_is_read_from_the_file() {
         (encoder.depth, "depth"),
         (encoder.heads, "heads"),
         (encoder.window, "window"),
-        (sam.config().embedding, "embedding"),
+        (*embedding, "embedding"),
         (decoder.width, "embedding"),
         (decoder.heads, "decoder_heads"),
         (decoder.mlp_width, "mlp"),
@@ -108,65 +111,37 @@ fn the_configuration_is_read_from_the_file() {
 fn image_encoder_matches_transformers_at_every_stage() {
     let file = StageFile::load(FIXTURE).unwrap();
     let path = write(&stored(&file), "encoder");
-    let sam = open(&path.0).unwrap();
-    let graph = encoder_stages(sam.config()).unwrap();
-    let inputs = file.inputs("encoder");
-    check(&graph, &canonical(&path.0), &inputs, &file.stages("encoder"), "encoder");
-
-    let found = sam.encode(&inputs[0].1).unwrap().image().clone();
+    let model = open(&path.0);
+    let mut expected = file.stages("encoder");
+    for (name, _) in expected.iter_mut().filter(|(name, _)| name == "embedding") {
+        *name = "pictures.0.embedding".to_owned();
+    }
+    check(&model, &Encode { pictures: 1 }, &file.inputs("encoder"), &expected);
     let expected = file.stage("encoder", "embedding").unwrap();
-    let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
+    let difference = compare(&embedding(&model, &file), &expected, Tolerance::Stage).unwrap();
     assert!(difference.within, "embedding: {difference}");
-}
-
-/// The image's tensors that a decoder without masks takes.
-fn image_side(config: &Sam1Config, weights: &Weights, embedding: &Tensor) -> Vec<Named> {
-    let graph = image_side_graph(config).unwrap();
-    let program = Cpu::new(2).compile(&graph, weights, &Profile::default()).unwrap();
-    program.run(&[("embedding", embedding)]).unwrap()
 }
 
 #[test]
 fn prompts_and_masks_match_transformers_at_every_stage() {
     let file = StageFile::load(FIXTURE).unwrap();
     let path = write(&stored(&file), "stages");
-    let (sam, weights) = (open(&path.0).unwrap(), canonical(&path.0));
-    let embedding = file.stage("encoder", "embedding").unwrap();
-    let side = image_side(sam.config(), &weights, &embedding);
+    let model = open(&path.0);
+    let embedding = [("embedding".to_owned(), file.stage("encoder", "embedding").unwrap())];
+    let image = check(&model, &ImageSide, &embedding, &embedding);
     for run in PROMPTS {
         let mut inputs = file.inputs(run);
-        let (_, points) = inputs.iter().find(|(name, _)| name == "points").unwrap();
+        let (_, kinds) = inputs.iter().find(|(name, _)| name == "kinds").unwrap();
+        let (prompts, points) = (kinds.shape()[0], kinds.shape()[1]);
         let masks = inputs.iter().any(|(name, _)| name == "masks");
-        let shape = PromptShape { prompts: points.shape()[0], points: points.shape()[1], masks };
-        if masks {
-            inputs.push(("embedding".to_owned(), embedding.clone()));
-        } else {
-            inputs.extend(side.iter().cloned());
-        }
-        let graph = decoder_stages(sam.config(), shape).unwrap();
-        check(&graph, &weights, &inputs, &file.stages(run), run);
-    }
-}
-
-#[test]
-fn answers_match_transformers() {
-    let file = StageFile::load(FIXTURE).unwrap();
-    let sam = open(&write(&stored(&file), "answers").0).unwrap();
-    let image = sam.encode(&file.inputs("encoder")[0].1).unwrap();
-    for run in PROMPTS {
-        let mut inputs: BTreeMap<String, Tensor> = file.inputs(run).into_iter().collect();
-        let mut take = |name: &str| inputs.remove(name);
-        let batch = PromptBatch {
-            points: take("points").unwrap(),
-            kinds: take("kinds").unwrap(),
-            masks: take("masks"),
+        let part = Decode { prompts, points, masks, wanted: Candidates::Three };
+        inputs.extend(image.clone());
+        let rename = |(name, tensor): Named| match name.as_str() {
+            "logits" | "iou" => (format!("decoder.{name}"), tensor),
+            _ => (name, tensor),
         };
-        let decoded = sam.decode(&image, &batch).unwrap();
-        for (stage, found) in [("logits", decoded.logits), ("iou", decoded.iou)] {
-            let difference =
-                compare(&found, &file.stage(run, stage).unwrap(), Tolerance::Stage).unwrap();
-            assert!(difference.within, "{run}, {stage}: {difference}");
-        }
+        let expected: Vec<Named> = file.stages(run).into_iter().map(rename).collect();
+        check(&model, &part, &inputs, &expected);
     }
 }
 
@@ -183,8 +158,7 @@ fn exchanged_tensors_are_noticed() {
         let mut tensors = stored(&file);
         let (a, b) = (tensors.remove(one).unwrap(), tensors.remove(other).unwrap());
         tensors.extend([(one.to_owned(), b), (other.to_owned(), a)]);
-        let sam = open(&write(&tensors, "exchanged").0).unwrap();
-        let found = sam.encode(&file.inputs("encoder")[0].1).unwrap().image().clone();
+        let found = embedding(&open(&write(&tensors, "exchanged").0), &file);
         let difference = compare(&found, &expected, Tolerance::Stage).unwrap();
         assert!(!difference.within, "{one} and {other} can be exchanged: {difference}");
     }

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cutout_cpu::Cpu;
-use cutout_graph::{Backend, BuildError, Graph, Named, Profile, WeightMemory, Weights};
-use cutout_sam::config::{DecoderForm, Exemplars, PositionRows, Sam3Config};
-use cutout_sam::sam3::{
-    DetectorShape, GeometryShape, Loaded, TextShape, detector_graph, geometry_graph,
-    image_side_graph, load, text_graph, trunk_graph,
+use cutout_graph::{Named, Profile, WeightMemory, Weights};
+use cutout_sam::model::config::{
+    DecoderForm, EncoderConfig, Exemplars, ModelConfig, PositionRows, PositionTable, VitConfig,
 };
-use cutout_sam::{Config, inspect};
+use cutout_sam::model::part::{Part, Stages, graph_of};
+use cutout_sam::parts::{Detect, Encode, EncodeExemplars, EncodeText, FindFeatures};
+use cutout_sam::{device, inspect, load};
 use cutout_tensor::{DType, SharedBytes, Tensor, TensorType, Tolerance};
 use cutout_testing::{StageFile, compare_stages};
 use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
@@ -24,6 +23,12 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         std::fs::remove_file(&self.0).ok();
     }
+}
+
+/// A configuration with its weights.
+struct Loaded {
+    config: ModelConfig,
+    weights: Weights,
 }
 
 /// Opens weights that are written to a file under new names, in this type.
@@ -43,45 +48,67 @@ fn through_a_file(
         })
         .collect();
     write_safetensors(&file.0, &tensors, &Metadata::new()).unwrap();
-    load(&Checkpoint::open(&file.0).unwrap()).unwrap()
+    let (config, weights) = load(&Checkpoint::open(&file.0).unwrap()).unwrap();
+    Loaded { config, weights }
 }
 
-/// Runs a graph on those of the values that it takes, and adds what it gives.
-fn run(graph: Result<Graph, BuildError>, weights: &Weights, values: &mut Vec<Named>) {
-    let graph = graph.unwrap();
-    let program = Cpu::new(2).compile(&graph, weights, &Profile::default()).unwrap();
+/// Runs a part on those of the values that it takes, and adds what it gives under the names that later parts take it by.
+fn run<P: Part>(part: P, loaded: &Loaded, values: &mut Vec<Named>) {
+    let (graph, _) = graph_of(&part, &loaded.config, Stages::Hidden).unwrap();
+    let backend = device::backends(2).remove(0);
+    let program = backend.compile(&graph, &loaded.weights, &Profile::default()).unwrap();
     let inputs: Vec<(&str, &Tensor)> = graph
         .inputs()
         .map(|(name, _)| {
-            let value = values.iter().find(|(value, _)| value == name);
+            let value = values.iter().rfind(|(value, _)| value == name);
             (name, &value.unwrap_or_else(|| panic!("nothing gives {name}")).1)
         })
         .collect();
-    let results = program.run(&inputs).unwrap();
-    values.extend(results);
+    let results = program.run_named(&inputs).unwrap();
+    let name = |name: String| name.strip_prefix("pictures.0.").unwrap_or(&name).to_owned();
+    values.extend(results.into_iter().map(|(output, tensor)| (name(output), tensor)));
 }
 
-fn exemplars(config: &Sam3Config) -> Option<Exemplars> {
+/// Gives the newest value another name.
+fn rename_last(values: &mut [Named], name: &str) {
+    values.last_mut().unwrap().0 = name.to_owned();
+}
+
+fn trunk(config: &ModelConfig) -> (&VitConfig, PositionTable) {
+    match &config.encoder {
+        EncoderConfig::RotaryVit { trunk, positions } => (trunk, *positions),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn exemplars(config: &ModelConfig) -> Option<Exemplars> {
     config.finder.as_ref().map(|finder| finder.detector.exemplars)
 }
 
 /// From pixels, tokens and boxes to objects.
 fn find(loaded: &Loaded, mut values: Vec<Named>) -> Vec<Named> {
-    let Loaded { config, weights } = loaded;
+    for (name, _) in &mut values {
+        *name = match name.as_str() {
+            "boxes" => "boxes.places".to_owned(),
+            "box_labels" => "boxes.labels".to_owned(),
+            _ => name.clone(),
+        };
+    }
     let length = |name: &str| {
         values.iter().find(|(value, _)| value == name).map_or(0, |(_, tensor)| tensor.shape()[0])
     };
-    let text = length("tokens");
-    let geometry = GeometryShape { boxes: length("boxes"), points: length("points") };
-    let kept = Tensor::from_vec([text], (0..text as i64).collect()).unwrap();
+    let (tokens, boxes) = (length("tokens"), length("boxes.places"));
+    let kept = Tensor::from_vec([tokens], (0..tokens as i64).collect()).unwrap();
     values.push(("kept".to_owned(), kept));
-    run(trunk_graph(config), weights, &mut values);
-    run(image_side_graph(config), weights, &mut values);
-    run(text_graph(config, TextShape { tokens: text, kept: text }), weights, &mut values);
-    run(geometry_graph(config, geometry), weights, &mut values);
+    run(EncodeText { tokens, kept: tokens }, loaded, &mut values);
+    rename_last(&mut values, "text");
+    run(Encode { pictures: 1 }, loaded, &mut values);
+    run(FindFeatures, loaded, &mut values);
+    let exemplars = EncodeExemplars { boxes, points: 0 };
+    run(exemplars, loaded, &mut values);
+    rename_last(&mut values, "exemplars");
     let before = values.len();
-    let shape = DetectorShape { text, geometry: geometry.tokens() };
-    run(detector_graph(config, shape), weights, &mut values);
+    run(Detect { text: tokens, exemplars: exemplars.tokens() }, loaded, &mut values);
     values.split_off(before)
 }
 
@@ -93,9 +120,9 @@ fn hugging_faces_layout_gives_the_same_objects() {
         let name = format!("hugging-face{prefix}");
         let rename = |path: &str| format!("{prefix}{path}");
         let loaded = through_a_file(&name, &file.weights(), rename, DType::F32);
-        assert_eq!(loaded.config.clicks, None);
+        assert_eq!(loaded.config.decoder, None);
         assert_eq!(exemplars(&loaded.config), Some(Exemplars::Boxes));
-        assert_eq!(loaded.config.positions.rows, PositionRows::Grid);
+        assert_eq!(trunk(&loaded.config).1.rows, PositionRows::Grid);
         for name in ["text", "boxes"] {
             let mut values = file.inputs("image");
             values.extend(file.inputs(name));
@@ -172,16 +199,19 @@ fn metas_layout_gives_the_same_features() {
             let rename = |path: &str| format!("{to}{}", path.strip_prefix(from).unwrap());
             let name = format!("{model}-{from}{to}");
             let loaded = through_a_file(&name, &Weights::new(tensors.clone()), rename, DType::F32);
-            assert_eq!(loaded.config.trunk.global_blocks, global);
+            assert_eq!(trunk(&loaded.config).0.global_blocks, global);
             // There is a neck for clicks and nothing behind it.
-            assert_eq!(loaded.config.clicks, None);
+            assert_eq!(loaded.config.decoder, None);
             assert_eq!(exemplars(&loaded.config), Some(Exemplars::BoxesAndPoints));
             assert!(loaded.weights.paths().all(|path| !path.ends_with("freqs_cis")));
             let mut values = image.inputs("image");
-            run(trunk_graph(&loaded.config), &loaded.weights, &mut values);
-            run(image_side_graph(&loaded.config), &loaded.weights, &mut values);
+            run(Encode { pictures: 1 }, &loaded, &mut values);
+            run(FindFeatures, &loaded, &mut values);
             let mut expected = image.stages("image");
             expected.retain(|(name, _)| name == "trunk" || name.starts_with("level."));
+            for (name, _) in &mut expected {
+                *name = name.replace("level.", "level");
+            }
             compare_stages(&values, &expected, Tolerance::Stage)
                 .unwrap_or_else(|report| panic!("{model}: {report}"));
         }
@@ -304,20 +334,21 @@ fn sam3_1_keys() -> BTreeMap<String, Vec<usize>> {
     keys
 }
 
-fn published_sam3_1() -> Sam3Config {
-    let mut config = Sam3Config::published();
-    config.clicks.as_mut().unwrap().form = DecoderForm::Sam3_1;
+fn published_sam3_1() -> ModelConfig {
+    let mut config = ModelConfig::sam3();
+    config.decoder.as_mut().unwrap().form = DecoderForm::Sam3_1;
     config
 }
 
 #[test]
 fn every_published_checkpoint_has_what_the_graphs_ask_for() {
-    let meta = Sam3Config::published();
+    let meta = ModelConfig::sam3();
     let mut video = meta.clone();
-    video.positions.rows = PositionRows::Grid;
+    let EncoderConfig::RotaryVit { positions, .. } = &mut video.encoder else { panic!() };
+    positions.rows = PositionRows::Grid;
     video.finder.as_mut().unwrap().detector.exemplars = Exemplars::Boxes;
-    let detector = Sam3Config { clicks: None, ..video.clone() };
-    let tracker = Sam3Config { finder: None, ..video.clone() };
+    let detector = ModelConfig { decoder: None, ..video.clone() };
+    let tracker = ModelConfig { finder: None, ..video.clone() };
     for (name, expected) in [
         ("sam3_official_full", meta),
         ("sam3_hf_Sam3VideoModel", video),
@@ -328,7 +359,7 @@ fn every_published_checkpoint_has_what_the_graphs_ask_for() {
     ] {
         let mut keys = if name == SAM3_1 { sam3_1_keys() } else { published(name) };
         let inside = inspect(&empty_file(name, &keys)).unwrap().inside.unwrap();
-        assert_eq!(inside.config, Config::Sam3(expected), "{name}");
+        assert_eq!(inside.config, expected, "{name}");
         let mut report = inside.report;
         report.unused.retain(|tensor| !is_spare(&tensor.name));
         assert!(report.is_exact(), "{name}:\n{report}");

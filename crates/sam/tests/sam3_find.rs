@@ -3,7 +3,7 @@
 
 mod small_sam3;
 
-use cutout_sam::tokenizer::{LONGEST_PHRASE, PhraseError};
+use cutout_sam::model::tokenizer::{LONGEST_PHRASE, PhraseError};
 use cutout_sam::{
     Find, FindError, Label, ModelError, Point, Prompt, PromptError, Rect, Sam, Scene, SegmentError,
 };
@@ -41,12 +41,12 @@ fn a_phrase_longer_than_the_context_is_cut_and_says_so() {
     let scene = scene(&small, &small.open());
     let words = |count: usize| Find::phrase("cat ".repeat(count)).threshold(0.0);
     let [whole, fits, cut] = [10, 30, 31].map(|count| scene.find(words(count)).unwrap());
-    let flags = [&whole, &fits, &cut].map(|found| found.answers()[0].phrase_was_cut());
+    let flags = [&whole, &fits, &cut].map(|found| found.phrases()[0].phrase_was_cut());
     assert_eq!(flags, [false, false, true]);
     // Beyond the context nothing is read.
     let longer = scene.find(words(200)).unwrap();
     let scores = |found: &cutout_sam::Found| -> Vec<f32> {
-        found.instances().map(|instance| instance.score()).collect()
+        found.iter().map(|instance| instance.score()).collect()
     };
     assert_eq!(scores(&longer), scores(&cut));
     assert_eq!(scores(&cut), scores(&fits), "31 words are the 30 that fit");
@@ -58,9 +58,9 @@ fn an_emoji_is_a_phrase() {
     let small = Small::new("emoji");
     let scene = scene(&small, &small.open());
     let found = scene.find(Find::phrase("🐈").threshold(0.0)).unwrap();
-    assert_eq!(found.answers()[0].phrase(), Some("🐈"));
+    assert_eq!(found.phrases()[0].phrase(), Some("🐈"));
     assert!(!found.is_empty());
-    assert!(found.instances().all(|instance| instance.score().is_finite()));
+    assert!(found.iter().all(|instance| instance.score().is_finite()));
 }
 
 /// What Meta's tokenizer takes out says nothing; the rest is read in any alphabet.
@@ -70,8 +70,8 @@ fn phrases_are_cleaned_as_meta_does() {
     let scene = scene(&small, &small.open());
     let scores = |phrase: &str| -> Vec<f32> {
         let found = scene.find(Find::phrase(phrase).threshold(0.0)).unwrap();
-        assert_eq!(found.answers()[0].phrase(), Some(phrase));
-        found.instances().map(|instance| instance.score()).collect()
+        assert_eq!(found.phrases()[0].phrase(), Some(phrase));
+        found.iter().map(|instance| instance.score()).collect()
     };
     let cat = scores("cat");
     for same in ["CAT", " cat\n", "c\0at", "\u{1b}[31mcat\u{1b}[0m", "ｃａｔ", "&#99;at"] {
@@ -97,23 +97,23 @@ fn many_phrases_are_answered_in_their_order() {
     scene.find_each(&find, |answer| seen.push(answer)).unwrap();
     let names: Vec<&str> = seen.iter().filter_map(|answer| answer.phrase()).collect();
     assert_eq!(names, phrases);
-    let scores = |answer: &cutout_sam::Answer| -> Vec<f32> {
-        answer.instances().iter().map(|instance| instance.score()).collect()
+    let scores = |answer: &cutout_sam::Detections| -> Vec<f32> {
+        answer.iter().map(|instance| instance.score()).collect()
     };
     for (first, second) in seen[..50].iter().zip(&seen[50..]) {
         assert_eq!(scores(first), scores(second), "{:?}", first.phrase());
         assert_eq!(first.best_score(), scores(first)[0]);
     }
     assert_ne!(scores(&seen[0]), scores(&seen[1]));
-    let mut detections = scene.detections(&find).unwrap();
+    let mut detections = scene.raw_detections(&find).unwrap();
     assert_eq!(detections.len(), 100);
     for index in [0, 1, 2] {
         let detection = detections.next().unwrap().unwrap();
-        assert_eq!(scores(&detection.answer(&find).unwrap()), scores(&seen[index]));
+        assert_eq!(scores(&detection.select(&find).unwrap()), scores(&seen[index]));
     }
     let above = scene.find(Find::phrase(&phrases[7]).threshold(1.0)).unwrap();
     assert!(above.is_empty());
-    assert_eq!(above.answers()[0].best_score(), seen[7].best_score());
+    assert_eq!(above.phrases()[0].best_score(), seen[7].best_score());
 }
 
 #[test]
@@ -147,20 +147,20 @@ fn exemplars_alone_are_a_question() {
     let small = Small::new("alone");
     let scene = scene(&small, &small.open());
     let found = scene.find(Find::like(RECT).threshold(0.0)).unwrap();
-    assert_eq!(found.answers().len(), 1);
-    assert_eq!(found.answers()[0].phrase(), None);
+    assert_eq!(found.phrases().len(), 1);
+    assert_eq!(found.phrases()[0].phrase(), None);
     let visual = Find::phrase(cutout_sam::VISUAL).with_rect(RECT, Label::Positive).threshold(0.0);
     let visual = scene.find(visual).unwrap();
-    for (a, b) in found.instances().zip(visual.instances()) {
+    for (a, b) in found.iter().zip(visual.iter()) {
         assert_eq!((a.score(), a.rect()), (b.score(), b.rect()));
     }
     let without = scene.find(Find::phrase(cutout_sam::VISUAL).threshold(0.0)).unwrap();
-    let first = |found: &cutout_sam::Found| found.instances().next().unwrap().score();
+    let first = |found: &cutout_sam::Found| found.iter().next().unwrap().score();
     assert_ne!(first(&found), first(&without), "the exemplar says nothing");
     // What is not looked for, and nothing else, is a question too.
     let not = Find::default().with_rect(RECT, Label::Negative).threshold(0.0);
     let not = scene.find(not).unwrap();
-    assert_eq!((not.answers().len(), not.answers()[0].phrase()), (1, None));
+    assert_eq!((not.phrases().len(), not.phrases()[0].phrase()), (1, None));
     assert!(first(&not) != first(&found) && first(&not) != first(&without));
     let point = Point { x: 30.0, y: 40.0 };
     let point = scene.find(Find::default().with_point(point, Label::Positive).threshold(0.0));
@@ -226,7 +226,8 @@ fn a_part_of_the_model_does_its_part() {
     let (click, find) = (Prompt::point(20, 11), Find::phrase("cat"));
     let detector = part(&small, "detector", |name| name.starts_with("detector."));
     let detector = scene(&small, &detector);
-    let [found, expected] = [&detector, &whole].map(|scene| scene.detect(&find).unwrap().remove(0));
+    let [found, expected] = [&detector, &whole]
+        .map(|scene| scene.raw_detections(&find).unwrap().next().unwrap().unwrap());
     assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "objects");
     let error = detector.segment(&click).map(|_| ()).unwrap_err();
     assert!(matches!(error, SegmentError::Model(ModelError::NoInteractiveHead)), "{error}");

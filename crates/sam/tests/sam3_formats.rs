@@ -18,7 +18,7 @@ fn answers(small: &Small, path: &Path) -> Vec<(&'static str, Tensor)> {
     let scene = Sam::open(path).unwrap().embed(&small.picture("landscape")).unwrap();
     let rect = Rect { x0: 10.0, y0: 20.0, x1: 60.0, y1: 70.0 };
     let find = Find::phrase("yellow school bus").with_rect(rect, Label::Positive);
-    let found = scene.detect(&find).unwrap().remove(0);
+    let found = scene.raw_detections(&find).unwrap().next().unwrap().unwrap();
     let clicked = scene.segment(&Prompt::point(50, 40).candidates(Candidates::Three)).unwrap();
     let mut numbers = vec![
         ("pred_logits", found.pred_logits().clone()),

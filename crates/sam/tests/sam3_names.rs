@@ -157,7 +157,7 @@ fn sam_3_1_finds_and_answers_clicks() {
     assert!(sam.description().starts_with("SAM 3.1"), "{}", sam.description());
     let detect = |sam: &Sam| {
         let scene = sam.embed(&image).unwrap();
-        scene.detect(&Find::phrase("yellow school bus")).unwrap().remove(0)
+        scene.raw_detections(&Find::phrase("yellow school bus")).unwrap().next().unwrap().unwrap()
     };
     let (found, expected) = (detect(&sam), detect(&old));
     assert_near(found.pred_masks(), expected.pred_masks(), 0.0, "masks");

@@ -69,7 +69,8 @@ fn the_models_own_numbers_match_the_processor() {
     let small = Small::new("raw");
     for (title, scene) in scenes(&small) {
         for run in RUNS {
-            let detections = scene.detect(&question(&small, title, run)).unwrap();
+            let detections = scene.raw_detections(&question(&small, title, run)).unwrap();
+            let detections: Vec<_> = detections.map(Result::unwrap).collect();
             let [detection] = &detections[..] else { panic!("one phrase, one answer") };
             let expected = |name: &str| small.get(&format!("{title}/find/{run}/raw/{name}"));
             for (name, found, most) in [
@@ -96,9 +97,9 @@ fn objects_match_the_processor() {
             let (scores, boxes, masks) = (part("scores"), part("boxes"), part("masks"));
             let what = format!("{title}/{run}");
             assert_eq!(found.len(), scores.len(), "{what}");
-            assert!(found.instances().map(|one| one.score()).is_sorted_by(|a, b| a >= b), "{what}");
+            assert!(found.iter().map(|one| one.score()).is_sorted_by(|a, b| a >= b), "{what}");
             // Meta's order is that of the queries.
-            let mut instances: Vec<_> = found.instances().collect();
+            let mut instances: Vec<_> = found.iter().collect();
             instances.sort_by_key(|instance| instance.query());
             let pixels = scene.size().width * scene.size().height;
             for (index, instance) in instances.into_iter().enumerate() {
@@ -125,13 +126,13 @@ fn several_phrases_are_answered_as_one_by_one() {
     let (_, scene) = scenes(&small).remove(0);
     let phrases = ["yellow school bus", "cat", "wheel"];
     let together = scene.find(Find::from(phrases).threshold(0.0)).unwrap();
-    assert_eq!(together.answers().len(), 3);
-    for (answer, phrase) in together.answers().iter().zip(phrases) {
+    assert_eq!(together.phrases().len(), 3);
+    for (answer, phrase) in together.phrases().iter().zip(phrases) {
         assert_eq!(answer.phrase(), Some(phrase));
         let alone = scene.find(Find::phrase(phrase).threshold(0.0)).unwrap();
-        assert_eq!(alone.answers()[0].presence(), answer.presence());
-        assert_eq!(alone.len(), answer.instances().len());
-        for (a, b) in alone.instances().zip(answer.instances()) {
+        assert_eq!(alone.phrases()[0].presence(), answer.presence());
+        assert_eq!(alone.len(), answer.len());
+        for (a, b) in alone.iter().zip(answer) {
             assert_eq!((a.score(), a.rect(), a.presence()), (b.score(), b.rect(), b.presence()));
             assert!(a.score() <= a.presence());
             assert_eq!(a.rle(), b.rle());
@@ -149,7 +150,7 @@ fn overlapping_objects_can_be_left_out() {
     let all = scene.find(&find).unwrap();
     let apart = scene.find(find.clone().without_overlap(0.3)).unwrap();
     assert!(apart.len() < all.len() && !apart.is_empty());
-    let masks: Vec<_> = apart.instances().map(|one| one.segment().logits().clone()).collect();
+    let masks: Vec<_> = apart.iter().map(|one| one.segment().logits().clone()).collect();
     let set = |mask: &Tensor| -> Vec<bool> {
         mask.to_vec::<f32>().unwrap().iter().map(|logit| *logit > 0.0).collect()
     };
@@ -162,8 +163,8 @@ fn overlapping_objects_can_be_left_out() {
             assert!(both <= 0.3 * either);
         }
     }
-    let best = all.instances().next().unwrap();
-    assert_eq!(apart.instances().next().unwrap().query(), best.query());
+    let best = all.iter().next().unwrap();
+    assert_eq!(apart.iter().next().unwrap().query(), best.query());
     assert_eq!(scene.find(find.without_overlap(1.0)).unwrap().len(), all.len());
 }
 
@@ -172,7 +173,7 @@ fn an_object_that_was_found_is_refined_by_clicks() {
     let small = Small::new("refine");
     let (_, scene) = scenes(&small).remove(0);
     let found = scene.find(Find::phrase("cat").threshold(0.0)).unwrap();
-    let instance = found.instances().next().unwrap();
+    let instance = found.iter().next().unwrap();
     let logits = instance.segment().logits().clone();
     let side = logits.shape()[0];
     assert_eq!(logits.shape()[..], [side, side]);
@@ -192,7 +193,8 @@ fn a_scene_comes_back_from_its_file() {
     let again = scene.sam().load_scene(&path).unwrap();
     let clicks = [&scene, &again].map(|scene| scene.segment(&Prompt::point(20, 11)).unwrap());
     assert_near(clicks[0].best().logits(), clicks[1].best().logits(), 1e-6, "clicks");
-    let found = [&scene, &again].map(|scene| scene.detect(&Find::phrase("cat")).unwrap().remove(0));
+    let found = [&scene, &again]
+        .map(|scene| scene.raw_detections(&Find::phrase("cat")).unwrap().next().unwrap().unwrap());
     assert_near(found[0].pred_masks(), found[1].pred_masks(), 1e-6, "objects");
 }
 

@@ -1,7 +1,7 @@
 //! Phrases to tokens, against Meta's tokenizer.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use cutout_sam::tokenizer::Tokenizer;
+use cutout_sam::model::tokenizer::Tokenizer;
 
 const CONTEXT: usize = 32;
 

@@ -13,6 +13,12 @@ use crate::parts;
 use crate::prompt::Rect;
 use crate::scene::Scene;
 
+/// Everything that was found, phrase by phrase.
+#[derive(Clone)]
+pub struct Found {
+    pub(super) phrases: Vec<Detections>,
+}
+
 /// Everything that was found for one phrase.
 #[derive(Clone)]
 pub struct Detections {
@@ -43,6 +49,28 @@ pub struct RawDetections {
     tensors: parts::RawDetections<Tensor>,
     upsampler: Arc<Upsampler>,
     logit_limit: Option<f32>,
+}
+
+impl Found {
+    /// What was found for each phrase, in their order; one entry for exemplars without a phrase.
+    pub fn phrases(&self) -> &[Detections] {
+        &self.phrases
+    }
+
+    /// The objects of all phrases: in the order of the phrases, and of each phrase the best first.
+    pub fn iter(&self) -> impl Iterator<Item = &Detection> {
+        self.phrases.iter().flatten()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.phrases.iter().map(Detections::len).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl Detections {

@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cutout_sam::Sam;
+use cutout_graph::Profile;
+use cutout_sam::model::Model;
+use cutout_sam::{OpenError, Sam, device, load};
 use cutout_tensor::Tensor;
 use cutout_testing::StageFile;
-use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
+use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
 
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, Tensor>;
@@ -75,5 +77,16 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A model whose parts are run one by one, on the first backend there is.
+pub struct SmallModel(pub Model);
+
+impl SmallModel {
+    pub fn open(checkpoint: &Checkpoint) -> Result<Self, OpenError> {
+        let (config, weights) = load(checkpoint)?;
+        let backend = device::backends(2).remove(0);
+        Ok(SmallModel(Model::new(config, weights, backend, Profile::default())))
     }
 }
