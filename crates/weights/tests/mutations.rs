@@ -1,4 +1,4 @@
-//! Thousands of damaged files: never a panic, never more memory than the stated limit, in seconds.
+//! Thousands of damaged files: never a panic, never more memory than the stated limit.
 #![allow(unsafe_code, reason = "a global allocator that counts is unsafe to implement")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests stop where something is wrong")]
 
@@ -143,7 +143,6 @@ fn originals() -> Vec<(String, Vec<u8>)> {
 // One test, so that nothing else allocates meanwhile.
 #[test]
 fn damaged_files_are_errors_and_nothing_worse() {
-    let start = std::time::Instant::now();
     let mut random = Random(0x5eed);
     let (mut opened, mut refused) = (0, 0);
     for (name, original) in originals() {
@@ -165,8 +164,6 @@ fn damaged_files_are_errors_and_nothing_worse() {
     // Both outcomes must be common, or the damage is too small or too large to test anything.
     assert!(opened > 1000 && refused > 1000, "{opened} read, {refused} refused");
     bombs();
-    let seconds = start.elapsed().as_secs_f64();
-    assert!(seconds < 5.0, "{seconds} s is too slow for every test run");
 }
 
 /// Files that are small and promise much.
