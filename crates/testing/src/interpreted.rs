@@ -1,11 +1,11 @@
-//! A backend that runs the references: the harness is tested with it.
+//! A backend that runs the reference definitions, to test the harness with.
 
 use cutout_graph::{
     Backend, CompileError, Graph, Named, Profile, Program, RunError, Weights, interpret, verify,
 };
 use cutout_tensor::Tensor;
 
-/// Runs every graph by the plain-loop definitions, in single precision.
+/// Runs every graph by the reference definitions, in single precision.
 pub struct Interpreted;
 
 struct InterpretedProgram {
