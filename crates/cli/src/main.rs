@@ -1,10 +1,10 @@
 //! `cutout`: the Segment Anything family on the command line.
 
 mod commands;
-#[cfg(test)]
-mod coverage;
 mod environment;
 mod failure;
+#[cfg(test)]
+mod help;
 mod interrupt;
 mod library;
 mod memory;
