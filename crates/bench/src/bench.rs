@@ -1,10 +1,12 @@
 //! What all measurements of a run share.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use cutout_cpu::pool::Pool;
-use cutout_cpu::{Cpu, Isa, ceiling};
+use cutout_cpu::{Cpu, Isa};
+use cutout_parallel::Pool;
 
+use crate::ceiling;
 use crate::contest::Budget;
 use crate::progress::Progress;
 
@@ -13,8 +15,8 @@ pub(crate) struct Bench {
     pub(crate) threads: usize,
     pub(crate) isa: Isa,
     /// For kernels that are called directly.
-    pub(crate) pool: Pool,
-    /// For kernels that are compiled from a graph.
+    pub(crate) pool: Arc<Pool>,
+    /// For kernels that are compiled from a graph; runs on `pool`.
     pub(crate) cpu: Cpu,
     pub(crate) budget: Budget,
     pub(crate) progress: Progress,
@@ -34,11 +36,12 @@ pub(crate) struct Ceilings {
 
 impl Bench {
     pub(crate) fn new(threads: usize, budget: Budget, tasks: usize) -> Bench {
-        let cpu = Cpu::new(threads);
+        let pool = Arc::new(Pool::new(threads));
+        let cpu = Cpu::on(Arc::clone(&pool));
         Bench {
             threads,
             isa: cpu.isa(),
-            pool: Pool::new(threads),
+            pool,
             cpu,
             budget,
             progress: Progress::new(tasks),

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "a program that prints its measurements")]
 
 mod bench;
+mod ceiling;
 mod contest;
 mod disturbance;
 mod document;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use cutout_cpu::memory::AlignedBuffer;
+use cutout_parallel::AlignedBuffer;
 use cutout_tensor::{Bytes, Shape, Tensor, TensorType};
 
 /// A stream of numbers that depends on its seed alone; a shorter stream is the beginning of a longer one.

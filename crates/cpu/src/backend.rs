@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cutout_graph::plan::{self, Action, Operand, Source};
+use cutout_graph::plan::{self, Action, Home, Operand, Source};
 use cutout_graph::{
-    Backend, CompileError, Device, Graph, NodeId, Op, Profile, Program, RunError, Weights, passes,
-    verify,
+    Backend, CompileError, DeviceValue, Kind, NodeId, Op, Planned, Port, Program, RunError,
+    Transfers,
 };
+use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
 use crate::kernels::{copy_kernel, lower};
 use crate::lower::Site;
-use crate::memory::AlignedBuffer;
-use crate::pool::Pool;
-use crate::program::{CpuProgram, Instruction, OperandSource};
+use crate::program::{BufferMemory, CpuProgram, Instruction, OperandSource, OutputPort};
 use crate::rules::CpuRules;
 use crate::simd::Isa;
 
@@ -26,7 +25,8 @@ pub struct Cpu {
 /// What all programs of a [`Cpu`] share.
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) transfers: Arc<Transfers>,
     arenas: Mutex<Vec<AlignedBuffer<u8>>>,
 }
 
@@ -36,16 +36,24 @@ impl Cpu {
         Cpu::with_isa(Isa::detect(), threads)
     }
 
-    /// A given instruction set, or the best one below it that this machine has.
-    pub fn with_isa(isa: Isa, threads: usize) -> Self {
-        let machine =
-            Machine { isa: isa.or_available(), pool: Pool::new(threads), arenas: Mutex::default() };
-        Cpu { machine: Arc::new(machine) }
+    /// The best instruction set of this machine, on the threads of `pool`, which may have other users.
+    pub fn on(pool: Arc<Pool>) -> Self {
+        Cpu::with_isa_on(Isa::detect(), pool)
     }
 
-    /// What the kernels can do with memory, for plans made outside a compilation.
-    pub fn rules(&self) -> &'static dyn plan::Rules {
-        &CpuRules
+    /// A given instruction set, or the best one below it that this machine has.
+    pub fn with_isa(isa: Isa, threads: usize) -> Self {
+        Cpu::with_isa_on(isa, Arc::new(Pool::new(threads)))
+    }
+
+    fn with_isa_on(isa: Isa, pool: Arc<Pool>) -> Self {
+        let machine = Machine {
+            isa: isa.or_available(),
+            pool,
+            transfers: Arc::default(),
+            arenas: Mutex::default(),
+        };
+        Cpu { machine: Arc::new(machine) }
     }
 
     /// The instruction set in use.
@@ -53,72 +61,45 @@ impl Cpu {
         self.machine.isa
     }
 
-    /// Compiles to the concrete program type; see [`Backend::compile`].
-    pub fn compile_program(
-        &self,
-        graph: &Graph,
-        weights: &Weights,
-        profile: &Profile,
-    ) -> Result<CpuProgram, CompileError> {
-        if let Device::Cuda(number) = profile.device {
-            let (op, reason) =
-                (format!("device cuda:{number}"), "this backend is the CPU".to_owned());
-            return Err(CompileError::Unsupported { op, reason });
+    pub(crate) fn program(&self, planned: &Planned<'_>) -> Result<CpuProgram, CompileError> {
+        let Planned { graph, plan, .. } = planned;
+        let mut statics = Statics { planned, tensors: HashMap::new() };
+        let steps = plan.steps.iter().map(|step| self.instruction(step, &mut statics));
+        let steps = steps.collect::<Result<_, _>>()?;
+        let mut outputs = Vec::with_capacity(plan.outputs.len());
+        for (name, operand) in &plan.outputs {
+            let source = statics.source(operand)?;
+            outputs.push(OutputPort { name: name.clone(), operand: operand.clone(), source });
         }
-        verify(graph)?;
-        weights.check(graph)?;
-        let graph = passes::optimize(graph, &passes::Context::new(Some(weights), profile))?;
-        let plan = plan::plan(&graph, &CpuRules);
-        let limit =
-            profile.memory_limit_mib.map_or(isize::MAX as usize, |mib| mib.saturating_mul(1 << 20));
-        if plan.arena_bytes > limit {
-            return Err(CompileError::Memory { needed: plan.arena_bytes, limit });
-        }
-        let mut statics = Statics { graph: &graph, weights, tensors: HashMap::new() };
-        let mut steps = Vec::with_capacity(plan.steps.len());
-        for step in &plan.steps {
-            steps.push(self.instruction(&graph, &plan, step, &mut statics)?);
-        }
-        let outputs = plan
-            .outputs
-            .iter()
-            .map(|(name, operand)| {
-                Ok((name.clone(), operand.clone(), statics.source(&plan, operand)?))
-            })
-            .collect::<Result<_, CompileError>>()?;
-        let inputs =
-            graph.inputs().map(|(name, id)| (name.to_owned(), graph.ty(id).clone())).collect();
+        let own = plan.buffers.iter().filter(|buffer| buffer.home == Home::Own);
         Ok(CpuProgram {
             machine: Arc::clone(&self.machine),
-            inputs,
+            inputs: Port::inputs(graph),
             steps,
             outputs,
             arena_bytes: plan.arena_bytes,
+            own_bytes: own.map(|buffer| buffer.bytes).collect(),
+            held_bytes: statics.constant_bytes(),
         })
     }
 
     fn instruction(
         &self,
-        graph: &Graph,
-        plan: &plan::Plan,
         step: &plan::Step,
         statics: &mut Statics<'_>,
     ) -> Result<Instruction, CompileError> {
-        let buffer = &plan.buffers[step.output];
+        let graph = statics.planned.graph;
         let (id, lowered) = match step.action {
             Action::Copy(id) => (id, copy_kernel(&step.inputs[0])),
             Action::Compute(id) => {
                 let op = graph.op(id).expect("only ops are computed");
+                let weights = statics.planned.weights;
+                let known = |&input: &NodeId| weights.known(&graph.node(input).kind);
                 let site = Site {
                     inputs: &step.inputs,
                     output: graph.ty(id),
-                    statics: graph
-                        .node(id)
-                        .inputs
-                        .iter()
-                        .map(|&input| statics.weights.known(&graph.node(input).kind))
-                        .collect(),
-                    weights: statics.weights,
+                    statics: graph.node(id).inputs.iter().map(known).collect(),
+                    weights,
                     isa: self.machine.isa,
                     pool: &self.machine.pool,
                 };
@@ -130,17 +111,17 @@ impl Cpu {
             sources.push(if lowered.absorbed.contains(&index) {
                 OperandSource::Absorbed
             } else {
-                statics.source(plan, operand)?
+                statics.source(operand)?
             });
         }
-        let bytes = graph.ty(id).bytes();
         Ok(Instruction {
             name: graph.op(id).map_or("copy", Op::name),
             node: id,
             kernel: lowered.kernel,
             operands: step.inputs.clone(),
             sources,
-            output: buffer.offset..buffer.offset + bytes,
+            output: statics.memory(step.output),
+            output_bytes: graph.ty(id).bytes(),
             in_place: step.in_place,
         })
     }
@@ -151,17 +132,43 @@ impl Backend for Cpu {
         format!("cpu ({}, {} threads)", self.machine.isa.name(), self.machine.pool.threads())
     }
 
-    fn compile(
-        &self,
-        graph: &Graph,
-        weights: &Weights,
-        profile: &Profile,
-    ) -> Result<Box<dyn Program>, CompileError> {
-        Ok(Box::new(self.compile_program(graph, weights, profile)?))
+    fn device(&self) -> &str {
+        "cpu"
+    }
+
+    fn rules(&self) -> &dyn plan::Rules {
+        &CpuRules
+    }
+
+    fn batch_limit(&self) -> usize {
+        4
+    }
+
+    fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
+        Ok(Box::new(self.program(planned)?))
+    }
+
+    fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {
+        Ok(self.machine.upload(tensor))
+    }
+
+    fn transfers(&self) -> &Transfers {
+        &self.machine.transfers
     }
 }
 
 impl Machine {
+    /// A host tensor as a value of the CPU: the same memory.
+    pub(crate) fn upload(&self, tensor: &Tensor) -> DeviceValue {
+        self.transfers.count_upload(tensor.ty().bytes());
+        self.value(tensor.clone())
+    }
+
+    /// A tensor that a program made, as a value.
+    pub(crate) fn value(&self, tensor: Tensor) -> DeviceValue {
+        DeviceValue::new(tensor.ty().clone(), Arc::new(tensor), Arc::clone(&self.transfers))
+    }
+
     /// Memory for one run: the smallest arena at rest that is large enough, or a new one in place of the largest.
     pub(crate) fn take_arena(&self, bytes: usize) -> Result<AlignedBuffer<u8>, RunError> {
         let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,22 +190,29 @@ impl Machine {
 
 /// Values of weights and constants, as kernels read them: contiguous, and floats as `f32`.
 struct Statics<'a> {
-    graph: &'a Graph,
-    weights: &'a Weights,
+    planned: &'a Planned<'a>,
     tensors: HashMap<NodeId, Tensor>,
 }
 
 impl Statics<'_> {
-    fn source(
-        &mut self,
-        plan: &plan::Plan,
-        operand: &Operand,
-    ) -> Result<OperandSource, CompileError> {
+    fn source(&mut self, operand: &Operand) -> Result<OperandSource, CompileError> {
         Ok(match operand.source {
             Source::Input(index) => OperandSource::Input(index),
-            Source::Buffer(buffer) => OperandSource::Arena(plan.buffers[buffer].offset),
+            Source::Buffer(buffer) => OperandSource::Memory(self.memory(buffer)),
             Source::Static(id) => OperandSource::Static(self.readable(id)?),
         })
+    }
+
+    /// Where a buffer of the plan is in a run.
+    fn memory(&self, buffer: usize) -> BufferMemory {
+        let buffers = &self.planned.plan.buffers;
+        match buffers[buffer].home {
+            Home::Arena(offset) => BufferMemory::Arena(offset),
+            Home::Own => {
+                let before = buffers[..buffer].iter().filter(|other| other.home == Home::Own);
+                BufferMemory::Own(before.count())
+            }
+        }
     }
 
     /// The tensor of a static node in the type the graph gives it.
@@ -206,10 +220,21 @@ impl Statics<'_> {
         if let Some(tensor) = self.tensors.get(&id) {
             return Ok(tensor.clone());
         }
-        let known = self.weights.known(&self.graph.node(id).kind);
+        let Planned { graph, weights, .. } = self.planned;
+        let known = weights.known(&graph.node(id).kind);
         let known = known.expect("static operands are weights or constants");
-        let tensor = self.weights.plain(&known, self.graph.ty(id).dtype)?;
+        let tensor = weights.plain(&known, graph.ty(id).dtype)?;
         self.tensors.insert(id, tensor.clone());
         Ok(tensor)
+    }
+
+    /// Bytes of constants that belong to this program alone.
+    fn constant_bytes(&self) -> usize {
+        let unnamed = |id: NodeId| match &self.planned.graph.node(id).kind {
+            Kind::Constant(constant) => constant.name.is_none(),
+            Kind::Input(_) | Kind::Parameter(_) | Kind::Op(_) => false,
+        };
+        let own = self.tensors.iter().filter(|(id, _)| unnamed(**id));
+        own.map(|(_, tensor)| tensor.ty().bytes()).sum()
     }
 }

@@ -3,8 +3,8 @@
 use bytemuck::Pod;
 use cutout_graph::plan::Operand;
 use cutout_graph::{Layout, RunError};
+use cutout_parallel::Pool;
 
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// A compiled op: everything that does not change between runs is inside.
@@ -131,53 +131,4 @@ impl<'a> Output<'a> {
     pub(crate) fn f32(self) -> &'a mut [f32] {
         self.slice()
     }
-}
-
-/// A slice whose disjoint parts are written by several threads.
-pub(crate) struct SharedSlice<T> {
-    pointer: *mut T,
-    length: usize,
-}
-
-// SAFETY: parts are handed out by an `unsafe` function whose callers keep them disjoint; elements are `Send`.
-unsafe impl<T: Send> Sync for SharedSlice<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for SharedSlice<T> {}
-
-impl<T> SharedSlice<T> {
-    pub(crate) fn new(slice: &mut [T]) -> Self {
-        SharedSlice { pointer: slice.as_mut_ptr(), length: slice.len() }
-    }
-
-    /// The elements `start..start + length`.
-    ///
-    /// # Safety
-    ///
-    /// The slice this was made from is still borrowed, and no other part that overlaps this one is alive.
-    #[expect(clippy::mut_from_ref, reason = "callers keep the parts disjoint")]
-    pub(crate) unsafe fn part(&self, start: usize, length: usize) -> &mut [T] {
-        assert!(start <= self.length && length <= self.length - start, "a part lies inside");
-        // SAFETY: inside the slice as just checked.
-        let first = unsafe { self.pointer.add(start) };
-        // SAFETY: inside the slice, and unique by this function's contract.
-        unsafe { std::slice::from_raw_parts_mut(first, length) }
-    }
-}
-
-/// Calls `body` for each chunk of `chunk` elements of `slice` (the last may be shorter), in parallel.
-pub(crate) fn for_chunks<T: Send>(
-    pool: &Pool,
-    slice: &mut [T],
-    chunk: usize,
-    body: &(dyn Fn(usize, &mut [T]) + Sync),
-) {
-    let length = slice.len();
-    let chunk = chunk.max(1);
-    let shared = SharedSlice::new(slice);
-    pool.run(length.div_ceil(chunk), &|task| {
-        let start = task * chunk;
-        // SAFETY: tasks have different numbers, so their chunks are disjoint, and `slice` is borrowed until all are done.
-        let part = unsafe { shared.part(start, chunk.min(length - start)) };
-        body(task, part);
-    });
 }

@@ -1,11 +1,11 @@
 //! What a kernel is compiled from, and what compiling gives.
 
 use cutout_graph::plan::Operand;
-use cutout_graph::{Known, Weights};
+use cutout_graph::{DeviceWeights, Known};
+use cutout_parallel::Pool;
 use cutout_tensor::TensorType;
 
 use crate::execute::Execute;
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// What a kernel is compiled from.
@@ -17,7 +17,7 @@ pub(crate) struct Site<'a> {
     /// The inputs that are weights or constants, as stored (perhaps in half precision) and not read yet.
     pub(crate) statics: Vec<Option<Known>>,
     /// Where packed forms of weights are kept and shared.
-    pub(crate) weights: &'a Weights,
+    pub(crate) weights: DeviceWeights<'a>,
     /// The instruction set.
     pub(crate) isa: Isa,
     /// The threads that pack weights.

@@ -1,18 +1,25 @@
 //! A compiled graph and how it runs.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cutout_graph::plan::Operand;
-use cutout_graph::{Named, NodeId, Program, RunError, check_inputs};
-use cutout_tensor::{Tensor, TensorType};
+use cutout_graph::{DeviceValue, NodeId, Port, Program, RunError, StepTime};
+use cutout_parallel::{AlignedBuffer, NoScratch, catch_no_scratch};
+use cutout_tensor::{Bytes, SharedBytes, Tensor};
 
 use crate::backend::Machine;
 use crate::execute::{Execute, Inputs, Io, Memory, Output};
 use crate::kernels::copy::copied_tensor;
-use crate::memory::AlignedBuffer;
-use crate::pool::{NoScratch, catch_no_scratch};
+
+/// Where a buffer of the plan is.
+#[derive(Clone, Copy)]
+pub(crate) enum BufferMemory {
+    /// The arena, from this byte on.
+    Arena(usize),
+    /// Memory of its own, by its number.
+    Own(usize),
+}
 
 /// Where an operand's memory is.
 pub(crate) enum OperandSource {
@@ -20,8 +27,8 @@ pub(crate) enum OperandSource {
     Input(usize),
     /// A contiguous weight or constant.
     Static(Tensor),
-    /// The arena, from this byte.
-    Arena(usize),
+    /// A buffer.
+    Memory(BufferMemory),
     /// Inside the kernel, packed.
     Absorbed,
 }
@@ -35,47 +42,82 @@ pub(crate) struct Instruction {
     pub(crate) kernel: Box<dyn Execute>,
     pub(crate) operands: Vec<Operand>,
     pub(crate) sources: Vec<OperandSource>,
-    /// Bytes of the arena it writes.
-    pub(crate) output: Range<usize>,
+    /// The buffer it writes, and how many bytes of it.
+    pub(crate) output: BufferMemory,
+    pub(crate) output_bytes: usize,
     pub(crate) in_place: Option<usize>,
 }
 
-/// A graph compiled for the CPU.
-pub struct CpuProgram {
-    pub(crate) machine: Arc<Machine>,
-    pub(crate) inputs: Vec<(String, TensorType)>,
-    pub(crate) steps: Vec<Instruction>,
-    pub(crate) outputs: Vec<(String, Operand, OperandSource)>,
-    pub(crate) arena_bytes: usize,
+/// An output and where it is when the last step is done.
+pub(crate) struct OutputPort {
+    pub(crate) name: String,
+    pub(crate) operand: Operand,
+    pub(crate) source: OperandSource,
 }
 
-/// How long one step of a run took.
-#[derive(Clone, Debug)]
-pub struct StepTime {
-    /// Name of the op, or "copy".
-    pub op: &'static str,
-    /// The node of the optimised graph.
-    pub node: NodeId,
-    /// Wall time.
-    pub time: Duration,
+/// A graph compiled for the CPU.
+pub(crate) struct CpuProgram {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) inputs: Vec<Port>,
+    pub(crate) steps: Vec<Instruction>,
+    pub(crate) outputs: Vec<OutputPort>,
+    pub(crate) arena_bytes: usize,
+    /// Lengths of the buffers that are handed over as outputs.
+    pub(crate) own_bytes: Vec<usize>,
+    pub(crate) held_bytes: usize,
+}
+
+/// The memory of one run.
+struct RunMemory {
+    arena: AlignedBuffer<u8>,
+    own: Vec<AlignedBuffer<u8>>,
+}
+
+/// First byte and length of every piece of memory that steps write to. All pointers into a piece come from the one here, so
+/// that handing out an output does not invalidate the inputs beside it.
+struct Pieces {
+    arena: (*mut u8, usize),
+    own: Vec<(*mut u8, usize)>,
+}
+
+impl RunMemory {
+    fn pieces(&mut self) -> Pieces {
+        let piece = |buffer: &mut AlignedBuffer<u8>| (buffer.as_mut_ptr(), buffer.len());
+        Pieces { arena: piece(&mut self.arena), own: self.own.iter_mut().map(piece).collect() }
+    }
+}
+
+impl Pieces {
+    /// A buffer's first byte, and the bytes from there to the end of its piece.
+    fn at(&self, buffer: BufferMemory) -> (*mut u8, usize) {
+        match buffer {
+            BufferMemory::Own(index) => self.own[index],
+            BufferMemory::Arena(offset) => {
+                let (base, length) = self.arena;
+                assert!(offset <= length, "the plan keeps every buffer inside the arena");
+                (base.wrapping_add(offset), length - offset)
+            }
+        }
+    }
 }
 
 impl Program for CpuProgram {
-    fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Named>, RunError> {
+    fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> Vec<&str> {
+        self.outputs.iter().map(|output| output.name.as_str()).collect()
+    }
+
+    fn run(&self, inputs: &[&DeviceValue]) -> Result<Vec<DeviceValue>, RunError> {
         self.run_observed(inputs, &mut |_, _| {})
     }
 
-    fn arena_bytes(&self) -> usize {
-        self.arena_bytes
-    }
-}
-
-impl CpuProgram {
-    /// Runs and also tells how long each step took.
-    pub fn run_timed(
+    fn run_timed(
         &self,
-        inputs: &[(&str, &Tensor)],
-    ) -> Result<(Vec<Named>, Vec<StepTime>), RunError> {
+        inputs: &[&DeviceValue],
+    ) -> Result<(Vec<DeviceValue>, Vec<StepTime>), RunError> {
         let mut times = Vec::with_capacity(self.steps.len());
         let outputs = self.run_observed(inputs, &mut |step, time| {
             times.push(StepTime { op: step.name, node: step.node, time });
@@ -83,46 +125,114 @@ impl CpuProgram {
         Ok((outputs, times))
     }
 
+    fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {
+        Ok(self.machine.upload(tensor))
+    }
+
+    fn activation_bytes(&self) -> usize {
+        self.arena_bytes + self.own_bytes.iter().sum::<usize>()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
+impl CpuProgram {
     fn run_observed(
         &self,
-        inputs: &[(&str, &Tensor)],
+        inputs: &[&DeviceValue],
         observe: &mut dyn FnMut(&Instruction, Duration),
-    ) -> Result<Vec<Named>, RunError> {
-        let inputs: Vec<Tensor> = check_inputs(&self.inputs, inputs)?
-            .into_iter()
-            .map(Tensor::to_contiguous)
-            .collect::<Result<_, _>>()?;
-        let mut arena = self.machine.take_arena(self.arena_bytes)?;
-        let result = self.run_steps(&inputs, &mut arena, observe);
-        self.machine.return_arena(arena);
-        result
+    ) -> Result<Vec<DeviceValue>, RunError> {
+        if inputs.len() != self.inputs.len() {
+            let (expected, found) = (self.inputs.len(), inputs.len());
+            return Err(RunError::InputCount { expected, found });
+        }
+        let values = self.inputs.iter().zip(inputs);
+        let tensors = values.map(|(port, value)| host_tensor(port, value));
+        let tensors = tensors.collect::<Result<Vec<Tensor>, RunError>>()?;
+        let own = self
+            .own_bytes
+            .iter()
+            .map(|&bytes| AlignedBuffer::try_zeroed(bytes).ok_or(RunError::OutOfMemory(bytes)));
+        let own = own.collect::<Result<_, _>>()?;
+        let arena = self.machine.take_arena(self.arena_bytes)?;
+        let mut memory = RunMemory { arena, own };
+        let done = self.run_steps(&tensors, &memory.pieces(), observe);
+        let outputs = done.and_then(|()| self.results(&tensors, &mut memory));
+        self.machine.return_arena(memory.arena);
+        outputs
     }
 
     fn run_steps(
         &self,
         inputs: &[Tensor],
-        arena: &mut AlignedBuffer<u8>,
+        pieces: &Pieces,
         observe: &mut dyn FnMut(&Instruction, Duration),
-    ) -> Result<Vec<Named>, RunError> {
+    ) -> Result<(), RunError> {
         let mut memory = Vec::new();
         for step in &self.steps {
             let start = Instant::now();
-            step.run(&self.machine, inputs, arena, &mut memory)?;
+            step.run(&self.machine, inputs, pieces, &mut memory)?;
             observe(step, start.elapsed());
         }
-        self.outputs
-            .iter()
-            .map(|(name, operand, source)| {
-                let bytes = match source {
-                    OperandSource::Input(index) => tensor_bytes(&inputs[*index]),
-                    OperandSource::Static(tensor) => tensor_bytes(tensor),
-                    OperandSource::Arena(offset) => &arena[*offset..],
-                    OperandSource::Absorbed => panic!("outputs are never packed"),
-                };
-                Ok((name.clone(), copied_tensor(operand, bytes, &self.machine.pool)?))
-            })
-            .collect()
+        Ok(())
     }
+
+    /// The outputs. Those in memory of their own are handed over with it; inputs and constants are passed on; only a view of
+    /// a part of something is copied.
+    fn results(
+        &self,
+        inputs: &[Tensor],
+        memory: &mut RunMemory,
+    ) -> Result<Vec<DeviceValue>, RunError> {
+        let own: Vec<SharedBytes> =
+            memory.own.drain(..).map(|buffer| Arc::new(Handed(buffer)) as SharedBytes).collect();
+        let tensor = |OutputPort { operand, source, .. }: &OutputPort| {
+            let whole = operand.layout.is_contiguous() && operand.layout.offset == 0;
+            let bytes = match source {
+                OperandSource::Memory(BufferMemory::Own(index)) if whole => {
+                    let storage = Arc::clone(&own[*index]);
+                    return Ok(Tensor::from_bytes(operand.ty.clone(), storage, 0)?);
+                }
+                OperandSource::Input(index) if *inputs[*index].ty() == operand.ty && whole => {
+                    return Ok(inputs[*index].clone());
+                }
+                OperandSource::Static(tensor) if *tensor.ty() == operand.ty && whole => {
+                    return Ok(tensor.clone());
+                }
+                OperandSource::Memory(BufferMemory::Own(index)) => (*own[*index]).as_ref(),
+                OperandSource::Memory(BufferMemory::Arena(offset)) => &memory.arena[*offset..],
+                OperandSource::Input(index) => tensor_bytes(&inputs[*index]),
+                OperandSource::Static(tensor) => tensor_bytes(tensor),
+                OperandSource::Absorbed => panic!("outputs are never packed"),
+            };
+            copied_tensor(operand, bytes, &self.machine.pool)
+        };
+        let value = |output: &OutputPort| Ok(self.machine.value(tensor(output)?));
+        self.outputs.iter().map(value).collect()
+    }
+}
+
+/// A buffer that became the storage of an output.
+struct Handed(AlignedBuffer<u8>);
+
+impl AsRef<[u8]> for Handed {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Bytes for Handed {}
+
+/// The contiguous tensor behind an input.
+fn host_tensor(port: &Port, value: &DeviceValue) -> Result<Tensor, RunError> {
+    port.check(value.ty())?;
+    let tensor = match value.storage::<Tensor>() {
+        Some(tensor) => tensor.clone(),
+        None => value.fetch()?,
+    };
+    Ok(tensor.to_contiguous()?)
 }
 
 impl Instruction {
@@ -130,43 +240,37 @@ impl Instruction {
         &self,
         machine: &Machine,
         inputs: &[Tensor],
-        arena: &mut AlignedBuffer<u8>,
+        pieces: &Pieces,
         memory: &mut Vec<Memory>,
     ) -> Result<(), RunError> {
-        // All pointers into the arena come from this one, so that handing out the output does not invalidate the inputs.
-        let base = arena.as_mut_ptr();
-        let length = arena.len();
-        assert!(self.output.end <= length, "the plan keeps every buffer inside the arena");
         memory.clear();
         for (operand, source) in self.operands.iter().zip(&self.sources) {
-            let skipped = operand.layout.offset * operand.ty.dtype.size();
             let (start, available) = match source {
                 OperandSource::Input(index) => whole(&inputs[*index]),
                 OperandSource::Static(tensor) => whole(tensor),
-                OperandSource::Arena(offset) => {
-                    assert!(*offset <= length, "the plan keeps every buffer inside the arena");
-                    (base.wrapping_add(*offset).cast_const(), length - offset)
+                OperandSource::Memory(buffer) => {
+                    let (start, available) = pieces.at(*buffer);
+                    (start.cast_const(), available)
                 }
                 OperandSource::Absorbed => {
-                    (std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const().cast(), 0)
+                    let pointer = std::ptr::NonNull::<u64>::dangling().as_ptr().cast_const();
+                    memory.push(Memory { pointer: pointer.cast(), bytes: 0 });
+                    continue;
                 }
             };
+            let skipped = operand.layout.offset * operand.ty.dtype.size();
             let bytes = reach(operand);
-            let absorbed = matches!(source, OperandSource::Absorbed);
-            assert!(absorbed || skipped + bytes <= available, "a layout stays inside its memory");
-            let bytes = if absorbed { 0 } else { bytes };
-            memory.push(Memory {
-                pointer: start.wrapping_add(if absorbed { 0 } else { skipped }),
-                bytes,
-            });
+            assert!(skipped + bytes <= available, "a layout stays inside its memory");
+            memory.push(Memory { pointer: start.wrapping_add(skipped), bytes });
         }
-        // SAFETY: inputs, weights and the arena live longer than this call, lengths were checked above, and the plan keeps
-        // buffers that are alive at the same step apart, except the one that this step overwrites.
+        let (start, available) = pieces.at(self.output);
+        assert!(self.output_bytes <= available, "the plan keeps every buffer inside its memory");
+        // SAFETY: inputs, weights and the run's memory live longer than this call, lengths were checked above, and the plan
+        // keeps buffers that are alive at the same step apart, except the one that this step overwrites.
         let inputs = unsafe { Inputs::new(&self.operands, memory, self.in_place) };
-        let start = base.wrapping_add(self.output.start);
-        // SAFETY: inside the arena as checked above, exclusively borrowed here, and apart from all inputs but the
+        // SAFETY: inside its piece as checked above; the run has exclusive use of the piece; apart from all inputs but the
         // overwritten one, which kernels read only through the output itself.
-        let output = unsafe { std::slice::from_raw_parts_mut(start, self.output.len()) };
+        let output = unsafe { std::slice::from_raw_parts_mut(start, self.output_bytes) };
         let io = Io { inputs, output: Output::new(output), pool: &machine.pool, isa: machine.isa };
         let done = catch_no_scratch(|| self.kernel.run(io));
         done.map_err(|NoScratch { bytes }| RunError::Scratch { op: self.name, bytes })?
@@ -200,7 +304,8 @@ fn tensor_bytes(tensor: &Tensor) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use cutout_graph::{Builder, Profile, Weights};
+    use cutout_graph::plan::plan;
+    use cutout_graph::{Backend, Builder, Planned, Weights};
     use cutout_tensor::DType;
 
     use super::*;
@@ -224,18 +329,21 @@ mod tests {
         let graph = builder.finish().unwrap();
         for threads in [1, 3] {
             let cpu = Cpu::new(threads);
-            let compile =
-                || cpu.compile_program(&graph, &Weights::default(), &Profile::default()).unwrap();
+            let plan = plan(&graph, cpu.rules());
+            let weights = Weights::default();
+            let planned = Planned { graph: &graph, plan: &plan, weights: weights.on("cpu") };
+            let compile = || cpu.program(&planned).unwrap();
             let (program, mut greedy) = (compile(), compile());
             greedy.steps[0].kernel = Box::new(Greedy);
             let x = Tensor::from_vec([4], vec![1f32; 4]).unwrap();
-            let error = greedy.run(&[("x", &x)]).unwrap_err();
+            let x = cpu.upload(&x).unwrap();
+            let error = greedy.run(&[&x]).unwrap_err();
             let name = program.steps[0].name;
             assert_eq!(error, RunError::Scratch { op: name, bytes: 1 << 60 });
             let words = format!("{name}: {} bytes of scratch memory", 1u64 << 60);
             assert!(error.to_string().contains(&words), "{error}");
             // The threads and the arena are as good as before.
-            assert!(program.run(&[("x", &x)]).is_ok());
+            assert!(program.run(&[&x]).is_ok());
         }
     }
 }

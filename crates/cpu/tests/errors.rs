@@ -53,7 +53,7 @@ fn weights_that_do_not_fit_are_all_named() {
 fn inputs_that_do_not_fit_are_named() {
     let (right, wrong) = (tensor(&[2, 3]), tensor(&[3, 2]));
     let program = program();
-    let message = |inputs: &[(&str, &Tensor)]| match program.run(inputs) {
+    let message = |inputs: &[(&str, &Tensor)]| match program.run_named(inputs) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("it ran"),
     };
@@ -61,7 +61,7 @@ fn inputs_that_do_not_fit_are_named() {
     assert_eq!(message(&[("z", &right)]), "unknown input \"z\"; the inputs are x");
     assert_eq!(message(&[("x", &right), ("x", &right)]), "input \"x\" is given twice");
     assert_eq!(message(&[("x", &wrong)]), "input \"x\" must be f32[2, 3], got f32[3, 2]");
-    assert!(program.run(&[("x", &right)]).is_ok());
+    assert!(program.run_named(&[("x", &right)]).is_ok());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn an_index_outside_its_table_is_named_not_read() {
         Cpu::new(1).compile(&graph, &Weights::default(), &Profile::default()).expect("it compiles");
     for outside in [3i64, -1, i64::MAX] {
         let indices = Tensor::from_vec([2], vec![0, outside]).expect("two elements");
-        match program.run(&[("table", &tensor(&[3, 2])), ("indices", &indices)]) {
+        match program.run_named(&[("table", &tensor(&[3, 2])), ("indices", &indices)]) {
             Err(RunError::Value { reason, .. }) => {
                 assert!(reason.contains(&outside.to_string()), "{reason}");
             }
@@ -102,7 +102,7 @@ fn empty_tensors_run() {
     let graph = builder.finish().expect("the shapes fit");
     let program =
         Cpu::new(2).compile(&graph, &weights(&[4, 3]), &Profile::default()).expect("it compiles");
-    let outputs = program.run(&[("x", &tensor(&[0, 3]))]).expect("it runs");
+    let outputs = program.run_named(&[("x", &tensor(&[0, 3]))]).expect("it runs");
     assert_eq!(outputs[0].1.shape()[..], [0, 4]);
 }
 

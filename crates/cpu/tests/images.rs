@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cutout_cpu::gemm::PackedWeights;
-use cutout_cpu::memory::AlignedBuffer;
-use cutout_cpu::{Cpu, CpuProgram, Isa};
+use cutout_cpu::{Cpu, Isa};
 use cutout_graph::ops::{
     Activation, Conv2d, ConvTranspose2d, Epilogue, GridSample, MaxPool2d, Resize, ResizeMode,
     RoiAlign,
 };
-use cutout_graph::{Builder, Graph, Kind, Op, Profile, Program, Weights, interpret_in};
+use cutout_graph::{Backend, Builder, Graph, Kind, Op, Profile, Program, Weights, interpret_in};
 use cutout_tensor::{DType, Tensor, TensorError, Tolerance, compare};
 use cutout_testing::Random;
 
@@ -67,9 +66,8 @@ impl Problem {
     }
 
     fn run(&self, cpu: &Cpu) -> Tensor {
-        let program =
-            cpu.compile_program(&self.graph(), &self.weights(), &Profile::default()).unwrap();
-        run(&program, &self.named())
+        let program = cpu.compile(&self.graph(), &self.weights(), &Profile::default()).unwrap();
+        run(&*program, &self.named())
     }
 
     fn expected(&self) -> Tensor {
@@ -82,8 +80,8 @@ fn borrowed(named: &[(String, Tensor)]) -> Vec<(&str, &Tensor)> {
     named.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
 }
 
-fn run(program: &CpuProgram, named: &[(String, Tensor)]) -> Tensor {
-    program.run(&borrowed(named)).unwrap().remove(0).1
+fn run(program: &dyn Program, named: &[(String, Tensor)]) -> Tensor {
+    program.run_named(&borrowed(named)).unwrap().remove(0).1
 }
 
 /// The bits of the elements: NaN equals itself, and zeros have signs.
@@ -242,39 +240,31 @@ fn not_packed<T>() -> Result<T, TensorError> {
 fn programs_share_packed_weights() {
     let cpu = Cpu::new(2);
     let weights = Weights::new(shared_weights(DType::F32));
-    let compile =
-        |size| cpu.compile_program(&shared_graph(size), &weights, &Profile::default()).unwrap();
+    let compile = |size| cpu.compile(&shared_graph(size), &weights, &Profile::default()).unwrap();
     let isa = cpu.isa();
     let product_address = |path: &str, form: String| {
         let known = weights.known(&Kind::Parameter(path.to_owned())).unwrap();
         let packed: Arc<Vec<PackedWeights>> =
-            weights.prepared(&known, &form, |_| not_packed()).unwrap();
-        Arc::as_ptr(&packed).addr()
-    };
-    let depthwise_address = || {
-        let known = weights.known(&Kind::Parameter("depthwise".to_owned())).unwrap();
-        let form = format!("depthwise {}", isa.lanes());
-        let packed: Arc<AlignedBuffer<f32>> =
-            weights.prepared(&known, &form, |_| not_packed()).unwrap();
+            weights.on("cpu").prepared(&known, &form, |_| not_packed()).unwrap();
         Arc::as_ptr(&packed).addr()
     };
     let every = || {
         [
             product_address("dense", format!("conv2d {} 1", isa.name())),
             product_address("up", format!("conv_transpose2d rows {}", isa.name())),
-            depthwise_address(),
         ]
     };
     let first = compile(9);
-    let addresses = every();
+    let (addresses, forms, memory) = (every(), weights.form_count(), weights.memory());
     let second = compile(14);
     assert_eq!(addresses, every(), "the second program packed a weight again");
+    assert_eq!((weights.form_count(), weights.memory()), (forms, memory));
     for (program, size) in [(&first, 9), (&second, 14)] {
         let named = [("x".to_owned(), noise(&[1, size, size, 32], 5))];
         let graph = shared_graph(size);
         let expected = interpret_in::<f64>(&graph, &weights, &borrowed(&named)).unwrap();
         let difference =
-            compare(&run(program, &named), &expected[0].1, Tolerance::FastMath).unwrap();
+            compare(&run(&**program, &named), &expected[0].1, Tolerance::FastMath).unwrap();
         assert!(difference.within, "{difference}");
     }
 }
@@ -292,8 +282,8 @@ fn weights_in_half_precision_are_packed_exactly() {
         let [half, single] = [half, single].map(|tensors: HashMap<String, Tensor>| {
             let weights = Weights::new(tensors);
             let graph = shared_graph(9);
-            let program = cpu.compile_program(&graph, &weights, &Profile::default()).unwrap();
-            bits(&run(&program, &named))
+            let program = cpu.compile(&graph, &weights, &Profile::default()).unwrap();
+            bits(&run(&*program, &named))
         });
         assert!(half == single, "{dtype:?}");
     }
@@ -320,8 +310,8 @@ fn convolutions_read_strided_images() {
         let named = [("x0".to_owned(), whole.clone()), ("x1".to_owned(), noise(&shape, 2))];
         let weights = Weights::default();
         let expected = interpret_in::<f64>(&graph, &weights, &borrowed(&named)).unwrap();
-        let program = Cpu::new(2).compile_program(&graph, &weights, &Profile::default()).unwrap();
-        let (outputs, steps) = program.run_timed(&borrowed(&named)).unwrap();
+        let program = Cpu::new(2).compile(&graph, &weights, &Profile::default()).unwrap();
+        let (outputs, steps) = program.run_named_timed(&borrowed(&named)).unwrap();
         let difference = compare(&outputs[0].1, &expected[0].1, Tolerance::FastMath).unwrap();
         assert!(difference.within, "{name}: {difference}");
         assert!(steps.iter().all(|step| step.op != "copy"), "{name} copies its image first");
@@ -352,9 +342,8 @@ fn not_a_number_spreads_as_in_the_definition() {
 fn boxes_that_mean_nothing_are_refused() {
     let mut problem = boxes();
     problem.inputs[1] = Tensor::from_vec([1, 5], vec![5.0f32, 0.0, 0.0, 1.0, 1.0]).unwrap();
-    let program = Cpu::new(1)
-        .compile_program(&problem.graph(), &problem.weights(), &Profile::default())
-        .unwrap();
-    let error = program.run(&borrowed(&problem.named())).unwrap_err().to_string();
+    let program =
+        Cpu::new(1).compile(&problem.graph(), &problem.weights(), &Profile::default()).unwrap();
+    let error = program.run_named(&borrowed(&problem.named())).unwrap_err().to_string();
     assert!(error.contains("box 0: batch index 5 is outside a batch of 2"), "{error}");
 }

@@ -3,7 +3,7 @@
 
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::ops::{Attention, Windows};
-use cutout_graph::{Builder, Graph, Profile, Program, Weights, interpret_in};
+use cutout_graph::{Backend, Builder, Graph, Profile, Weights, interpret_in};
 use cutout_tensor::{DType, Tensor, Tolerance, compare};
 use cutout_testing::Random;
 
@@ -46,8 +46,8 @@ fn check(windows: Windows) {
     for isa in Isa::available() {
         for threads in [1, 2] {
             let cpu = Cpu::with_isa(isa, threads);
-            let program = cpu.compile_program(&graph, &weights, &Profile::default()).unwrap();
-            let found = program.run(&given).unwrap().remove(0).1;
+            let program = cpu.compile(&graph, &weights, &Profile::default()).unwrap();
+            let found = program.run_named(&given).unwrap().remove(0).1;
             let difference = compare(&found, &expected, Tolerance::FastMath).unwrap();
             assert!(difference.within, "{isa:?}, {threads} threads: {difference}");
         }

@@ -8,7 +8,7 @@ use cutout_testing::{RandomGraph, compare_outputs};
 
 fn run(cpu: &Cpu, sample: &RandomGraph) -> Vec<Named> {
     let program = cpu.compile(&sample.graph, &sample.weights, &Profile::default()).unwrap();
-    program.run(&sample.named_inputs()).unwrap()
+    program.run_named(&sample.named_inputs()).unwrap()
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use cutout_cpu::{Cpu, CpuProgram, Isa};
+use cutout_cpu::{Cpu, Isa};
 use cutout_graph::cases::{CaseInput, bools, integers, noise, values};
 use cutout_graph::ops::{GroupNorm, LayerNorm};
 use cutout_graph::{
-    Builder, Graph, Profile, Program, Reduced, RunError, Value, Weights, interpret_in,
+    Backend, Builder, Graph, Profile, Program, Reduced, RunError, Value, Weights, interpret_in,
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 use cutout_testing::input_tensor;
@@ -46,13 +46,12 @@ impl Expression {
         tensors.collect::<Result<_, _>>().expect("inputs are small")
     }
 
-    fn program(&self, cpu: &Cpu) -> CpuProgram {
-        cpu.compile_program(&self.graph(), &no_weights(), &Profile::default())
-            .expect("expressions compile")
+    fn program(&self, cpu: &Cpu) -> Box<dyn Program> {
+        cpu.compile(&self.graph(), &no_weights(), &Profile::default()).expect("expressions compile")
     }
 
     fn on(&self, cpu: &Cpu) -> Tensor {
-        run(&self.program(cpu), &self.tensors()).expect("expressions run")
+        run(&*self.program(cpu), &self.tensors()).expect("expressions run")
     }
 
     /// Checks the result on every instruction set against the plain-loop definition.
@@ -80,8 +79,8 @@ fn named(tensors: &[Tensor]) -> Vec<(&'static str, &Tensor)> {
     NAMES.into_iter().zip(tensors).collect()
 }
 
-fn run(program: &CpuProgram, tensors: &[Tensor]) -> Result<Tensor, RunError> {
-    Ok(program.run(&named(tensors))?.remove(0).1)
+fn run(program: &dyn Program, tensors: &[Tensor]) -> Result<Tensor, RunError> {
+    Ok(program.run_named(&named(tensors))?.remove(0).1)
 }
 
 fn bits(tensor: &Tensor) -> Vec<u8> {
@@ -187,7 +186,7 @@ fn sums_are_accurate_where_adding_one_by_one_is_not() {
     let ones = |count: usize| {
         let tensor = Tensor::from_vec([count], vec![0.1f32; count]).unwrap();
         let sum = expression("sum", [noise([count])], |x| x[0].sum([0], Reduced::Drop));
-        let sum = run(&sum.program(&Cpu::new(2)), &[tensor]).unwrap();
+        let sum = run(&*sum.program(&Cpu::new(2)), &[tensor]).unwrap();
         sum.to_vec::<f32>().unwrap()[0]
     };
     let count = 3_000_000;
@@ -288,7 +287,10 @@ fn results_in_place_equal_results_apart() {
         chain.check(Tolerance::FastMath);
         // One buffer for all steps.
         let bytes = 3 * 90 * 66 * 4;
-        assert!(chain.program(&Cpu::new(2)).arena_bytes() < bytes + 64, "{name} is not in place");
+        assert!(
+            chain.program(&Cpu::new(2)).activation_bytes() < bytes + 64,
+            "{name} is not in place"
+        );
     }
 }
 
@@ -323,17 +325,17 @@ fn strided_inputs_give_what_contiguous_ones_give() {
             }
             builder.output("y", build(&inputs));
             let graph = builder.finish().unwrap();
-            let program = cpu.compile_program(&graph, &no_weights(), &Profile::default()).unwrap();
+            let program = cpu.compile(&graph, &no_weights(), &Profile::default()).unwrap();
             let mut tensors = vec![whole.clone()];
             tensors.extend(others.clone());
-            let (strided, steps) = program.run_timed(&named(&tensors)).unwrap();
+            let (strided, steps) = program.run_named_timed(&named(&tensors)).unwrap();
             assert!(steps.iter().all(|step| step.op != "copy"), "{name} reads strides");
 
             let view = whole.slice(2, part..part + 1).unwrap().permute(&[0, 3, 2, 1, 4]).unwrap();
             tensors[0] = view.to_contiguous().unwrap();
             let inputs = tensors.iter().map(|tensor| noise(tensor.shape().clone())).collect();
             let plain = Expression { name, inputs, build }.program(&cpu);
-            let expected = run(&plain, &tensors).unwrap();
+            let expected = run(&*plain, &tensors).unwrap();
             assert!(bits(&strided[0].1) == bits(&expected), "{name} of part {part}");
         }
     }
@@ -401,7 +403,7 @@ fn an_index_outside_the_table_is_an_error() {
     for outside in [5, -1, i64::MAX, i64::MIN] {
         let indices = Tensor::from_vec([2, 2], vec![0, 4, outside, -9]).unwrap();
         let tensors = [table.clone(), indices];
-        let error = run(&program, &tensors).unwrap_err();
+        let error = run(&*program, &tensors).unwrap_err();
         let expected =
             interpret_in::<f32>(&gather.graph(), &no_weights(), &named(&tensors)).unwrap_err();
         assert_eq!(error, expected);
@@ -410,7 +412,7 @@ fn an_index_outside_the_table_is_an_error() {
     }
     // The program is as good as before.
     let indices = Tensor::from_vec([2, 2], vec![0i64, 4, 1, 1]).unwrap();
-    assert!(run(&program, &[table, indices]).is_ok());
+    assert!(run(&*program, &[table, indices]).is_ok());
 }
 
 #[test]
@@ -437,9 +439,8 @@ fn results_written_past_the_caches_equal_small_ones() {
                 .collect();
             builder.output("y", build(&inputs));
             let graph = builder.finish().unwrap();
-            let program =
-                Cpu::new(2).compile_program(&graph, &no_weights(), &Profile::default()).unwrap();
-            run(&program, &tensors).unwrap()
+            let program = Cpu::new(2).compile(&graph, &no_weights(), &Profile::default()).unwrap();
+            run(&*program, &tensors).unwrap()
         };
         let large = of(&whole).slice(0, 0..64).unwrap().to_contiguous().unwrap();
         assert!(bits(&large) == bits(&of(&part)), "{name}");

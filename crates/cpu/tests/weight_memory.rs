@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Builder, Graph, Precision, Profile, Program, WeightMemory, Weights};
+use cutout_graph::{Backend, Builder, Graph, Precision, Profile, WeightMemory, Weights};
 use cutout_tensor::{Bytes, DType, LazyTensor, Tensor, TensorType};
 
 const SIDE: usize = 64;
@@ -98,14 +98,14 @@ fn what_was_made_to_be_packed_is_dropped() {
         let watch = Arc::default();
         let weights = made_later(&watch, dtype);
         let cpu = Cpu::new(1);
-        let first = cpu.compile_program(&graph(3), &weights, &Profile::default()).unwrap();
+        let first = cpu.compile(&graph(3), &weights, &Profile::default()).unwrap();
         let (made, alive, _) = watch.counts();
         assert_eq!(alive, 0, "{dtype}: sources of packed weights are alive");
         // Four matrices in panels, in the type of the file, and a copy of the bias in f32.
         let packed = 4 * SIDE * SIDE * dtype.size();
         let memory = WeightMemory { packed, plain: SIDE * 4, folded: 0 };
         assert_eq!(weights.memory(), memory, "{dtype}");
-        let second = cpu.compile_program(&graph(5), &weights, &Profile::default()).unwrap();
+        let second = cpu.compile(&graph(5), &weights, &Profile::default()).unwrap();
         assert_eq!(watch.counts().0, made, "{dtype}: the second program reads no weight again");
         assert_eq!(weights.memory(), memory, "{dtype}");
         drop((first, second));
@@ -117,7 +117,7 @@ fn what_lies_in_a_file_may_leave_memory_once_it_is_packed() {
     let watch = Arc::default();
     let tensors = shapes(DType::F32).map(|(name, ty)| (name.to_owned(), watched(&watch, ty)));
     let weights = Weights::new(HashMap::from(tensors));
-    let program = Cpu::new(1).compile_program(&graph(3), &weights, &Profile::default()).unwrap();
+    let program = Cpu::new(1).compile(&graph(3), &weights, &Profile::default()).unwrap();
     // The whole matrix twice, as it is and transposed; each part once. The bias is read where it lies.
     assert_eq!(watch.counts(), (3, 3 * MATRIX + SIDE * 4, 4 * MATRIX));
     assert_eq!(weights.memory(), WeightMemory { packed: 4 * MATRIX, plain: 0, folded: 0 });
@@ -129,14 +129,14 @@ fn quantised_weights_live_once() {
     let watch = Arc::default();
     let weights = made_later(&watch, DType::F32);
     let profile = Profile { precision: Precision::Int8, ..Profile::default() };
-    let program = Cpu::new(1).compile_program(&graph(3), &weights, &profile).unwrap();
+    let program = Cpu::new(1).compile(&graph(3), &weights, &profile).unwrap();
     let (made, alive, _) = watch.counts();
     assert_eq!(alive, 0);
     let memory = weights.memory();
     // One matrix is asked for as it is and becomes bytes; its transpose and the parts stay what they are.
     assert!(memory.packed < 4 * MATRIX, "{memory:?}");
     assert_eq!(memory.folded, SIDE * 4, "scales, and no values beside the packed ones");
-    let again = Cpu::new(1).compile_program(&graph(5), &weights, &profile).unwrap();
+    let again = Cpu::new(1).compile(&graph(5), &weights, &profile).unwrap();
     assert_eq!(watch.counts().0, made, "nothing is quantised again");
     drop((program, again));
 }
@@ -153,10 +153,10 @@ fn tables_in_half_precision_are_read_where_they_lie() {
         let watch = Arc::default();
         let table = watched(&watch, TensorType::new(dtype, [SIDE, SIDE]));
         let weights = Weights::new(HashMap::from([("table".to_owned(), table.clone())]));
-        let program = Cpu::new(2).compile_program(&graph, &weights, &Profile::default()).unwrap();
+        let program = Cpu::new(2).compile(&graph, &weights, &Profile::default()).unwrap();
         assert_eq!(weights.memory(), WeightMemory::default(), "{dtype}");
         let rows = Tensor::from_vec([3], vec![63i64, 0, 7]).unwrap();
-        let found = program.run(&[("rows", &rows)]).unwrap().remove(0).1;
+        let found = program.run_named(&[("rows", &rows)]).unwrap().remove(0).1;
         let table: Vec<f32> = table.cast(DType::F32).unwrap().to_vec().unwrap();
         let expected = [63, 0, 7].map(|row| table[row * SIDE..][..SIDE].to_vec()).concat();
         assert_eq!(found.to_vec::<f32>().unwrap(), expected, "{dtype}");

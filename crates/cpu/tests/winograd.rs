@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cutout_cpu::gemm::PackedWeights;
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::ops::{Activation, Conv2d, Epilogue};
-use cutout_graph::{Builder, Graph, Kind, Profile, Program, Weights};
+use cutout_graph::{Backend, Builder, Graph, Kind, Profile, Weights};
 use cutout_tensor::{DType, Tensor, TensorError};
 use cutout_testing::Random;
 
@@ -56,10 +56,10 @@ impl Problem {
     }
 
     fn run(&self, cpu: &Cpu) -> Vec<f32> {
-        let program = cpu.compile_program(&self.graph(), &self.weights(), &Profile::default());
+        let program = cpu.compile(&self.graph(), &self.weights(), &Profile::default());
         let given = self.given();
         let given: Vec<(&str, &Tensor)> = given.iter().map(|(name, x)| (*name, x)).collect();
-        program.unwrap().run(&given).unwrap().remove(0).1.to_vec().unwrap()
+        program.unwrap().run_named(&given).unwrap().remove(0).1.to_vec().unwrap()
     }
 
     /// The outputs of a pixel, in all channels, and the sum of magnitudes behind each.
@@ -148,10 +148,11 @@ fn their_weights_are_packed_for_it() {
     let problem = &problems()[0];
     let cpu = Cpu::new(1);
     let weights = problem.weights();
-    cpu.compile_program(&problem.graph(), &weights, &Profile::default()).unwrap();
+    cpu.compile(&problem.graph(), &weights, &Profile::default()).unwrap();
     let form = format!("conv2d winograd {}", cpu.isa().name());
     let known = weights.known(&Kind::Parameter("weight".to_owned())).unwrap();
     let packed: Arc<Vec<PackedWeights>> = weights
+        .on("cpu")
         .prepared(&known, &form, |_| Err(TensorError::Shape("packed in another way".to_owned())))
         .unwrap();
     assert_eq!(packed.len(), 16);

@@ -1,35 +1,162 @@
-//! What a device must offer: compile a graph, run the program.
+//! What a device must offer, and the one driver that compiles for all of them:
+//! `verify → shared passes → the backend's passes → plan → lower`.
+
+use std::time::Duration;
 
 use cutout_tensor::{Tensor, TensorError, TensorType};
 
-use crate::graph::Graph;
-use crate::{BindError, Profile, VerifyError, Weights};
+use crate::graph::{Graph, NodeId};
+use crate::passes::{self, Pass};
+use crate::plan::{self, Plan, Rules};
+use crate::weights::DeviceWeights;
+use crate::{BindError, DeviceValue, Profile, Transfers, VerifyError, Weights, verify};
 
-/// A device that compiles graphs.
+/// A device: what its kernels can do, and how a planned graph becomes a program for it.
 pub trait Backend: Send + Sync {
     /// Name for people: "cpu (avx512, 2 threads)".
     fn name(&self) -> String;
 
-    /// Verifies, optimises and plans `graph` and packs its weights, which are not kept beside what they are packed into.
-    /// What was packed or folded for an earlier program over the same weights is shared with it.
+    /// Name of the device in caches: packed weights of one device are not those of another.
+    fn device(&self) -> &str;
+
+    /// What the kernels can do with memory, and how values are stored.
+    fn rules(&self) -> &dyn Rules;
+
+    /// Pictures or objects that one program should take at most: beyond, memory grows and no time is saved.
+    fn batch_limit(&self) -> usize;
+
+    /// Passes of this backend alone, which run after the shared ones.
+    fn passes(&self) -> &[Pass] {
+        &[]
+    }
+
+    /// Turns every step of a plan into a kernel call and packs the weights.
+    fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError>;
+
+    /// A host tensor as a value of this device.
+    fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError>;
+
+    /// Counts every upload, and every fetch of a value of this device.
+    fn transfers(&self) -> &Transfers;
+
+    /// Compiles a graph. Weights that were packed or folded for an earlier program are shared with it.
     fn compile(
         &self,
         graph: &Graph,
         weights: &Weights,
         profile: &Profile,
-    ) -> Result<Box<dyn Program>, CompileError>;
+    ) -> Result<Box<dyn Program>, CompileError> {
+        verify(graph)?;
+        weights.check(graph)?;
+        let context = passes::Context::new(Some(weights), profile);
+        let graph = passes::optimize(graph, self.passes(), &context)?;
+        let plan = plan::plan(&graph, self.rules());
+        let limit =
+            profile.memory_limit_mib.map_or(isize::MAX as usize, |mib| mib.saturating_mul(1 << 20));
+        if plan.activation_bytes() > limit {
+            return Err(CompileError::Memory { needed: plan.activation_bytes(), limit });
+        }
+        let weights = weights.on(self.device());
+        self.lower(&Planned { graph: &graph, plan: &plan, weights })
+    }
+}
+
+/// A graph with its plan, ready to be lowered.
+pub struct Planned<'a> {
+    /// The graph after all passes.
+    pub graph: &'a Graph,
+    /// Schedule and memory.
+    pub plan: &'a Plan,
+    /// The weights, as this device keeps them.
+    pub weights: DeviceWeights<'a>,
+}
+
+/// An input or output of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Name in printed graphs and messages.
+    pub name: String,
+    /// Type of the value.
+    pub ty: TensorType,
+}
+
+impl Port {
+    /// The inputs of a graph, in order.
+    pub fn inputs(graph: &Graph) -> Vec<Port> {
+        let port =
+            |(name, id): (&str, NodeId)| Port { name: name.to_owned(), ty: graph.ty(id).clone() };
+        graph.inputs().map(port).collect()
+    }
 }
 
 /// A named tensor: an input of a run, or a result.
 pub type Named = (String, Tensor);
 
+/// How long one step of a run took.
+#[derive(Clone, Debug)]
+pub struct StepTime {
+    /// Name of the op, or "copy".
+    pub op: &'static str,
+    /// The node of the optimised graph.
+    pub node: NodeId,
+    /// Wall time.
+    pub time: Duration,
+}
+
 /// A compiled graph: a pure function that can be called from several threads.
 pub trait Program: Send + Sync {
-    /// Runs on inputs given in any order; the outputs come in the graph's order.
-    fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Named>, RunError>;
+    /// The inputs, in the order that [`Program::run`] takes them.
+    fn inputs(&self) -> &[Port];
 
-    /// Bytes of activations one run needs.
-    fn arena_bytes(&self) -> usize;
+    /// Names of the outputs, in the order that [`Program::run`] returns them.
+    fn outputs(&self) -> Vec<&str>;
+
+    /// Runs on values in the order of [`Program::inputs`]. Values of another device are fetched and uploaded.
+    fn run(&self, inputs: &[&DeviceValue]) -> Result<Vec<DeviceValue>, RunError>;
+
+    /// Runs and measures each step.
+    fn run_timed(
+        &self,
+        inputs: &[&DeviceValue],
+    ) -> Result<(Vec<DeviceValue>, Vec<StepTime>), RunError>;
+
+    /// A host tensor as a value of the program's device.
+    fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError>;
+
+    /// Bytes of memory that one run needs beside its inputs: temporary memory and outputs.
+    fn activation_bytes(&self) -> usize;
+
+    /// Bytes that the program itself holds while it is not running: constants that belong to no weight.
+    fn held_bytes(&self) -> usize;
+}
+
+impl dyn Program + '_ {
+    /// Runs on host tensors, given by name in any order, and fetches the results: for tests and tools.
+    pub fn run_named(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Named>, RunError> {
+        let values = self.upload_all(inputs)?;
+        let outputs = self.run(&values.iter().collect::<Vec<_>>())?;
+        self.named(outputs)
+    }
+
+    /// The same with the time of each step.
+    pub fn run_named_timed(
+        &self,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<(Vec<Named>, Vec<StepTime>), RunError> {
+        let values = self.upload_all(inputs)?;
+        let (outputs, times) = self.run_timed(&values.iter().collect::<Vec<_>>())?;
+        Ok((self.named(outputs)?, times))
+    }
+
+    fn upload_all(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<DeviceValue>, RunError> {
+        let ordered = check_inputs(self.inputs(), inputs)?;
+        ordered.into_iter().map(|tensor| self.upload(tensor)).collect()
+    }
+
+    fn named(&self, outputs: Vec<DeviceValue>) -> Result<Vec<Named>, RunError> {
+        let named = |(name, value): (&str, DeviceValue)| Ok((name.to_owned(), value.fetch()?));
+        self.outputs().into_iter().zip(outputs).map(named).collect()
+    }
 }
 
 /// Why a graph cannot be compiled.
@@ -84,6 +211,14 @@ pub enum RunError {
     /// An input is given twice.
     #[error("input {0:?} is given twice")]
     RepeatedInput(String),
+    /// Another number of values than the program has inputs.
+    #[error("the program has {expected} inputs, got {found}")]
+    InputCount {
+        /// Inputs of the program.
+        expected: usize,
+        /// Values given.
+        found: usize,
+    },
     /// An input has another type.
     #[error("input {name:?} must be {expected}, got {found}")]
     InputType {
@@ -123,12 +258,12 @@ pub enum RunError {
 
 /// The inputs of a run in the order `expected` declares them, each checked by name and type.
 pub fn check_inputs<'a>(
-    expected: &[(String, TensorType)],
+    expected: &[Port],
     given: &[(&str, &'a Tensor)],
 ) -> Result<Vec<&'a Tensor>, RunError> {
     for (index, (name, _)) in given.iter().enumerate() {
-        if !expected.iter().any(|(known, _)| known == name) {
-            let known: Vec<&str> = expected.iter().map(|(known, _)| known.as_str()).collect();
+        if !expected.iter().any(|port| port.name == *name) {
+            let known: Vec<&str> = expected.iter().map(|port| port.name.as_str()).collect();
             return Err(RunError::UnknownInput {
                 name: (*name).to_owned(),
                 known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
@@ -138,14 +273,22 @@ pub fn check_inputs<'a>(
             return Err(RunError::RepeatedInput((*name).to_owned()));
         }
     }
-    let find = |(name, ty): &(String, TensorType)| {
-        let found = given.iter().find(|(given, _)| given == name);
-        let &(_, tensor) = found.ok_or_else(|| RunError::MissingInput(name.clone()))?;
-        if tensor.ty() == ty {
-            return Ok(tensor);
-        }
-        let (expected, found) = (ty.clone(), tensor.ty().clone());
-        Err(RunError::InputType { name: name.clone(), expected, found })
+    let find = |port: &Port| {
+        let found = given.iter().find(|(name, _)| *name == port.name);
+        let &(_, tensor) = found.ok_or_else(|| RunError::MissingInput(port.name.clone()))?;
+        port.check(tensor.ty())?;
+        Ok(tensor)
     };
     expected.iter().map(find).collect()
+}
+
+impl Port {
+    /// Checks the type of what is given at this port.
+    pub fn check(&self, found: &TensorType) -> Result<(), RunError> {
+        if *found == self.ty {
+            return Ok(());
+        }
+        let (name, expected, found) = (self.name.clone(), self.ty.clone(), found.clone());
+        Err(RunError::InputType { name, expected, found })
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::passes::{Context, PIPELINE, optimize_until};
+use crate::passes::{Context, PIPELINE, Pass, optimize_until};
 use crate::plan::{Rules, plan};
 use crate::{CompileError, Cost, Graph};
 
@@ -14,22 +14,23 @@ pub struct Question<'a> {
     pub graph: &'a Graph,
     /// What the backend's kernels can do with memory.
     pub rules: &'a dyn Rules,
+    /// The backend's own passes.
+    pub passes: &'a [Pass],
     /// The pass after which to print; all of them when absent.
     pub after: Option<&'a str>,
 }
 
 /// The report, as text.
 pub fn explain(question: &Question<'_>, context: &Context<'_>) -> Result<String, CompileError> {
-    if let Some(unknown) =
-        question.after.filter(|name| PIPELINE.iter().all(|pass| pass.name != *name))
-    {
-        let known: Vec<&str> = PIPELINE.iter().map(|pass| pass.name).collect();
+    let own = question.passes;
+    let known: Vec<&str> = PIPELINE.iter().chain(own).map(|pass| pass.name).collect();
+    if let Some(unknown) = question.after.filter(|name| !known.contains(name)) {
         return Err(CompileError::Unsupported {
             op: format!("explain --after {unknown}"),
             reason: format!("the passes are {}", known.join(", ")),
         });
     }
-    let graph = optimize_until(question.graph, context, question.after)?;
+    let graph = optimize_until(question.graph, own, context, question.after)?;
     let mut text = String::new();
     section(&mut text, "profile", context.profile.to_toml().trim_end());
     let last = question.after.unwrap_or("all passes");
@@ -106,7 +107,7 @@ mod tests {
         builder.output("sum", sum);
         let graph = builder.finish().unwrap();
         let profile = Profile::default();
-        let question = |after| Question { graph: &graph, rules: &PlainRules, after };
+        let question = |after| Question { graph: &graph, rules: &PlainRules, passes: &[], after };
         let text = explain(&question(None), &Context::new(None, &profile)).unwrap();
         assert!(text.contains("fused: Binary { kind: Add } into linear at "), "{text}");
         assert!(text.contains("kept apart: Unary { kind: Gelu } behind linear"), "{text}");

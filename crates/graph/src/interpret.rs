@@ -1,9 +1,9 @@
 //! The interpreter: runs a graph by the reference definition of each op.
 
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::Tensor;
 
 use crate::graph::{Graph, Kind, NodeId};
-use crate::{DenseTensor, Named, Real, RunError, Weights, check_inputs};
+use crate::{DenseTensor, Named, Port, Real, RunError, Weights, check_inputs};
 
 /// Runs `graph` by the reference definitions, in single precision.
 pub fn interpret(
@@ -21,9 +21,7 @@ pub fn interpret_in<T: Real>(
     inputs: &[(&str, &Tensor)],
 ) -> Result<Vec<Named>, RunError> {
     weights.check(graph)?;
-    let expected: Vec<(String, TensorType)> =
-        graph.inputs().map(|(name, id)| (name.to_owned(), graph.ty(id).clone())).collect();
-    let mut given = check_inputs(&expected, inputs)?.into_iter();
+    let mut given = check_inputs(&Port::inputs(graph), inputs)?.into_iter();
     let mut remaining = graph.use_counts();
     let mut values: Vec<Option<DenseTensor<T>>> = vec![None; graph.nodes().len()];
     for (id, node) in graph.iter() {

@@ -104,19 +104,24 @@ pub const PIPELINE: &[Pass] = &[
     },
 ];
 
-/// Runs every pass that the profile does not switch off. Debug builds verify after each.
-pub fn optimize(graph: &Graph, context: &Context<'_>) -> Result<Graph, CompileError> {
-    optimize_until(graph, context, None)
+/// Runs every shared pass, then those of a backend; a profile may switch passes off. Debug builds verify after each.
+pub fn optimize(
+    graph: &Graph,
+    backend: &[Pass],
+    context: &Context<'_>,
+) -> Result<Graph, CompileError> {
+    optimize_until(graph, backend, context, None)
 }
 
 /// Runs the passes up to and including the one named `last`, or all.
 pub fn optimize_until(
     graph: &Graph,
+    backend: &[Pass],
     context: &Context<'_>,
     last: Option<&str>,
 ) -> Result<Graph, CompileError> {
     let mut graph = graph.clone();
-    for pass in PIPELINE {
+    for pass in PIPELINE.iter().chain(backend) {
         if context.profile.runs(pass.name) {
             graph = (pass.run)(&graph, context)?;
             if cfg!(debug_assertions) {

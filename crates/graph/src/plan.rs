@@ -8,7 +8,7 @@ mod arena;
 
 use std::fmt;
 
-use cutout_tensor::TensorType;
+use cutout_tensor::{DType, TensorType};
 
 use crate::graph::{Graph, Kind, NodeId};
 use crate::layout::Layout;
@@ -23,6 +23,12 @@ pub trait Rules {
 
     /// Whether the kernel of `node` may write its result over input `index`, which has the size of the output.
     fn overwrites(&self, graph: &Graph, node: NodeId, index: usize) -> bool;
+
+    /// The element type in which the result of `node` is stored; its type in the graph unless the backend has reasons.
+    /// Outputs are always stored in their own type.
+    fn stored(&self, graph: &Graph, node: NodeId) -> DType {
+        graph.ty(node).dtype
+    }
 }
 
 /// Rules of kernels that want every input contiguous and every output apart.
@@ -53,10 +59,20 @@ pub enum Source {
 pub struct Operand {
     /// The memory.
     pub source: Source,
-    /// Element type and shape.
+    /// Element type and shape in the graph.
     pub ty: TensorType,
+    /// Element type in memory.
+    pub stored: DType,
     /// Where its elements lie in that memory.
     pub layout: Layout,
+}
+
+impl Operand {
+    /// A whole value in row-major order, stored in its own type.
+    fn whole(source: Source, ty: &TensorType) -> Operand {
+        let layout = Layout::contiguous(&ty.shape);
+        Operand { source, ty: ty.clone(), stored: ty.dtype, layout }
+    }
 }
 
 /// What a step does.
@@ -81,11 +97,20 @@ pub struct Step {
     pub in_place: Option<usize>,
 }
 
-/// A piece of the arena and the steps between which it must keep its content.
+/// Where a buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// In the arena, at an offset that is a multiple of [`ALIGNMENT`].
+    Arena(usize),
+    /// In memory of its own, which the run hands over as an output instead of copying it.
+    Own,
+}
+
+/// A piece of memory and the steps between which it must keep its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Position in the arena, a multiple of [`ALIGNMENT`].
-    pub offset: usize,
+    /// Where it is.
+    pub home: Home,
     /// Length.
     pub bytes: usize,
     /// Step that first writes it.
@@ -105,6 +130,14 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// Named results and where they lie when the last step is done.
     pub outputs: Vec<(String, Operand)>,
+}
+
+impl Plan {
+    /// Bytes that a run needs beside its inputs and weights: the arena, and the outputs in memory of their own.
+    pub fn activation_bytes(&self) -> usize {
+        let own = self.buffers.iter().filter(|buffer| buffer.home == Home::Own);
+        own.fold(self.arena_bytes, |sum, buffer| sum.saturating_add(buffer.bytes))
+    }
 }
 
 /// Plans a graph for kernels that follow `rules`.
@@ -131,6 +164,8 @@ struct Planner<'a> {
     last_reader: Vec<usize>,
     /// The same for each buffer, by the value it holds now.
     buffer_reader: Vec<usize>,
+    /// Whether each node, or a view of it, is an output.
+    is_output: Vec<bool>,
 }
 
 impl<'a> Planner<'a> {
@@ -145,22 +180,18 @@ impl<'a> Planner<'a> {
             plan: Plan::default(),
             last_reader: last_readers(graph),
             buffer_reader: Vec::new(),
+            is_output: outputs_and_their_sources(graph),
         }
     }
 
     fn visit(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        let whole = |source| Operand {
-            source,
-            ty: node.ty.clone(),
-            layout: Layout::contiguous(&node.ty.shape),
-        };
         let value = match &node.kind {
             Kind::Input(_) => {
                 self.inputs += 1;
-                whole(Source::Input(self.inputs - 1))
+                Operand::whole(Source::Input(self.inputs - 1), &node.ty)
             }
-            Kind::Parameter(_) | Kind::Constant(_) => whole(Source::Static(id)),
+            Kind::Parameter(_) | Kind::Constant(_) => Operand::whole(Source::Static(id), &node.ty),
             Kind::Op(op) => match self.view(id, op) {
                 Some(view) => view,
                 None => self.compute(id),
@@ -174,27 +205,27 @@ impl<'a> Planner<'a> {
         let node = self.graph.node(id);
         let source = self.value(*node.inputs.first()?);
         let layout = op.view(&source.layout)?;
-        Some(Operand { source: source.source, ty: node.ty.clone(), layout })
+        Some(Operand { source: source.source, ty: node.ty.clone(), stored: source.stored, layout })
     }
 
     /// Schedules the op of a node.
     fn compute(&mut self, id: NodeId) -> Operand {
         let node = self.graph.node(id);
+        let stored =
+            if self.is_output[id.0] { node.ty.dtype } else { self.rules.stored(self.graph, id) };
         let inputs: Vec<Operand> = (0..node.inputs.len()).map(|i| self.operand(id, i)).collect();
-        let in_place = (0..inputs.len()).find(|&i| self.can_overwrite(id, i, &inputs));
+        let in_place = (0..inputs.len()).find(|&i| self.can_overwrite(id, i, &inputs, stored));
         let step = self.plan.steps.len();
         let output = match in_place.map(|i| inputs[i].source) {
             Some(Source::Buffer(buffer)) => buffer,
-            Some(Source::Input(_) | Source::Static(_)) | None => self.buffer(node.ty.bytes()),
+            Some(Source::Input(_) | Source::Static(_)) | None => {
+                self.buffer(node.ty.shape.elements() * stored.size())
+            }
         };
         self.buffer_reader[output] = self.last_reader[id.0];
         self.touch(&inputs, output, step);
         self.plan.steps.push(Step { action: Action::Compute(id), inputs, output, in_place });
-        Operand {
-            source: Source::Buffer(output),
-            ty: node.ty.clone(),
-            layout: Layout::contiguous(&node.ty.shape),
-        }
+        Operand { stored, ..Operand::whole(Source::Buffer(output), &node.ty) }
     }
 
     /// Input `index` of a node as its kernel can read it, copied first if there is no other way.
@@ -210,35 +241,34 @@ impl<'a> Planner<'a> {
             return copy.clone();
         }
         let step = self.plan.steps.len();
-        let output = self.buffer(value.ty.bytes());
+        let (ty, stored) = (value.ty.clone(), value.stored);
+        let output = self.buffer(ty.shape.elements() * stored.size());
         self.buffer_reader[output] = self.last_reader[input.0];
-        let ty = value.ty.clone();
         let inputs = vec![value];
         self.touch(&inputs, output, step);
         self.plan.steps.push(Step { action: Action::Copy(input), inputs, output, in_place: None });
-        let layout = Layout::contiguous(&ty.shape);
-        let copy = Operand { source: Source::Buffer(output), ty, layout };
+        let copy = Operand { stored, ..Operand::whole(Source::Buffer(output), &ty) };
         self.copies[input.0] = Some(copy.clone());
         copy
     }
 
     /// Whether input `index` is a whole buffer that nobody reads after this node.
-    fn can_overwrite(&self, id: NodeId, index: usize, inputs: &[Operand]) -> bool {
-        let node = self.graph.node(id);
+    fn can_overwrite(&self, id: NodeId, index: usize, inputs: &[Operand], stored: DType) -> bool {
+        let elements = self.graph.ty(id).shape.elements();
         let operand = &inputs[index];
         let Source::Buffer(buffer) = operand.source else { return false };
         let sole = inputs.iter().filter(|other| other.source == operand.source).count() == 1;
         sole && self.buffer_reader[buffer] <= id.0
             && operand.layout.is_contiguous()
             && operand.layout.offset == 0
-            && self.plan.buffers[buffer].bytes == node.ty.bytes()
-            && operand.ty.dtype == node.ty.dtype
+            && self.plan.buffers[buffer].bytes == elements * stored.size()
+            && operand.stored == stored
             && self.rules.overwrites(self.graph, id, index)
     }
 
     fn buffer(&mut self, bytes: usize) -> usize {
         let first = self.plan.steps.len();
-        self.plan.buffers.push(Buffer { offset: 0, bytes, first, last: first });
+        self.plan.buffers.push(Buffer { home: Home::Arena(0), bytes, first, last: first });
         self.buffer_reader.push(usize::MAX);
         self.plan.buffers.len() - 1
     }
@@ -260,14 +290,33 @@ impl<'a> Planner<'a> {
     fn finish(mut self) -> Plan {
         for (name, id) in self.graph.outputs() {
             let operand = self.value(*id).clone();
-            if let Source::Buffer(buffer) = operand.source {
-                self.plan.buffers[buffer].last = self.plan.steps.len();
+            if let Source::Buffer(index) = operand.source {
+                let buffer = &mut self.plan.buffers[index];
+                buffer.last = self.plan.steps.len();
+                let covers = operand.ty.bytes() == buffer.bytes && operand.layout.offset == 0;
+                if covers && operand.layout.is_contiguous() && operand.stored == operand.ty.dtype {
+                    buffer.home = Home::Own;
+                }
             }
             self.plan.outputs.push((name.clone(), operand));
         }
         self.plan.arena_bytes = arena::assign_offsets(&mut self.plan.buffers);
         self.plan
     }
+}
+
+/// Which nodes are outputs, or are seen through a view that is one.
+fn outputs_and_their_sources(graph: &Graph) -> Vec<bool> {
+    let mut outputs = vec![false; graph.nodes().len()];
+    for (_, id) in graph.outputs() {
+        outputs[id.0] = true;
+    }
+    for (id, node) in graph.iter().rev() {
+        if graph.op(id).is_some_and(Op::is_view) && outputs[id.0] {
+            outputs[node.inputs[0].0] = true;
+        }
+    }
+    outputs
 }
 
 /// For each node, the position of the last node that may read its memory: itself, through a view, or through a
@@ -296,11 +345,15 @@ impl fmt::Display for Plan {
                 Action::Compute(id) => format!("compute {id}"),
                 Action::Copy(id) => format!("copy {id}"),
             };
-            let place = if step.in_place.is_some() { ", in place" } else { "" };
+            let home = match buffer.home {
+                Home::Arena(offset) => format!("at {offset}"),
+                Home::Own => "of its own".to_owned(),
+            };
+            let in_place = if step.in_place.is_some() { ", in place" } else { "" };
             writeln!(
                 f,
-                "step {number}: {what} -> buffer {} at {} ({} bytes, until step {}{place})",
-                step.output, buffer.offset, buffer.bytes, buffer.last
+                "step {number}: {what} -> buffer {} {home} ({} bytes, until step {}{in_place})",
+                step.output, buffer.bytes, buffer.last
             )?;
         }
         let total: usize = self.buffers.iter().map(|buffer| buffer.bytes).sum();

@@ -29,7 +29,22 @@ use crate::graph::{Constant, Graph, Kind};
 pub struct Weights {
     sources: HashMap<String, LazyTensor>,
     folded: Mutex<HashMap<Arc<str>, Tensor>>,
-    forms: Mutex<HashMap<(Key, String), Form>>,
+    forms: Mutex<HashMap<FormKey, Form>>,
+}
+
+/// The weights as one device keeps them: what is packed for one device is not used by another.
+#[derive(Clone, Copy)]
+pub struct DeviceWeights<'a> {
+    weights: &'a Weights,
+    device: &'a str,
+}
+
+/// What was made of which tensor, on which device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FormKey {
+    device: String,
+    tensor: Key,
+    form: String,
 }
 
 /// What a backend packs a weight into.
@@ -166,6 +181,40 @@ impl Weights {
         }
     }
 
+    /// The weights as a device keeps them.
+    pub fn on<'a>(&'a self, device: &'a str) -> DeviceWeights<'a> {
+        DeviceWeights { weights: self, device }
+    }
+
+    /// Forgets everything that was packed, copied or folded. Programs that are still alive keep what they use; a program
+    /// that is compiled later packs again.
+    pub fn evict(&self) {
+        locked(&self.forms).clear();
+        locked(&self.folded).clear();
+    }
+
+    /// How many forms of tensors backends have made so far.
+    pub fn form_count(&self) -> usize {
+        locked(&self.forms).len()
+    }
+
+    /// What the weights hold in memory now.
+    pub fn memory(&self) -> WeightMemory {
+        let forms = locked(&self.forms);
+        WeightMemory {
+            packed: forms.values().map(|form| form.memory.packed).sum(),
+            plain: forms.values().map(|form| form.memory.plain).sum(),
+            folded: locked(&self.folded).values().map(|tensor| tensor.ty().bytes()).sum(),
+        }
+    }
+}
+
+impl DeviceWeights<'_> {
+    /// The weight or constant that a node is; see [`Weights::known`].
+    pub fn known(&self, node: &Kind) -> Option<Known> {
+        self.weights.known(node)
+    }
+
     /// What a backend packs a tensor into, in the form that `form` names, made by `pack` the first time. The same name must
     /// always stand for the same type. The form replaces the tensor, which is not kept beside it: pages of a file are let
     /// go of, and what was folded is computed again if another program asks for it as it was.
@@ -182,7 +231,7 @@ impl Weights {
             Ok((packed, memory))
         })?;
         if let Key::Named(name) = &known.key {
-            locked(&self.folded).remove(name);
+            locked(&self.weights.folded).remove(name);
         }
         Ok(packed)
     }
@@ -211,8 +260,9 @@ impl Weights {
         form: &str,
         make: impl FnOnce(&Tensor) -> Result<(T, WeightMemory), TensorError>,
     ) -> Result<Arc<T>, CompileError> {
-        let key = (known.key.clone(), form.to_owned());
-        let found = locked(&self.forms).get(&key).map(|found| Arc::clone(&found.form));
+        let (device, tensor) = (self.device.to_owned(), known.key.clone());
+        let key = FormKey { device, tensor, form: form.to_owned() };
+        let found = locked(&self.weights.forms).get(&key).map(|found| Arc::clone(&found.form));
         if let Some(found) = found.and_then(|found| found.downcast().ok()) {
             return Ok(found);
         }
@@ -224,23 +274,8 @@ impl Weights {
             Key::Named(_) => None,
             Key::Unnamed(_) => Some(tensor),
         };
-        locked(&self.forms).insert(key, Form { form: made.clone(), memory, _unnamed });
+        locked(&self.weights.forms).insert(key, Form { form: made.clone(), memory, _unnamed });
         Ok(made)
-    }
-
-    /// How many forms of tensors backends have made so far.
-    pub fn form_count(&self) -> usize {
-        locked(&self.forms).len()
-    }
-
-    /// What the weights hold in memory now.
-    pub fn memory(&self) -> WeightMemory {
-        let forms = locked(&self.forms);
-        WeightMemory {
-            packed: forms.values().map(|form| form.memory.packed).sum(),
-            plain: forms.values().map(|form| form.memory.plain).sum(),
-            folded: locked(&self.folded).values().map(|tensor| tensor.ty().bytes()).sum(),
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use cutout_imaging::{
     DecodeLimits, Filter, Image, Size, Threshold, Upsampler, connected_regions, decode,
     encode_image, polygons, resize_pillow, resize_torch_bytes, resize_torch_floats, summarize,
 };
+use cutout_parallel::Pool;
 
 /// Median of nine runs after one that warms up.
 fn report<T>(name: &str, mut work: impl FnMut() -> T) -> T {
@@ -34,19 +35,20 @@ fn photo() -> Image {
 
 fn main() {
     let image = photo();
+    let pool = Pool::new(std::thread::available_parallelism().map_or(1, usize::from));
     let aspect = Size::new(1024, 768);
     let _ = report("12 MP to 1024, Pillow bilinear", || {
-        resize_pillow(&image, aspect, Filter::Bilinear)
+        resize_pillow(&image, aspect, Filter::Bilinear, &pool)
     });
     let square = Size::square(1024);
     let _ = report("12 MP to 1024², Pillow bicubic", || {
-        resize_pillow(&image, square, Filter::Bicubic)
+        resize_pillow(&image, square, Filter::Bicubic, &pool)
     });
     let _ = report("12 MP to 1024², torch bytes", || {
-        resize_torch_bytes(&image, square, Filter::Bilinear)
+        resize_torch_bytes(&image, square, Filter::Bilinear, &pool)
     });
     let _ = report("12 MP to 1024², torch floats", || {
-        resize_torch_floats(&image, square, Filter::Bilinear)
+        resize_torch_floats(&image, square, Filter::Bilinear, &pool)
     });
 
     let low = Size::square(256);

@@ -1,5 +1,6 @@
 //! Pictures to the numbers a model reads, and the way back for coordinates.
 
+use cutout_parallel::Pool;
 use cutout_tensor::Tensor;
 
 use crate::resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
@@ -33,25 +34,25 @@ pub struct Preprocess {
 
 impl Preprocess {
     /// The model's input, f32 `[1, side, side, 3]`, and where the picture lies in it.
-    pub fn run(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
+    pub fn run(&self, image: &Image, pool: &Pool) -> Result<(Tensor, Mapping), ImageError> {
         let mapping = self.mapping(image.size())?;
         let size = mapping.content;
         let values = match self.fit {
             Fit::LongSide => {
-                let resized = resize_pillow(image, size, Filter::Bilinear)?;
+                let resized = resize_pillow(image, size, Filter::Bilinear, pool)?;
                 self.normalize(resized.as_rgb(), f32::from, size)?
             }
             Fit::SquareFloats => {
-                let mut resized = resize_torch_floats(image, size, Filter::Bilinear)?;
+                let mut resized = resize_torch_floats(image, size, Filter::Bilinear, pool)?;
                 self.normalize_row(&mut resized);
                 resized
             }
             Fit::SquareBytes => {
-                let resized = resize_torch_bytes(image, size, Filter::Bilinear)?;
+                let resized = resize_torch_bytes(image, size, Filter::Bilinear, pool)?;
                 self.normalize(resized.as_rgb(), unit, size)?
             }
             Fit::SquareBicubic => {
-                let resized = resize_pillow(image, size, Filter::Bicubic)?;
+                let resized = resize_pillow(image, size, Filter::Bicubic, pool)?;
                 self.normalize(resized.as_rgb(), unit, size)?
             }
         };
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn long_side_is_padded_with_zeros_after_normalising() {
         let image = Image::filled(Size::new(4, 2), [12, 24, 38]).unwrap();
-        let (tensor, mapping) = long_side(8).run(&image).unwrap();
+        let (tensor, mapping) = long_side(8).run(&image, &Pool::new(1)).unwrap();
         assert_eq!(tensor.shape().to_vec(), [1, 8, 8, 3]);
         assert_eq!(mapping.content, Size::new(8, 4));
         let values = tensor.to_vec::<f32>().unwrap();
@@ -173,7 +174,7 @@ mod tests {
         let image = Image::filled(Size::new(40, 10), [0, 51, 255]).unwrap();
         for fit in [Fit::SquareFloats, Fit::SquareBytes, Fit::SquareBicubic] {
             let preprocess = Preprocess { side: 8, mean: [0.5; 3], std: [0.5, 0.1, 0.25], fit };
-            let (tensor, mapping) = preprocess.run(&image).unwrap();
+            let (tensor, mapping) = preprocess.run(&image, &Pool::new(2)).unwrap();
             assert_eq!(mapping.to_model(20.0, 10.0), (4.0, 8.0));
             let values = tensor.to_vec::<f32>().unwrap();
             for (value, expected) in values.iter().zip([-1.0, -3.0, 2.0].into_iter().cycle()) {

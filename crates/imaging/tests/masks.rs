@@ -5,6 +5,7 @@ use cutout_imaging::{
     Candidate, Fit, Image, Mapping, Preprocess, Rect, Rle, Size, Threshold, Upsampler,
     non_maximum_suppression, summarize,
 };
+use cutout_parallel::Pool;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ fn preprocessing_is_metas() {
             std: [58.395, 57.12, 57.375],
             fit: Fit::LongSide,
         };
-        let (found, _) = preprocess.run(&image).unwrap();
+        let (found, _) = preprocess.run(&image, &Pool::new(2)).unwrap();
         let expected = f32s(&tensors, &format!("sam1.{key}.32"));
         assert!(worst(&found.to_vec::<f32>().unwrap(), &expected) == 0.0, "{key}");
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{Filter, Image, Size, resize_pillow, resize_torch_bytes, resize_torch_floats};
+use cutout_parallel::Pool;
 use safetensors::SafeTensors;
 
 const FIXTURE: &[u8] = include_bytes!("../../../fixtures/imaging/resize.safetensors");
@@ -42,10 +43,11 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 fn resized(what: &str, image: &Image, size: Size) -> Option<Image> {
+    let pool = &Pool::new(2);
     let result = match what {
-        "pillow_bilinear" => resize_pillow(image, size, Filter::Bilinear),
-        "pillow_bicubic" => resize_pillow(image, size, Filter::Bicubic),
-        "torch_bytes" => resize_torch_bytes(image, size, Filter::Bilinear),
+        "pillow_bilinear" => resize_pillow(image, size, Filter::Bilinear, pool),
+        "pillow_bicubic" => resize_pillow(image, size, Filter::Bicubic, pool),
+        "torch_bytes" => resize_torch_bytes(image, size, Filter::Bilinear, pool),
         _ => return None,
     };
     Some(result.unwrap())
@@ -81,7 +83,8 @@ fn float_resize_is_torchvisions() {
     for name in tensors.names().into_iter().filter(|name| name.starts_with("torch_floats")) {
         let parts: Vec<&str> = name.split('.').collect();
         let image = input(&tensors, parts[1]);
-        let result = resize_torch_floats(&image, parse_size(parts[2]), Filter::Bilinear).unwrap();
+        let (size, pool) = (parse_size(parts[2]), Pool::new(2));
+        let result = resize_torch_floats(&image, size, Filter::Bilinear, &pool).unwrap();
         let expected = tensors.tensor(name).unwrap();
         assert_eq!(expected.data().len(), result.len() * 4);
         for (bytes, found) in expected.data().chunks_exact(4).zip(result) {

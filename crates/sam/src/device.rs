@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::plan::Rules;
 use cutout_graph::{Backend, Device, Profile};
+use cutout_parallel::Pool;
 
 mod check;
 
@@ -20,10 +20,13 @@ pub enum DeviceError {
     Cuda(usize),
 }
 
-/// The device that a profile asks for.
-pub fn backend(profile: &Profile) -> Result<Arc<dyn Backend>, DeviceError> {
+/// The device that a profile asks for, and the threads for work on the host. The CPU backend runs on the same threads.
+pub(crate) fn open(profile: &Profile) -> Result<(Arc<dyn Backend>, Arc<Pool>), DeviceError> {
     match profile.device {
-        Device::Auto | Device::Cpu => Ok(Arc::new(Cpu::new(threads(profile)))),
+        Device::Auto | Device::Cpu => {
+            let pool = Arc::new(Pool::new(threads(profile)));
+            Ok((Arc::new(Cpu::on(Arc::clone(&pool))), pool))
+        }
         Device::Cuda(number) => Err(DeviceError::Cuda(number)),
     }
 }
@@ -34,10 +37,7 @@ pub fn threads(profile: &Profile) -> usize {
     profile.threads.map_or_else(cores, NonZeroUsize::get)
 }
 
-/// What the device's kernels can do with memory, for plans that are only looked at.
-pub(crate) fn rules(profile: &Profile) -> Result<&'static dyn Rules, DeviceError> {
-    match profile.device {
-        Device::Auto | Device::Cpu => Ok(Cpu::new(1).rules()),
-        Device::Cuda(number) => Err(DeviceError::Cuda(number)),
-    }
+/// Every backend that this machine has, on `threads` threads each: tests of models run on all of them.
+pub fn backends(threads: usize) -> Vec<Arc<dyn Backend>> {
+    vec![Arc::new(Cpu::new(threads))]
 }

@@ -22,7 +22,6 @@ mod crops;
 mod generate;
 mod grid;
 mod options;
-mod parallel;
 mod records;
 mod small_regions;
 
@@ -158,7 +157,9 @@ impl Scene {
         if options.crop_n_layers > 0 {
             return Err(EverythingError::CropsNeedThePicture(options.crop_n_layers));
         }
-        generate(self.size(), options, Reporter::new(progress), |_| Ok(self.clone()))
+        generate(self.size(), self.sam().pool(), options, Reporter::new(progress), |_| {
+            Ok(self.clone())
+        })
     }
 }
 
@@ -171,7 +172,7 @@ impl Sam {
         options: &Everything,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Vec<AutoMask>, EverythingError> {
-        generate(image.size(), options, Reporter::new(progress), |crop| {
+        generate(image.size(), self.pool(), options, Reporter::new(progress), |crop| {
             if crop.is_whole(image.size()) {
                 return self.embed(image);
             }

@@ -1,20 +1,26 @@
 //! Every object that a phrase or examples describe: SAM 3.
 
-mod answer;
-mod question;
+mod detections;
+mod query;
 
+use cutout_graph::DeviceValue;
 use cutout_imaging::{ImageError, Size};
-use cutout_tensor::TensorError;
+use cutout_tensor::{Tensor, TensorError};
 
-pub use answer::{Answer, Detection, Found, Instance};
-pub use question::{Find, VISUAL};
+pub use detections::{Detection, Detections, RawDetections};
+pub use query::{Find, VISUAL};
 
-use crate::network::{ExemplarBatch, Network, Sam3};
-use crate::programs::ModelError;
+use crate::model::config::EncoderConfig;
+use crate::model::tokenizer::{PhraseError, Tokens};
+use crate::model::{Model, ModelError};
+use crate::parts::{
+    Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindLevels, LabelledPlaces,
+    TextInputs,
+};
 use crate::prompt::PromptError;
 use crate::sam::Sam;
 use crate::scene::Scene;
-use crate::tokenizer::PhraseError;
+use query::ExemplarBatch;
 
 /// Why nothing can be looked for.
 #[derive(Debug, thiserror::Error)]
@@ -67,66 +73,116 @@ impl From<TensorError> for FindError {
 }
 
 impl Sam {
-    /// Whether a question can be asked about a picture of this size: all that can be wrong with it is known before any
-    /// picture is looked at.
+    /// Whether a query can be asked about a picture of this size: all that can be wrong with it is known before any picture
+    /// is embedded.
     pub fn check_find(&self, find: &Find, size: Size) -> Result<(), FindError> {
-        let network = self.finder()?;
-        find.check(network.finder()?, size)?;
-        find.read(network).map(drop)
+        let model = self.finder()?;
+        find.check(model.config().finder()?, size)?;
+        find.read(model).map(drop)
     }
 
-    fn finder(&self) -> Result<&Sam3, FindError> {
-        match self.network() {
-            Network::Sam1(_) | Network::Sam2(_) => {
+    /// The model, if it is of a family that finds.
+    fn finder(&self) -> Result<&Model, FindError> {
+        match self.model().config().encoder {
+            EncoderConfig::RotaryVit { .. } => Ok(self.model()),
+            EncoderConfig::Vit { .. } | EncoderConfig::Hiera(_) => {
                 Err(FindError::NotAFinder { model: self.description() })
             }
-            Network::Sam3(network) => Ok(network),
         }
     }
 }
 
 impl Scene {
-    /// Every object that is asked for: a phrase, several phrases, or a [`Find`] with exemplars and options.
+    /// Every object that is asked for: a phrase, several phrases, or a [`Find`] with exemplars and options. The result has
+    /// one entry for each phrase, or one for exemplars without a phrase.
     ///
     /// What depends on the picture alone is computed the first time and kept with the scene; phrases are kept with the
-    /// model. A later question costs a small part of the first.
-    pub fn find(&self, what: impl Into<Find>) -> Result<Found, FindError> {
-        let mut answers = Vec::new();
-        self.find_each(what, |answer| answers.push(answer))?;
-        Ok(Found { answers })
+    /// model. A later query costs a small part of the first.
+    pub fn find(&self, what: impl Into<Find>) -> Result<Vec<Detections>, FindError> {
+        let mut found = Vec::new();
+        self.find_each(what, |detections| found.push(detections))?;
+        Ok(found)
     }
 
-    /// The same, phrase by phrase: each answer is handed over before the next phrase is looked for.
+    /// Calls `receive` with the detections of each phrase before the next phrase is looked for.
     pub fn find_each(
         &self,
         what: impl Into<Find>,
-        mut receive: impl FnMut(Answer),
+        mut receive: impl FnMut(Detections),
     ) -> Result<(), FindError> {
         let find = what.into();
-        for detection in self.detections(&find)? {
-            receive(detection?.answer(&find)?);
+        for raw in self.raw_detections(&find)? {
+            receive(raw?.select(&find)?);
         }
         Ok(())
     }
 
-    /// The model's own numbers for all phrases. At the published size they take 66 MB for each phrase, all at once;
-    /// [`Scene::detections`] gives them one by one.
-    pub fn detect(&self, find: &Find) -> Result<Vec<Detection>, FindError> {
-        self.detections(find)?.collect()
-    }
-
-    /// The model's own numbers for each phrase, of which [`Detection::answer`] makes what [`Scene::find`] gives. A phrase is
-    /// looked for when its numbers are asked for.
-    pub fn detections<'s>(
+    /// The model's own numbers for each phrase, of which [`RawDetections::select`] makes what [`Scene::find`] gives. A phrase
+    /// is looked for when its numbers are asked for. At the published size they take 66 MB for each phrase.
+    pub fn raw_detections<'s>(
         &'s self,
         find: &Find,
-    ) -> Result<impl ExactSizeIterator<Item = Result<Detection, FindError>> + use<'s>, FindError>
+    ) -> Result<impl ExactSizeIterator<Item = Result<RawDetections, FindError>> + use<'s>, FindError>
     {
-        let network = self.sam().finder()?;
-        let exemplars = find.check(network.finder()?, self.size())?;
-        Ok(find.read(network)?.into_iter().map(move |phrase| {
-            let detected = network.detect(self.embedding(), &phrase.tokens, &exemplars)?;
-            Ok(Detection::new(phrase, detected, self))
+        let model = self.sam().finder()?;
+        let exemplars = find.check(model.config().finder()?, self.size())?;
+        Ok(find.read(model)?.into_iter().map(move |phrase| {
+            let detected = detect(model, self.find_levels()?, &phrase.tokens, &exemplars)?;
+            Ok(RawDetections::fetch(phrase, detected, self)?)
         }))
     }
+}
+
+/// What the detector gives for a phrase and exemplars.
+fn detect(
+    model: &Model,
+    levels: &FindLevels<DeviceValue>,
+    tokens: &Tokens,
+    exemplars: &ExemplarBatch,
+) -> Result<crate::parts::RawDetections<DeviceValue>, ModelError> {
+    let text = model.phrase(tokens, || encode_phrase(model, tokens))?;
+    let exemplars = encode_exemplars(model, levels, exemplars)?;
+    let part = Detect { text: text.ty().shape[1], exemplars: exemplars.ty().shape[1] };
+    let FindLevels { level0, level1, fusion, .. } = levels.clone();
+    model.run(&part, DetectInputs { level0, level1, fusion, text, exemplars })
+}
+
+/// The features of a phrase, `f32[1, kept, width]`.
+fn encode_phrase(model: &Model, tokens: &Tokens) -> Result<DeviceValue, ModelError> {
+    let Tokens { numbers, kept, .. } = tokens;
+    let part = EncodeText { tokens: numbers.len(), kept: kept.len() };
+    let inputs = TextInputs {
+        tokens: model.upload(&Tensor::from_vec([part.tokens], numbers.clone())?)?,
+        kept: model.upload(&Tensor::from_vec([part.kept], kept.clone())?)?,
+    };
+    Ok(model.run(&part, inputs)?.tokens)
+}
+
+/// The tokens of exemplars, `f32[1, tokens, width]`.
+fn encode_exemplars(
+    model: &Model,
+    levels: &FindLevels<DeviceValue>,
+    exemplars: &ExemplarBatch,
+) -> Result<DeviceValue, ModelError> {
+    let ExemplarBatch { boxes, box_labels, points, point_labels } = exemplars;
+    if boxes.is_empty() && points.is_empty() {
+        return Ok(levels.no_exemplars.clone());
+    }
+    let labelled = |places: Vec<f32>, labels: &[i64]| -> Result<_, ModelError> {
+        if labels.is_empty() {
+            return Ok(None);
+        }
+        let shape = [labels.len(), places.len() / labels.len()];
+        Ok(Some(LabelledPlaces {
+            places: model.upload(&Tensor::from_vec(shape, places)?)?,
+            labels: model.upload(&Tensor::from_vec([labels.len()], labels.to_vec())?)?,
+        }))
+    };
+    let inputs = ExemplarInputs {
+        level2: levels.level2.clone(),
+        boxes: labelled(boxes.concat(), box_labels)?,
+        points: labelled(points.concat(), point_labels)?,
+    };
+    let part = EncodeExemplars { boxes: boxes.len(), points: points.len() };
+    Ok(model.run(&part, inputs)?.tokens)
 }

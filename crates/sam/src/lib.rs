@@ -21,11 +21,11 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let image = imaging::open("street.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = Sam::open("sam3.pt")?.embed(&image)?;
-//! for bus in scene.find("yellow bus")?.instances() {
+//! for bus in scene.find("yellow bus")?.iter().flatten() {
 //!     println!("{} at {}, {} pixels", bus.score(), bus.rect(), bus.mask().area());
 //! }
 //! let found = scene.find(Find::phrase("tram").and("bicycle").threshold(0.4))?;
-//! if let Some(first) = found.instances().next() {
+//! if let Some(first) = found.iter().flatten().next() {
 //!     let refined = Prompt::logits(first.segment().logits().clone()).not(40, 40);
 //!     scene.segment(&refined)?;
 //! }
@@ -33,56 +33,35 @@
 //! # }
 //! ```
 //!
-//! Components are graphs built by functions from values to values; `sam1`, `sam2` and `sam3` assemble them. Only `device` names a backend.
+//! A model is a [configuration](model::config::ModelConfig), weights and a backend; it runs [parts], the programs that
+//! [components](crate) are assembled into. Only `device` names a backend.
 
-mod builtin;
-mod checkpoint;
-pub mod config;
-pub mod decoder;
-mod detector;
+mod components;
 pub mod device;
 mod everything;
 mod find;
-mod fusion_encoder;
-mod geometry_encoder;
-mod holes;
-mod image_encoder;
-mod inspect;
-mod layers;
-pub mod mask_choice;
-mod mask_decoder;
 mod masks;
-pub mod memory;
-mod multi_head;
-mod network;
-mod programs;
+pub mod model;
+pub mod parts;
 mod prompt;
-pub mod prompt_encoder;
 mod sam;
-pub mod sam1;
-pub mod sam2;
-pub mod sam3;
 mod scene;
-mod segmentation_head;
-mod sine_positions;
-mod text_encoder;
-pub mod tokenizer;
 mod tracker;
-mod two_way_transformer;
 
-pub use checkpoint::OpenError;
-pub use cutout_graph::{Device, Precision, Profile};
+pub use components::memory::MaskSource;
+pub use components::prompt_encoder::PointKind;
+pub use cutout_graph::{Device, Precision, Profile, TransferCounts};
 pub use cutout_imaging as imaging;
 pub use cutout_weights::layout::{Family, Identity};
 pub use everything::{
     AutoMask, Everything, EverythingError, EverythingOptionError, MaskRecord, Phase, PixelBox,
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
-pub use find::{Answer, Detection, Find, FindError, Found, Instance, VISUAL};
-pub use inspect::{Config, Inside, Inspection, inspect, runs};
+pub use find::{Detection, Detections, Find, FindError, RawDetections, VISUAL};
 pub use masks::{Masks, Segment};
-pub use network::{Decoded, Embedding, PromptBatch, Sam1};
-pub use programs::ModelError;
+pub use model::ModelError;
+pub use model::inspect::{Inside, Inspection, inspect, runs};
+pub use model::load::{OpenError, load};
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};

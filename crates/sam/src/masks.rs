@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use cutout_imaging::{ImageError, Mask, Rle, Size, Summary, Threshold, Upsampler, summarize};
+use cutout_imaging::{
+    Connectivity, ImageError, Mask, Rle, Size, Summary, Threshold, Upsampler, connected_regions,
+    summarize,
+};
 use cutout_tensor::{Tensor, TensorError};
 
 /// The masks of one prompt, in the model's order. Never empty.
@@ -103,5 +106,43 @@ impl Segment {
 
     fn values(&self) -> Result<Vec<f32>, TensorError> {
         self.logits.to_vec::<f32>()
+    }
+}
+
+/// Sets regions of at most `area` pixels that are not above 0, in logits `[side, side]`, to `filled`. Regions are 8-connected.
+pub(crate) fn fill_holes(logits: &mut [f32], side: usize, area: usize, filled: f32) {
+    if area == 0 {
+        return;
+    }
+    let outside: Vec<bool> = logits.iter().map(|logit| *logit <= 0.0).collect();
+    let Ok(outside) = Mask::from_pixels(Size::square(side), outside) else { return };
+    let regions = connected_regions(&outside, true, Connectivity::Eight);
+    for (logit, label) in logits.iter_mut().zip(&regions.labels) {
+        if *label > 0 && regions.areas[*label as usize - 1] <= area {
+            *logit = filled;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_small_holes_are_filled() {
+        const FILLED: f32 = 0.1;
+        let mut logits = vec![1.0; 25];
+        for pixel in [0, 6, 18] {
+            logits[pixel] = -1.0;
+        }
+        let filled = |area: usize| {
+            let mut logits = logits.clone();
+            fill_holes(&mut logits, 5, area, FILLED);
+            [logits[0], logits[6], logits[18]]
+        };
+        assert_eq!(filled(0), [-1.0; 3]);
+        // The first two touch at a corner.
+        assert_eq!(filled(1), [-1.0, -1.0, FILLED]);
+        assert_eq!(filled(2), [FILLED; 3]);
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use cutout_imaging::{Mapping, Size};
 use cutout_tensor::{DType, Tensor, TensorType};
 
-use crate::network::PromptBatch;
-use crate::prompt_encoder::PointKind;
+use crate::components::prompt_encoder::PointKind;
+use crate::parts::Decode;
 
 /// A position in the original image: x to the right, y down, in pixels, from the upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,9 +122,10 @@ impl Prompt {
         self.logits.is_some()
     }
 
-    /// Number and kind of the prompt's parts: prompts of the same shape are decoded together.
-    pub(crate) fn shape(&self) -> (usize, bool, bool) {
-        (self.points.len(), self.rect.is_some(), self.logits.is_some())
+    /// What prompts that are decoded together have in common: points, whether there are a box and logits, and how many masks
+    /// are wanted.
+    pub(crate) fn shape(&self) -> (usize, bool, bool, Candidates) {
+        (self.points.len(), self.rect.is_some(), self.logits.is_some(), self.candidates)
     }
 
     /// Checks every coordinate against an image of that size, and logits against the side of a model's low-resolution
@@ -204,10 +205,26 @@ pub enum TokenOrder {
     CornersFirst,
 }
 
+/// One batch of prompts, as tensors.
+pub(crate) struct PromptBatch {
+    /// `f32[prompts, points, 2]`, in pixels of the model's input.
+    pub(crate) points: Tensor,
+    /// `i64[prompts, points]`.
+    pub(crate) kinds: Tensor,
+    /// Logits of earlier answers, `f32[prompts, side, side, 1]`.
+    pub(crate) masks: Option<Tensor>,
+}
+
 impl PromptBatch {
+    /// The program that answers the batch.
+    pub(crate) fn part(&self, wanted: Candidates) -> Decode {
+        let (prompts, points) = (self.kinds.shape()[0], self.kinds.shape()[1]);
+        Decode { prompts, points, masks: self.masks.is_some(), wanted }
+    }
+
     /// Several prompts as tensors. All have the same number of points and boxes, and all or none bring logits, which are
     /// `f32[mask_side, mask_side]`.
-    pub fn of(
+    pub(crate) fn of(
         prompts: &[&Prompt],
         mapping: &Mapping,
         order: TokenOrder,

@@ -5,19 +5,21 @@ use std::sync::{Arc, OnceLock};
 
 use cutout_graph::explain::{Question, explain};
 use cutout_graph::passes::Context;
-use cutout_graph::{Profile, ProfileError, Weights};
-use cutout_imaging::{Image, ImageError, Mapping, Size};
+use cutout_graph::{Backend, Graph, Profile, ProfileError, TransferCounts, Weights};
+use cutout_imaging::{Image, ImageError, Mapping, Preprocess, Size, Upsampler};
+use cutout_parallel::Pool;
 use cutout_tensor::Tensor;
-use cutout_weights::layout::{Family, Identity, Model};
+use cutout_weights::layout::{Identity, Model as StoredModel};
 use cutout_weights::{Checkpoint, WeightsError};
 
-use crate::checkpoint::{OpenError, load_sam1};
 use crate::device::{self, DeviceError};
-use crate::network::{Network, Sam1, Sam2, Sam3};
-use crate::programs::ModelError;
+use crate::model::config::{Behaviour, Upsampling};
+use crate::model::load::{OpenError, load};
+use crate::model::part::{Of, Part};
+use crate::model::{Model, ModelError};
+use crate::parts::{self, Encode, Pixels, Selection};
 use crate::prompt::Prompt;
 use crate::scene::{Scene, SceneFileError, SegmentError};
-use crate::{sam2, sam3};
 
 /// Name of the profile that lies beside a checkpoint.
 const PROFILE_FILE: &str = "cutout.toml";
@@ -44,7 +46,7 @@ pub enum SamError {
         /// What is wrong.
         source: ProfileError,
     },
-    /// The device cannot be had.
+    /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
@@ -60,9 +62,6 @@ pub enum ExplainError {
         /// The parts there are.
         known: String,
     },
-    /// The device cannot be had.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// The graph cannot be built or compiled.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -82,8 +81,10 @@ pub struct Sam {
 
 struct Inner {
     identity: Identity,
-    network: Network,
+    model: Model,
     fingerprint: OnceLock<u64>,
+    /// Threads for work on the host.
+    pool: Arc<Pool>,
 }
 
 impl Sam {
@@ -101,24 +102,21 @@ impl Sam {
 
     /// The model in an open checkpoint.
     pub fn from_checkpoint(checkpoint: &Checkpoint, profile: Profile) -> Result<Self, SamError> {
-        let backend = device::backend(&profile)?;
-        let identity = Model::of(checkpoint)?.identity();
-        let network = match identity.family {
-            Family::Sam1 => {
-                let loaded = load_sam1(checkpoint)?;
-                Network::Sam1(Sam1::new(loaded.config, loaded.weights, backend, profile))
-            }
-            Family::Sam2 | Family::Sam2_1 | Family::Sam2Image => {
-                let loaded = sam2::load(checkpoint)?;
-                Network::Sam2(Sam2::new(loaded.config, loaded.weights, backend, profile))
-            }
-            Family::Sam3 | Family::Sam3_1 => {
-                let loaded = sam3::load(checkpoint)?;
-                let sam = Sam3::new(loaded.config, loaded.weights, backend, profile);
-                Network::Sam3(Box::new(sam))
-            }
-        };
-        Ok(Sam { inner: Arc::new(Inner { identity, network, fingerprint: OnceLock::new() }) })
+        let (backend, pool) = device::open(&profile)?;
+        Sam::on(checkpoint, profile, backend, pool)
+    }
+
+    /// The model in an open checkpoint, on a given backend; work on the host runs on the threads of `pool`.
+    pub fn on(
+        checkpoint: &Checkpoint,
+        profile: Profile,
+        backend: Arc<dyn Backend>,
+        pool: Arc<Pool>,
+    ) -> Result<Self, SamError> {
+        let identity = StoredModel::of(checkpoint)?.identity();
+        let (config, weights) = load(checkpoint)?;
+        let model = Model::new(config, weights, backend, profile);
+        Ok(Sam { inner: Arc::new(Inner { identity, model, fingerprint: OnceLock::new(), pool }) })
     }
 
     /// Family and size.
@@ -133,61 +131,142 @@ impl Sam {
 
     /// What the model runs on, in words.
     pub fn device(&self) -> String {
-        self.network().backend().name()
+        self.model().backend().name()
     }
 
     /// How the model is run.
     pub fn profile(&self) -> &Profile {
-        self.network().profile()
+        self.model().profile()
     }
 
     /// Whether it finds objects by phrase and exemplar.
     pub fn finds(&self) -> bool {
-        self.network().finds()
+        self.model().config().finder.is_some()
     }
 
     /// Whether it answers points, boxes and masks. All models do but files of SAM 3's detector alone.
     pub fn answers_clicks(&self) -> bool {
-        self.network().answers_clicks()
+        self.model().config().decoder.is_some()
     }
 
     /// Compiles what one click needs now instead of when it is first asked for.
     pub fn prepare(&self) -> Result<(), ModelError> {
-        self.network().prepare()
+        struct Prepare<'a>(&'a Model);
+        impl parts::Visitor for Prepare<'_> {
+            fn visit<P: Part + 'static>(
+                &mut self,
+                _: &'static str,
+                part: &P,
+            ) -> Result<(), ModelError>
+            where
+                Of<P::Outputs, usize>: Send + Sync,
+            {
+                self.0.prepare(part)
+            }
+        }
+        let model = self.model();
+        parts::visit(model.config(), Selection::FirstAnswer, &mut Prepare(model))
+    }
+
+    /// Drops compiled programs and packed weights. Both are made again when the model is next used.
+    pub fn release_memory(&self) {
+        self.model().evict();
+    }
+
+    /// Values that crossed between host and device so far.
+    pub fn transfers(&self) -> TransferCounts {
+        self.model().transfers()
     }
 
     /// What the compiler makes of a part of the model: the graph after the pass `after` or after all, what fused, cost and
     /// memory plan.
     pub fn explain(&self, part: &str, after: Option<&str>) -> Result<String, ExplainError> {
-        let graphs = self.network().graphs().map_err(ModelError::from)?;
+        let graphs = self.graphs()?;
         let Some((_, graph)) = graphs.iter().find(|(name, _)| *name == part) else {
             let known: Vec<&str> = graphs.iter().map(|(name, _)| *name).collect();
             return Err(ExplainError::Part { part: part.to_owned(), known: known.join(", ") });
         };
-        let question = Question { graph, rules: device::rules(self.profile())?, after };
-        let context = Context::new(Some(self.network().weights()), self.profile());
-        Ok(explain(&question, &context).map_err(ModelError::from)?)
+        let backend = self.model().backend();
+        let (rules, passes) = (backend.rules(), backend.passes());
+        let context = Context::new(Some(self.model().weights()), self.profile());
+        let explained = explain(&Question { graph, rules, passes, after }, &context);
+        Ok(explained.map_err(ModelError::from)?)
+    }
+
+    /// The graphs of the model in their usual shapes, by name.
+    fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, ModelError> {
+        struct Collect<'a>(&'a Model, Vec<(&'static str, Graph)>);
+        impl parts::Visitor for Collect<'_> {
+            fn visit<P: Part + 'static>(
+                &mut self,
+                name: &'static str,
+                part: &P,
+            ) -> Result<(), ModelError>
+            where
+                Of<P::Outputs, usize>: Send + Sync,
+            {
+                self.1.push((name, self.0.graph(part)?));
+                Ok(())
+            }
+        }
+        let mut collect = Collect(self.model(), Vec::new());
+        parts::visit(self.model().config(), Selection::All, &mut collect)?;
+        Ok(collect.1)
     }
 
     /// The model's input, `f32[1, side, side, 3]`, and where the picture lies in it.
     pub fn preprocess(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
-        self.network().preprocess().run(image)
+        self.preprocessing().run(image, self.pool())
+    }
+
+    /// How a picture becomes the model's input.
+    pub(crate) fn preprocessing(&self) -> Preprocess {
+        let config = self.model().config();
+        let &Behaviour { mean, std, fit, .. } = config.behaviour();
+        Preprocess { side: config.encoder.image_size(), mean, std, fit }
+    }
+
+    /// The way from the decoder's masks to a picture.
+    pub(crate) fn upsampler(&self, mapping: &Mapping) -> Result<Upsampler, ImageError> {
+        let low = Size::square(self.model().config().mask_side());
+        match self.model().config().behaviour().upsampling {
+            Upsampling::ThroughInput => Upsampler::through_model(low, mapping),
+            Upsampling::Direct => Upsampler::direct(low, mapping.original),
+        }
     }
 
     /// Embeds a picture: the long part, once per picture.
     pub fn embed(&self, image: &Image) -> Result<Scene, SegmentError> {
-        let (pixels, mapping) = self.preprocess(image)?;
-        let embedding = self.network().encode(&pixels)?;
-        Ok(Scene::new(self.clone(), embedding, mapping)?)
+        let mut scenes = self.embed_all(std::slice::from_ref(image))?;
+        Ok(scenes.pop().expect("one picture has one scene"))
+    }
+
+    /// Embeds several pictures, as many at once as the device takes.
+    pub fn embed_all(&self, images: &[Image]) -> Result<Vec<Scene>, SegmentError> {
+        let mut scenes = Vec::with_capacity(images.len());
+        for batch in images.chunks(self.model().backend().batch_limit()) {
+            scenes.extend(self.embed_batch(batch)?);
+        }
+        Ok(scenes)
+    }
+
+    fn embed_batch(&self, images: &[Image]) -> Result<Vec<Scene>, SegmentError> {
+        let preprocess = |image| self.preprocess(image);
+        let inputs = images.iter().map(preprocess).collect::<Result<Vec<_>, _>>()?;
+        let pixels: Vec<&Tensor> = inputs.iter().map(|(pixels, _)| pixels).collect();
+        let pixels = self.model().upload(&stacked(&pixels).map_err(ModelError::from)?)?;
+        let part = Encode { pictures: images.len() };
+        let encoded = self.model().run(&part, Pixels { pixels })?;
+        let scene = |(features, (_, mapping))| Ok(Scene::new(self.clone(), features, mapping)?);
+        encoded.pictures.into_iter().zip(inputs).map(scene).collect()
     }
 
     /// Whether a prompt can be answered on a picture of this size: all that can be wrong with it is known before the picture
     /// is embedded.
     pub fn check_prompt(&self, prompt: &Prompt, size: Size) -> Result<(), SegmentError> {
-        if !self.answers_clicks() {
-            return Err(ModelError::NoInteractiveHead.into());
-        }
-        Ok(prompt.check(size, self.network().mask_side())?)
+        let config = self.model().config();
+        config.decoder()?;
+        Ok(prompt.check(size, config.mask_side())?)
     }
 
     /// Reads a scene that this model made and [`Scene::save`] wrote.
@@ -195,14 +274,36 @@ impl Sam {
         Scene::load(self, path.as_ref())
     }
 
-    pub(crate) fn network(&self) -> &Network {
-        &self.inner.network
+    pub(crate) fn model(&self) -> &Model {
+        &self.inner.model
+    }
+
+    /// Threads for work on the host.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
     }
 
     /// A number that two models share only if their weights do, as far as samples of every tensor can tell.
     pub(crate) fn fingerprint(&self) -> u64 {
-        *self.inner.fingerprint.get_or_init(|| fingerprint(self.network().weights()))
+        *self.inner.fingerprint.get_or_init(|| fingerprint(self.model().weights()))
     }
+}
+
+/// Tensors `f32[1, ..]` of one shape as `f32[count, ..]`.
+fn stacked(tensors: &[&Tensor]) -> Result<Tensor, cutout_tensor::TensorError> {
+    let [first, ..] = tensors else {
+        return Err(cutout_tensor::TensorError::Shape("no pictures".to_owned()));
+    };
+    if tensors.len() == 1 {
+        return Ok((*first).clone());
+    }
+    let mut values = Vec::with_capacity(tensors.len() * first.elements());
+    for tensor in tensors {
+        values.extend_from_slice(tensor.as_slice::<f32>()?);
+    }
+    let mut shape = first.shape().clone();
+    shape[0] = tensors.len();
+    Tensor::from_vec(shape, values)
 }
 
 /// The profile beside a checkpoint, if there is one.

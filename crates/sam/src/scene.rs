@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use cutout_graph::{DeviceValue, Ports, RunError};
 use cutout_imaging::{ImageError, Mapping, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError};
 
-use crate::holes::fill_holes;
-use crate::masks::{Masks, Segment};
-use crate::network::{Decoded, Embedding, PromptBatch};
-use crate::programs::ModelError;
-use crate::prompt::{Prompt, PromptError};
+use crate::masks::{Masks, Segment, fill_holes};
+use crate::model::ModelError;
+use crate::model::part::{Stages, graph_of};
+use crate::parts::{
+    Answers, DecodeInputs, Encode, Encoded, FindFeatures, FindLevels, ImageSide, PreparedImage,
+};
+use crate::prompt::{Candidates, Prompt, PromptBatch, PromptError};
 use crate::sam::Sam;
 
 /// Prompts decoded at once at most. More would cost memory (each carries its own copy of the image through the decoder) and
@@ -66,7 +69,7 @@ pub enum SceneFileError {
         /// The model it was to be used with.
         open: String,
     },
-    /// The model cannot take the embedding up.
+    /// The model cannot take the features.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The picture's size cannot be.
@@ -78,19 +81,44 @@ pub enum SceneFileError {
 #[derive(Clone)]
 pub struct Scene {
     sam: Sam,
-    embedding: Arc<Embedding>,
+    features: Arc<SceneFeatures>,
     mapping: Mapping,
     upsampler: Arc<Upsampler>,
+}
+
+/// What the model keeps of a picture, on its device.
+struct SceneFeatures {
+    /// What the image encoder gave: enough to make the rest again.
+    encoded: Encoded<DeviceValue>,
+    /// What clicks, boxes and masks need, computed on first use.
+    prepared: OnceLock<PreparedImage<DeviceValue>>,
+    /// What phrases and exemplars need, computed on first use.
+    find_levels: OnceLock<FindLevels<DeviceValue>>,
+}
+
+/// The answers to a batch of prompts, as far as the host reads them.
+pub(crate) struct AnsweredBatch {
+    /// `f32[prompts, candidates, side, side]`.
+    pub(crate) logits: Tensor,
+    /// The same as the model takes them back.
+    pub(crate) feedback: DeviceValue,
+    /// Predicted IoU of all candidates of all prompts.
+    pub(crate) iou: Vec<f32>,
+    object_score: Option<Vec<f32>>,
+    /// Masks of each prompt.
+    pub(crate) candidates: usize,
 }
 
 impl Scene {
     pub(crate) fn new(
         sam: Sam,
-        embedding: Embedding,
+        encoded: Encoded<DeviceValue>,
         mapping: Mapping,
     ) -> Result<Self, ImageError> {
-        let upsampler = Arc::new(sam.network().upsampler(&mapping)?);
-        Ok(Scene { sam, embedding: Arc::new(embedding), mapping, upsampler })
+        let upsampler = Arc::new(sam.upsampler(&mapping)?);
+        let (prepared, find_levels) = (OnceLock::new(), OnceLock::new());
+        let features = Arc::new(SceneFeatures { encoded, prepared, find_levels });
+        Ok(Scene { sam, features, mapping, upsampler })
     }
 
     /// Size of the picture.
@@ -105,8 +133,30 @@ impl Scene {
 
     /// The features the mask decoder starts from, `f32[1, width, grid, grid]` as in Meta's code.
     pub fn image_embedding(&self) -> Result<Tensor, ModelError> {
-        let embedding = self.sam.network().image_embedding(&self.embedding)?;
+        let embedding = self.prepared()?.embedding.fetch()?;
         Ok(embedding.permute(&[0, 3, 1, 2])?)
+    }
+
+    /// What the mask decoder needs of the picture.
+    fn prepared(&self) -> Result<&PreparedImage<DeviceValue>, ModelError> {
+        let SceneFeatures { encoded, prepared, .. } = &*self.features;
+        if let Some(known) = prepared.get() {
+            return Ok(known);
+        }
+        // The top level without memories serves tracking alone.
+        let features = Encoded { level2: None, ..encoded.clone() };
+        let made = self.sam.model().run(&ImageSide, features)?;
+        Ok(prepared.get_or_init(|| made))
+    }
+
+    /// What the detector needs of the picture.
+    pub(crate) fn find_levels(&self) -> Result<&FindLevels<DeviceValue>, ModelError> {
+        let SceneFeatures { encoded, find_levels, .. } = &*self.features;
+        if let Some(known) = find_levels.get() {
+            return Ok(known);
+        }
+        let made = self.sam.model().run(&FindFeatures, encoded.clone())?;
+        Ok(find_levels.get_or_init(|| made))
     }
 
     /// The masks of one prompt.
@@ -140,68 +190,75 @@ impl Scene {
 
     /// The masks of prompts of one shape, decoded at once.
     fn segment_batch(&self, prompts: &[&Prompt]) -> Result<Vec<Masks>, SegmentError> {
-        let decoded = self.decode(prompts)?;
-        let answer = |(index, prompt): (usize, &&Prompt)| self.answer(&decoded, index, prompt);
-        Ok(prompts.iter().enumerate().map(answer).collect::<Result<_, TensorError>>()?)
+        let answered = self.answer(prompts)?;
+        let feedback = answered.feedback.fetch().map_err(ModelError::from)?;
+        let masks = |index| self.masks(&answered, &feedback, index);
+        Ok((0..prompts.len()).map(masks).collect::<Result<_, TensorError>>()?)
     }
 
-    /// What the decoder gives for prompts of one shape, at most [`MOST_PROMPTS`] of them.
-    pub(crate) fn decode(&self, prompts: &[&Prompt]) -> Result<Decoded, SegmentError> {
-        let network = self.sam.network();
-        let batch =
-            PromptBatch::of(prompts, &self.mapping, network.token_order(), network.mask_side())?;
-        Ok(network.decode(&self.embedding, &batch)?)
+    /// The answers to prompts of one shape, at most [`MOST_PROMPTS`] of them.
+    pub(crate) fn answer(&self, prompts: &[&Prompt]) -> Result<AnsweredBatch, SegmentError> {
+        let model = self.sam.model();
+        let (order, side) = (model.config().behaviour().token_order, model.config().mask_side());
+        let batch = PromptBatch::of(prompts, &self.mapping, order, side)?;
+        let wanted = prompts.first().map_or(Candidates::Three, |prompt| prompt.wanted());
+        let part = batch.part(wanted);
+        let image = self.prepared()?.clone();
+        let unmasked = |value: DeviceValue| (!part.masks).then_some(value);
+        let inputs = DecodeInputs {
+            points: model.upload(&batch.points)?,
+            kinds: model.upload(&batch.kinds)?,
+            masks: batch.masks.as_ref().map(|masks| model.upload(masks)).transpose()?,
+            embedding: part.masks.then_some(image.embedding),
+            image: unmasked(image.image),
+            positions: unmasked(image.positions),
+            first: (!part.masks).then_some(image.first),
+            level0: image.level0,
+            level1: image.level1,
+        };
+        Ok(AnsweredBatch::fetch(model.run(&part, inputs)?)?)
     }
 
     /// The way from the decoder's masks to the picture.
-    pub(crate) fn upsampler(&self) -> &Upsampler {
+    pub(crate) fn upsampler(&self) -> &Arc<Upsampler> {
         &self.upsampler
     }
 
-    /// The same, to keep.
-    pub(crate) fn shared_upsampler(&self) -> Arc<Upsampler> {
-        Arc::clone(&self.upsampler)
-    }
-
-    pub(crate) fn embedding(&self) -> &Embedding {
-        &self.embedding
-    }
-
     /// The answer to prompt number `index` of a batch.
-    fn answer(
+    fn masks(
         &self,
-        decoded: &Decoded,
+        answered: &AnsweredBatch,
+        feedback: &Tensor,
         index: usize,
-        prompt: &Prompt,
     ) -> Result<Masks, TensorError> {
-        let network = self.sam.network();
-        let side = network.mask_side();
-        let chosen = network.choose(decoded, index, prompt.wanted())?;
-        let iou = decoded.iou.slice(0, index..index + 1)?.to_vec::<f32>()?;
-        let object_score = match &decoded.object_score {
-            Some(scores) => scores.slice(0, index..index + 1)?.to_vec::<f32>()?.first().copied(),
-            None => None,
+        let config = self.sam.model().config();
+        let (side, largest_hole) = (config.mask_side(), config.behaviour().largest_hole);
+        let segment = |candidate: usize| {
+            let of = |tensor: &Tensor| {
+                let own = tensor.slice(0, index..index + 1)?.slice(1, candidate..candidate + 1)?;
+                own.reshape([side, side])
+            };
+            Ok(Segment {
+                logits: filled(of(&answered.logits)?, largest_hole)?,
+                feedback: of(feedback)?,
+                iou: answered.iou[index * answered.candidates + candidate],
+                object_score: answered.object_score.as_ref().map(|scores| scores[index]),
+                upsampler: Arc::clone(&self.upsampler),
+            })
         };
-        let logits = decoded.logits.slice(0, index..index + 1)?;
-        let segment = |token: usize| {
-            let logits = logits.slice(1, token..token + 1)?.reshape([side, side])?;
-            let feedback = network.limited(&logits)?;
-            let logits = filled(logits, network.largest_hole())?;
-            let upsampler = Arc::clone(&self.upsampler);
-            Ok(Segment { logits, feedback, iou: iou[token], object_score, upsampler })
-        };
-        let tokens = chosen.first..chosen.first + chosen.count;
-        Ok(Masks { candidates: tokens.map(segment).collect::<Result<_, TensorError>>()? })
+        let candidates =
+            (0..answered.candidates).map(segment).collect::<Result<_, TensorError>>()?;
+        Ok(Masks { candidates })
     }
 
     /// Writes the scene to a file, as safetensors: opening it again with [`Sam::load_scene`] spares the encoder.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SceneFileError> {
-        let tensors: Vec<OutgoingTensor<'_>> = self
-            .embedding
-            .features
-            .iter()
-            .map(|(name, tensor)| OutgoingTensor::new(name.clone(), tensor.clone()))
-            .collect();
+        let mut tensors: Vec<OutgoingTensor<'_>> = Vec::new();
+        Encoded::try_map(self.features.encoded.clone(), "", &mut |name, value| {
+            tensors.push(OutgoingTensor::new(name, value.fetch()?));
+            Ok::<(), RunError>(())
+        })
+        .map_err(ModelError::from)?;
         let Size { width, height } = self.size();
         let text = |value: String| MetadataValue::Text(value);
         let metadata = Metadata::from([
@@ -230,13 +287,33 @@ impl Scene {
             let made_with = text(MODEL).unwrap_or("an unknown model").to_owned();
             return Err(SceneFileError::OtherModel { file, made_with, open: sam.description() });
         }
-        let features = checkpoint
-            .tensors()
-            .iter()
-            .map(|info| Ok((info.name.clone(), checkpoint.tensor(&info.name)?)))
-            .collect::<Result<Vec<_>, WeightsError>>()?;
-        let embedding = sam.network().with_features(features)?;
-        Ok(Scene::new(sam.clone(), embedding, sam.network().preprocess().mapping(size)?)?)
+        let shapes = graph_of(&Encode { pictures: 1 }, sam.model().config(), Stages::Hidden)?;
+        let wanted = shapes.1.pictures.into_iter().next().unwrap_or_else(Encoded::none);
+        let encoded = Encoded::try_map(wanted, "", &mut |name, _| {
+            checkpoint.info(name).ok_or_else(|| missing(name))?;
+            Ok::<_, SceneFileError>(sam.model().upload(&checkpoint.tensor(name)?)?)
+        })?;
+        Ok(Scene::new(sam.clone(), encoded, sam.preprocessing().mapping(size)?)?)
+    }
+}
+
+impl AnsweredBatch {
+    /// Fetches what the host reads; the feedback stays on the device.
+    fn fetch(answers: Answers<DeviceValue>) -> Result<Self, ModelError> {
+        let iou = answers.iou.fetch()?;
+        let scores = answers.object_score.map(|score| score.fetch()).transpose()?;
+        Ok(AnsweredBatch {
+            logits: answers.logits.fetch()?,
+            feedback: answers.feedback,
+            candidates: iou.shape()[1],
+            iou: iou.to_vec()?,
+            object_score: scores.map(|scores| scores.to_vec()).transpose()?,
+        })
+    }
+
+    /// The low-resolution logits of one candidate, `f32[1, 1, side, side]`.
+    pub(crate) fn logits_of(&self, prompt: usize, candidate: usize) -> Result<Tensor, TensorError> {
+        self.logits.slice(0, prompt..prompt + 1)?.slice(1, candidate..candidate + 1)
     }
 }
 

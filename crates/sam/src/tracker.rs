@@ -3,40 +3,30 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cutout_imaging::{Fit, Image, Mapping, Mask, Preprocess, Size, Upsampler};
-use cutout_tensor::Tensor;
+use cutout_imaging::{Fit, Image, Mapping, Preprocess, Size, Upsampler};
 
-use crate::config::MemoryConfig;
-use crate::mask_choice;
-use crate::masks::Segment;
-use crate::memory::MaskSource;
-use crate::network::{Decoded, Embedding, Network, PromptBatch, Sam2};
-use crate::prompt::{Candidates, Prompt, TokenOrder};
-use crate::prompt_encoder::PointKind;
+use crate::masks::{Segment, fill_holes};
+use crate::model::Model;
 use crate::sam::Sam;
 
 mod ahead;
+mod follow;
 mod history;
-mod holes;
 mod object;
 mod options;
 mod prompt;
 
-use ahead::{Ahead, Encoded, encode};
+use ahead::{Ahead, EncodedFrame, encode};
 use history::Archive;
-use holes::fill_holes;
-use object::{Moment, Object, Output};
+use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 pub use prompt::TrackPrompt;
 
 /// What a caller calls an object.
 pub type ObjectId = u32;
 
-/// The logits of an object that is not in the picture.
-const HIDDEN: f32 = -1024.0;
-
-/// Bytes of projected memories that are kept for all objects together; beyond, they are made again on every frame.
-const MOST_PROJECTED_BYTES: usize = 512 << 20;
+/// The logit of a filled hole: just inside.
+const FILLED: f32 = 0.1;
 
 /// One object on one frame.
 #[derive(Clone)]
@@ -59,7 +49,7 @@ pub struct TrackedFrame {
 /// The frame at hand.
 struct Current {
     frame: usize,
-    features: Embedding,
+    encoded: EncodedFrame,
 }
 
 /// Objects through a video.
@@ -78,11 +68,13 @@ pub struct Tracker {
 impl Sam {
     /// Begins to track objects through a video.
     pub fn track(&self, options: TrackOptions) -> Result<Tracker, TrackError> {
-        let (_, memory) = memory_of(self)?;
+        let Some(memory) = &self.model().config().memory else {
+            return Err(TrackError::NoMemory { model: self.description() });
+        };
         let reach = memory.frames.max(memory.pointer_frames);
         Ok(Tracker {
             sam: self.clone(),
-            preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.network().preprocess() },
+            preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.preprocessing() },
             mapping: None,
             current: None,
             ahead: None,
@@ -119,10 +111,7 @@ impl Tracker {
         for object in self.objects.values_mut() {
             object.remember_prompts(self.options.corrections);
         }
-        let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
-        for id in ids {
-            self.track_object(id, frame, direction)?;
-        }
+        self.follow(frame, direction)?;
         self.masks()
     }
 
@@ -140,14 +129,13 @@ impl Tracker {
         self.current = None;
         let known = self.ahead.take().and_then(|ahead| ahead.finish(image));
         let encoded = known.unwrap_or_else(|| encode(&self.sam, &self.preprocess, image))?;
-        let Encoded { features, mapping } = encoded;
         if self.mapping.is_none() {
-            let upsampler = Arc::new(self.sam.network().upsampler(&mapping)?);
-            self.mapping = Some((mapping, upsampler));
+            let upsampler = Arc::new(self.sam.upsampler(&encoded.mapping)?);
+            self.mapping = Some((encoded.mapping, upsampler));
         }
-        self.current = Some(Current { frame, features });
+        self.current = Some(Current { frame, encoded });
         for (id, object) in &mut self.objects {
-            self.archive.settle(*id, object, frame)?;
+            self.archive.settle(*id, object, frame, self.sam.model())?;
         }
         Ok(())
     }
@@ -185,7 +173,7 @@ impl Tracker {
         prompt: impl Into<TrackPrompt<'p>>,
         size: Size,
     ) -> Result<(), TrackError> {
-        prompt.into().check(size, self.sam.network().mask_side())
+        prompt.into().check(size, self.model().config().mask_side())
     }
 
     /// Shows an object on the frame at hand, a new one or one that is tracked already, and gives its mask there.
@@ -202,12 +190,12 @@ impl Tracker {
         let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
         let prompt = prompt.into();
         self.check_prompt(prompt, mapping.original)?;
-        let output = match prompt {
+        let record = match prompt {
             TrackPrompt::Points(prompt) => self.answer_points(object, prompt)?,
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
         };
-        let segment = self.segment(&output);
-        self.objects.entry(object).or_default().pending.insert(frame, output);
+        let segment = self.segment(&record);
+        self.objects.entry(object).or_default().pending.insert(frame, record);
         Ok(TrackedObject { id: object, segment })
     }
 
@@ -215,9 +203,9 @@ impl Tracker {
     pub fn clear_prompts(&mut self, frame: usize, id: ObjectId) -> Result<(), TrackError> {
         let object = self.object_mut(id)?;
         object.pending.remove(&frame);
-        if let Some(mut output) = object.prompted.remove(&frame) {
-            output.tracked = None;
-            object.found.insert(frame, output);
+        if let Some(mut record) = object.prompted.remove(&frame) {
+            record.tracked = None;
+            object.found.insert(frame, record);
         }
         Ok(())
     }
@@ -236,12 +224,12 @@ impl Tracker {
         let known =
             self.objects.iter().filter_map(|(id, object)| Some((*id, object.newest(frame)?)));
         let objects =
-            known.map(|(id, output)| TrackedObject { id, segment: self.segment(output) }).collect();
+            known.map(|(id, record)| TrackedObject { id, segment: self.segment(record) }).collect();
         Ok(TrackedFrame { frame, objects })
     }
 
-    fn network(&self) -> Result<&Sam2, TrackError> {
-        Ok(memory_of(&self.sam)?.0)
+    fn model(&self) -> &Model {
+        self.sam.model()
     }
 
     fn current(&self) -> Result<&Current, TrackError> {
@@ -259,225 +247,29 @@ impl Tracker {
 
     /// Encodes the answers to prompts on the frame at hand, whose features are about to go.
     fn encode_prompts(&mut self) -> Result<(), TrackError> {
-        let (sam, current) = (self.sam.clone(), self.current.take());
-        let Some(current) = current else { return Ok(()) };
-        let (network, _) = memory_of(&sam)?;
+        let Some(Current { frame, encoded }) = &self.current else { return Ok(()) };
         for object in self.objects.values_mut() {
-            if let Some(output) = object.pending.get_mut(&current.frame) {
-                output.memory = Some(network.remember(
-                    &current.features,
-                    &output.logits,
-                    output.object_score,
-                    MaskSource::Prompted,
-                )?);
+            if let Some(record) = object.pending.get_mut(frame) {
+                let memory = follow::remember(self.sam.model(), encoded, record)?;
+                record.memory = Some(memory);
             }
         }
-        self.current = Some(current);
         Ok(())
     }
 
-    /// Finds an object on the frame at hand from its memories. Where the user has shown it there is nothing to find.
-    fn track_object(
-        &mut self,
-        id: ObjectId,
-        frame: usize,
-        direction: Direction,
-    ) -> Result<(), TrackError> {
-        let object = self.object_mut(id)?;
-        if let Some(output) = object.prompted.get_mut(&frame) {
-            output.tracked = Some(direction);
-            return Ok(());
-        }
-        let embedding = self.remembered(id, frame, direction)?;
-        let current = self.current()?;
-        let network = self.network()?;
-        let decoded = network.decode_object(&current.features, &embedding, &no_points()?)?;
-        let mut output = self.output(&decoded, Candidates::Three)?;
-        output.tracked = Some(direction);
-        // The memory is of the mask as it was found, holes and all.
-        output.memory = Some(network.remember(
-            &current.features,
-            &output.logits,
-            output.object_score,
-            MaskSource::Predicted,
-        )?);
-        self.fill_holes(&mut output)?;
-        self.object_mut(id)?.found.insert(frame, output);
-        Ok(())
+    fn fill_holes(&self, logits: &mut [f32]) {
+        let side = self.model().config().mask_side();
+        fill_holes(logits, side, self.options.fill_hole_area, FILLED);
     }
 
-    /// The embedding of the frame at hand with an object's memories in it.
-    fn remembered(
-        &mut self,
-        id: ObjectId,
-        frame: usize,
-        direction: Direction,
-    ) -> Result<Tensor, TrackError> {
-        let (sam, count) = (self.sam.clone(), self.objects.len());
-        let (network, memory) = memory_of(&sam)?;
-        let (length, pointer_frames) = (self.options.length, memory.pointer_frames);
-        let moment = Moment { frame, direction, length, pointer_frames };
-        let most = self.options.most_prompted_frames;
-        let object = self.object_mut(id)?;
-        let selection = object.select(moment, memory.frames, most);
-        object.project(&selection, |memory| network.project(memory))?;
-        let object = self.objects.get(&id).expect("it was there a moment ago");
-        let bank = object.bank(&selection, moment);
-        let parts = bank.frames.iter().flat_map(|parts| parts.iter());
-        let bytes: usize = parts.map(|(_, part)| part.ty().bytes()).sum();
-        let embedding = network.attend(&self.current()?.features, &bank)?;
-        let kept = if bytes.saturating_mul(count) <= MOST_PROJECTED_BYTES {
-            &selection.memories[..]
-        } else {
-            &[]
-        };
-        self.object_mut(id)?.forget_projections(kept);
-        Ok(embedding)
-    }
-
-    /// Answers points on the frame at hand. A frame that was tracked is corrected with its memories; another is looked at
-    /// as a picture of its own. An earlier answer there is refined.
-    fn answer_points(&mut self, id: ObjectId, prompt: &Prompt) -> Result<Output, TrackError> {
-        let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
-        let side = self.sam.network().mask_side();
-        let mut batch = PromptBatch::of(&[prompt], mapping, TokenOrder::CornersFirst, side)?;
-        let current = self.current()?;
-        let frame = current.frame;
-        let earlier = self.objects.get(&id).and_then(|object| object.newest(frame));
-        if let Some(output) = earlier {
-            let logits = self.sam.network().limited(&output.logits)?;
-            batch.masks = Some(logits.reshape([1, side, side, 1])?);
-        }
-        let remembered = self.objects.get(&id).and_then(|object| object.output(frame));
-        let tracked = remembered.and_then(|output| output.tracked);
-        let decoded = match tracked {
-            None => self.network()?.decode(&current.features, &batch)?,
-            Some(direction) => {
-                let embedding = self.remembered(id, frame, direction)?;
-                self.network()?.decode_object(&self.current()?.features, &embedding, &batch)?
-            }
-        };
-        // The padding is no point.
-        let points = batch.points.shape()[1] - 1;
-        let wanted = if points <= 1 { Candidates::Three } else { Candidates::One };
-        let mut output = self.output(&decoded, wanted)?;
-        output.tracked = tracked;
-        self.fill_holes(&mut output)?;
-        Ok(output)
-    }
-
-    /// Takes a user's mask as the answer on the frame at hand.
-    fn answer_mask(&self, id: ObjectId, mask: &Mask) -> Result<Output, TrackError> {
-        let network = self.network()?;
-        let pixels = network.fit_mask(&mask_tensor(mask)?)?;
-        let shown = pixels.to_vec::<f32>()?.iter().any(|pixel| *pixel > 0.0);
-        let [logits, prompt] = network.mask_prompt(&pixels)?;
-        let current = self.current()?;
-        let batch = PromptBatch { masks: Some(prompt), ..no_points()? };
-        let (_, level2) = current.features.feature("level2")?;
-        let decoded = network.decode_object(&current.features, level2, &batch)?;
-        let token = token_of(&decoded, 0)?;
-        // The mask says whether there is an object; only its pointer is made by the model.
-        let score = if shown { score_of(&decoded)? } else { -1.0 };
-        let side = self.sam.network().mask_side();
-        let known = self.objects.get(&id).and_then(|object| object.output(current.frame));
-        Ok(Output {
-            memory: None,
-            projected: None,
-            pointer: network.pointer(&token, score)?,
-            logits: logits.reshape([side, side])?,
-            iou: 1.0,
-            object_score: if shown { 10.0 } else { -10.0 },
-            tracked: known.and_then(|output| output.tracked),
-        })
-    }
-
-    /// The answer in what the decoder gave for one object.
-    fn output(&self, decoded: &Decoded, wanted: Candidates) -> Result<Output, TrackError> {
-        let network = self.network()?;
-        let side = self.sam.network().mask_side();
-        let iou = decoded.iou.to_vec::<f32>()?;
-        let (mask, pointer) = match wanted {
-            Candidates::Three => {
-                let best = 1 + mask_choice::best(&iou[1..]);
-                (best, best)
-            }
-            // The pointer is that of the single mask even where a candidate takes its place.
-            Candidates::One => {
-                let logits = decoded.logits.to_vec::<f32>()?;
-                (mask_choice::single_mask(&logits, &iou), 0)
-            }
-        };
-        let object_score = score_of(decoded)?;
-        let logits = if object_score > 0.0 {
-            decoded.logits.slice(1, mask..mask + 1)?.to_vec::<f32>()?
-        } else {
-            vec![HIDDEN; side * side]
-        };
-        Ok(Output {
-            memory: None,
-            projected: None,
-            pointer: network.pointer(&token_of(decoded, pointer)?, object_score)?,
-            logits: Tensor::from_vec::<f32>([side, side], logits)?,
-            iou: iou[mask],
-            object_score,
-            tracked: None,
-        })
-    }
-
-    fn fill_holes(&self, output: &mut Output) -> Result<(), TrackError> {
-        let side = self.sam.network().mask_side();
-        let logits = output.logits.to_vec::<f32>()?;
-        let filled = fill_holes(logits, side, self.options.fill_hole_area);
-        output.logits = Tensor::from_vec::<f32>([side, side], filled)?;
-        Ok(())
-    }
-
-    fn segment(&self, output: &Output) -> Segment {
+    fn segment(&self, record: &FrameRecord) -> Segment {
         let (_, upsampler) = self.mapping.as_ref().expect("an answer has a frame");
         Segment {
-            logits: output.logits.clone(),
-            feedback: output.logits.clone(),
-            iou: output.iou,
-            object_score: Some(output.object_score),
+            logits: record.logits.clone(),
+            feedback: record.logits.clone(),
+            iou: record.iou,
+            object_score: Some(record.object_score),
             upsampler: Arc::clone(upsampler),
         }
     }
-}
-
-/// The part of a model that tracks.
-fn memory_of(sam: &Sam) -> Result<(&Sam2, &MemoryConfig), TrackError> {
-    let found = match sam.network() {
-        Network::Sam1(_) | Network::Sam3(_) => None,
-        Network::Sam2(network) => network.memory().map(|memory| (network, memory)),
-    };
-    found.ok_or_else(|| TrackError::NoMemory { model: sam.description() })
-}
-
-/// A mask as zeros and ones, `f32[1, height, width, 1]`.
-fn mask_tensor(mask: &Mask) -> Result<Tensor, TrackError> {
-    let pixels = mask.pixels().iter().map(|set| f32::from(u8::from(*set))).collect();
-    Ok(Tensor::from_vec::<f32>([1, mask.size().height, mask.size().width, 1], pixels)?)
-}
-
-/// What is asked where nothing is shown: two paddings, as Meta's code asks.
-fn no_points() -> Result<PromptBatch, TrackError> {
-    Ok(PromptBatch {
-        points: Tensor::from_vec::<f32>([1, 2, 2], vec![0.0; 4])?,
-        kinds: Tensor::from_vec::<i64>([1, 2], vec![PointKind::Padding as i64; 2])?,
-        masks: None,
-    })
-}
-
-/// The object score of the one prompt that was decoded.
-fn score_of(decoded: &Decoded) -> Result<f32, TrackError> {
-    let scores = decoded.object_score.as_ref().expect("SAM 2 has object scores");
-    Ok(scores.to_vec::<f32>()?[0])
-}
-
-/// The token of a mask, `f32[1, width]`.
-fn token_of(decoded: &Decoded, mask: usize) -> Result<Tensor, TrackError> {
-    let tokens = decoded.tokens.as_ref().expect("SAM 2 gives its tokens");
-    let width = tokens.shape().last_axis();
-    Ok(tokens.slice(1, mask..mask + 1)?.reshape([1, width])?)
 }

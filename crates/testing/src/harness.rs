@@ -212,7 +212,7 @@ fn check_on_backend(
     let program = backend
         .compile(&graph, &weights, profile)
         .map_err(|error| format!("does not compile: {error}"))?;
-    let actual = program.run(&inputs).map_err(|error| format!("does not run: {error}"))?;
+    let actual = program.run_named(&inputs).map_err(|error| format!("does not run: {error}"))?;
     let ([(name, actual)], [(_, expected)]) = (&actual[..], &expected[..]) else {
         return Err(format!("{} outputs instead of one", actual.len()));
     };

@@ -1,16 +1,36 @@
-//! A backend that runs the reference definitions, to test the harness with.
+//! A backend that runs the reference definitions. Tests of models run on it too: its values are not host tensors, so code
+//! that reads one without fetching it fails.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use cutout_graph::plan::{PlainRules, Rules};
 use cutout_graph::{
-    Backend, CompileError, Graph, Named, Profile, Program, RunError, Weights, interpret, verify,
+    Backend, CompileError, DeviceStorage, DeviceValue, Graph, Planned, Port, Program, RunError,
+    StepTime, Transfers, Weights, interpret,
 };
 use cutout_tensor::Tensor;
 
 /// Runs every graph by the reference definitions, in single precision.
-pub struct Interpreted;
+#[derive(Default)]
+pub struct Interpreted {
+    transfers: Arc<Transfers>,
+}
+
+/// A value of the interpreter.
+struct Kept(Tensor);
+
+impl DeviceStorage for Kept {
+    fn fetch(&self) -> Result<Tensor, RunError> {
+        Ok(self.0.clone())
+    }
+}
 
 struct InterpretedProgram {
     graph: Graph,
+    inputs: Vec<Port>,
     weights: Weights,
+    transfers: Arc<Transfers>,
 }
 
 impl Backend for Interpreted {
@@ -18,28 +38,91 @@ impl Backend for Interpreted {
         "interpreted".to_owned()
     }
 
-    fn compile(
-        &self,
-        graph: &Graph,
-        weights: &Weights,
-        _: &Profile,
-    ) -> Result<Box<dyn Program>, CompileError> {
-        verify(graph)?;
-        weights.check(graph)?;
-        let own = graph
-            .parameters()
-            .filter_map(|(path, _)| Some((path.to_owned(), weights.get(path)?.clone())))
-            .collect();
-        Ok(Box::new(InterpretedProgram { graph: graph.clone(), weights: Weights::lazy(own) }))
+    fn device(&self) -> &str {
+        "interpreter"
+    }
+
+    fn rules(&self) -> &dyn Rules {
+        &PlainRules
+    }
+
+    fn batch_limit(&self) -> usize {
+        2
+    }
+
+    fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
+        let graph = planned.graph.clone();
+        let mut weights = std::collections::HashMap::new();
+        for (path, id) in graph.parameters() {
+            let known = planned.weights.known(&graph.node(id).kind).expect("weights were checked");
+            let tensor = known.tensor();
+            let tensor =
+                tensor.map_err(|error| CompileError::Weight { path: path.to_owned(), error })?;
+            weights.insert(path.to_owned(), tensor);
+        }
+        Ok(Box::new(InterpretedProgram {
+            inputs: Port::inputs(&graph),
+            graph,
+            weights: Weights::new(weights),
+            transfers: Arc::clone(&self.transfers),
+        }))
+    }
+
+    fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {
+        self.transfers.count_upload(tensor.ty().bytes());
+        Ok(value(tensor.clone(), &self.transfers))
+    }
+
+    fn transfers(&self) -> &Transfers {
+        &self.transfers
     }
 }
 
+fn value(tensor: Tensor, transfers: &Arc<Transfers>) -> DeviceValue {
+    DeviceValue::new(tensor.ty().clone(), Arc::new(Kept(tensor)), Arc::clone(transfers))
+}
+
 impl Program for InterpretedProgram {
-    fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Named>, RunError> {
-        interpret(&self.graph, &self.weights, inputs)
+    fn inputs(&self) -> &[Port] {
+        &self.inputs
     }
 
-    fn arena_bytes(&self) -> usize {
+    fn outputs(&self) -> Vec<&str> {
+        self.graph.outputs().iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn run(&self, inputs: &[&DeviceValue]) -> Result<Vec<DeviceValue>, RunError> {
+        let tensors = inputs.iter().map(|value| match value.storage::<Kept>() {
+            Some(Kept(tensor)) => Ok(tensor.clone()),
+            None => value.fetch(),
+        });
+        let tensors = tensors.collect::<Result<Vec<Tensor>, _>>()?;
+        let named: Vec<(&str, &Tensor)> =
+            self.inputs.iter().map(|port| port.name.as_str()).zip(&tensors).collect();
+        let outputs = interpret(&self.graph, &self.weights, &named)?;
+        Ok(outputs.into_iter().map(|(_, tensor)| value(tensor, &self.transfers)).collect())
+    }
+
+    fn run_timed(
+        &self,
+        inputs: &[&DeviceValue],
+    ) -> Result<(Vec<DeviceValue>, Vec<StepTime>), RunError> {
+        let steps = self.graph.iter().filter_map(|(node, _)| {
+            Some(StepTime { op: self.graph.op(node)?.name(), node, time: Duration::ZERO })
+        });
+        Ok((self.run(inputs)?, steps.collect()))
+    }
+
+    fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {
+        self.transfers.count_upload(tensor.ty().bytes());
+        Ok(value(tensor.clone(), &self.transfers))
+    }
+
+    fn activation_bytes(&self) -> usize {
         self.graph.iter().map(|(_, node)| node.ty.bytes()).sum()
+    }
+
+    fn held_bytes(&self) -> usize {
+        0
     }
 }

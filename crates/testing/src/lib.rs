@@ -17,4 +17,4 @@ pub use outputs::compare_outputs;
 pub use random::Random;
 pub use random_graph::RandomGraph;
 pub use small_sam3::SmallSam3;
-pub use stages::{StageFile, compare_stages};
+pub use stages::{StageFile, check_graph, compare_stages};

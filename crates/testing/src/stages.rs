@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
-use cutout_graph::{Named, Weights};
+use cutout_graph::{Backend, Graph, Named, Profile, Weights, interpret};
 use cutout_tensor::{Tensor, Tolerance, compare};
 
 use crate::fixtures::{FixtureError, read_tensors};
@@ -97,4 +98,37 @@ pub fn compare_stages(
         None => Ok(()),
         Some(name) => Err(format!("{name} is the first stage outside tolerance\n{table}")),
     }
+}
+
+/// Compares what a graph gives with the expected stages: by the interpreter, and compiled for each backend. Gives the
+/// outputs of the last backend. `values` may hold more than the graph takes; an input takes the value of its name, or of the
+/// end of its name behind a dot.
+pub fn check_graph(
+    graph: &Graph,
+    weights: &Weights,
+    values: &[Named],
+    expected: &[Named],
+    backends: &[Arc<dyn Backend>],
+) -> Result<Vec<Named>, String> {
+    let inputs = graph.inputs().map(|(name, _)| Ok((name, value_of(name, values)?)));
+    let inputs = inputs.collect::<Result<Vec<(&str, &Tensor)>, String>>()?;
+    let mut outputs = interpret(graph, weights, &inputs).map_err(|error| error.to_string())?;
+    compare_stages(&outputs, expected, Tolerance::Stage)
+        .map_err(|report| format!("interpreted: {report}"))?;
+    for backend in backends {
+        let name = backend.name();
+        let program = backend.compile(graph, weights, &Profile::default());
+        let program = program.map_err(|error| format!("{name}: {error}"))?;
+        outputs = program.run_named(&inputs).map_err(|error| format!("{name}: {error}"))?;
+        compare_stages(&outputs, expected, Tolerance::Stage)
+            .map_err(|report| format!("{name}: {report}"))?;
+    }
+    Ok(outputs)
+}
+
+fn value_of<'a>(input: &str, values: &'a [Named]) -> Result<&'a Tensor, String> {
+    let exact = values.iter().find(|(name, _)| name == input);
+    let ends = |name: &str| input.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+    let found = exact.or_else(|| values.iter().find(|(name, _)| ends(name)));
+    found.map(|(_, tensor)| tensor).ok_or_else(|| format!("there is no value for {input}"))
 }

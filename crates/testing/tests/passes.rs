@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_graph::passes::{Context, PIPELINE, optimize};
-use cutout_graph::plan::{self, Action, PlainRules, Plan, Rules, Source};
+use cutout_graph::plan::{self, Action, Buffer, Home, PlainRules, Plan, Rules, Source};
 use cutout_graph::{
     CompileError, Graph, Kind, Layout, Node, NodeId, Op, Profile, interpret_in, verify,
 };
@@ -56,14 +56,19 @@ impl Rules for PermissiveRules {
 }
 
 fn check_plan(plan: &Plan, what: &str) {
-    for (i, a) in plan.buffers.iter().enumerate() {
-        assert!(
-            a.offset % plan::ALIGNMENT == 0 && a.offset + a.bytes <= plan.arena_bytes,
-            "{what}"
-        );
-        for b in &plan.buffers[i + 1..] {
+    let in_arena: Vec<(usize, &Buffer)> = plan
+        .buffers
+        .iter()
+        .filter_map(|buffer| match buffer.home {
+            Home::Arena(offset) => Some((offset, buffer)),
+            Home::Own => None,
+        })
+        .collect();
+    for (i, (offset, a)) in in_arena.iter().enumerate() {
+        assert!(offset % plan::ALIGNMENT == 0 && offset + a.bytes <= plan.arena_bytes, "{what}");
+        for (other, b) in &in_arena[i + 1..] {
             let together = a.first <= b.last && b.first <= a.last;
-            let apart = a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+            let apart = offset + a.bytes <= *other || other + b.bytes <= *offset;
             assert!(!together || apart || a.bytes * b.bytes == 0, "{what}: {a:?} {b:?}");
         }
     }
@@ -122,7 +127,7 @@ fn plans_never_overlap_and_never_lose_a_value() {
         let sample = RandomGraph::new(seed).unwrap();
         let profile = Profile::default();
         let context = Context::new(Some(&sample.weights), &profile);
-        let optimized = optimize(&sample.graph, &context).unwrap();
+        let optimized = optimize(&sample.graph, &[], &context).unwrap();
         for graph in [&sample.graph, &optimized] {
             for rules in [&PlainRules as &dyn Rules, &PermissiveRules] {
                 let plan = plan::plan(graph, rules);
@@ -148,7 +153,7 @@ fn quantised_layers_stay_close_and_are_shared() {
     for seed in 0..GRAPHS / 4 {
         let sample = RandomGraph::new(seed).unwrap();
         let context = Context::new(Some(&sample.weights), &profile);
-        let optimized = optimize(&sample.graph, &context).unwrap();
+        let optimized = optimize(&sample.graph, &[], &context).unwrap();
         let is_quantised =
             |(_, node): &(NodeId, &Node)| matches!(node.kind, Kind::Op(Op::QuantizedLinear(_)));
         quantised += optimized.iter().filter(is_quantised).count();
@@ -174,7 +179,7 @@ fn a_precision_without_kernels_is_refused() {
     let graphs = (0..20).map(|seed| RandomGraph::new(seed).unwrap());
     let refused = graphs.filter(|sample| {
         let context = Context::new(Some(&sample.weights), &profile);
-        matches!(optimize(&sample.graph, &context), Err(CompileError::Unsupported { .. }))
+        matches!(optimize(&sample.graph, &[], &context), Err(CompileError::Unsupported { .. }))
     });
     assert!(refused.count() > 10, "bf16 was ignored");
 }

@@ -27,6 +27,7 @@ pub struct Prefetch {
 
 impl Prefetch {
     /// Starts to decode.
+    #[expect(clippy::disallowed_methods, reason = "waits for input, computes nothing in parallel")]
     pub fn new(source: Box<dyn FrameSource>) -> Result<Self, VideoError> {
         let (sender, receiver) = sync_channel(WAITING);
         let name = source.name().to_owned();

@@ -54,6 +54,7 @@ impl fmt::Display for Ending {
 
 impl Process {
     /// Starts `command`, whose standard input and output the caller has set, and listens to its standard error.
+    #[expect(clippy::disallowed_methods, reason = "waits for a pipe, computes nothing")]
     pub(crate) fn start(command: &mut Command) -> io::Result<(Arc<Self>, Pipes)> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let pipes = Pipes { input: child.stdin.take(), output: child.stdout.take() };

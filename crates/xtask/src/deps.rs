@@ -7,21 +7,29 @@ use crate::metadata::{packages, read, text};
 /// The workspace crates that each crate may depend on, dev-dependencies excepted.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-tensor", &[]),
+    ("cutout-parallel", &[]),
     ("cutout-graph", &["cutout-tensor"]),
-    ("cutout-cpu", &["cutout-graph", "cutout-tensor"]),
+    ("cutout-cpu", &["cutout-graph", "cutout-parallel", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
     (
         "cutout-sam",
-        &["cutout-cpu", "cutout-graph", "cutout-imaging", "cutout-tensor", "cutout-weights"],
+        &[
+            "cutout-cpu",
+            "cutout-graph",
+            "cutout-imaging",
+            "cutout-parallel",
+            "cutout-tensor",
+            "cutout-weights",
+        ],
     ),
-    ("cutout-imaging", &["cutout-tensor"]),
+    ("cutout-imaging", &["cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-imaging"]),
     (
         "cutout-cli",
         &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video", "cutout-weights"],
     ),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
-    ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-tensor"]),
+    ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-parallel", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
 ];
 

@@ -5,7 +5,7 @@ use cutout_cpu::Cpu;
 use cutout_graph::explain::{Question, explain};
 use cutout_graph::ops::{Attention, AttentionInputs};
 use cutout_graph::passes::Context;
-use cutout_graph::{Builder, Graph, Profile, Scope, Value};
+use cutout_graph::{Backend, Builder, Graph, Profile, Scope, Value};
 use cutout_tensor::DType;
 
 /// The graphs that can be explained.
@@ -33,7 +33,7 @@ pub(crate) fn run(
     };
     let graph = build(example)?;
     let cpu = Cpu::new(1);
-    let question = Question { graph: &graph, rules: cpu.rules(), after };
+    let question = Question { graph: &graph, rules: cpu.rules(), passes: cpu.passes(), after };
     print!("{}", explain(&question, &Context::new(None, &profile))?);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use cutout_graph::ops::{Attention, ConvTranspose2d};
-use cutout_graph::{Kind, Profile, Value};
+use cutout_graph::{Backend, Kind, Profile, Value};
 
 use crate::bench::Bench;
 use crate::contest::{Contest, seconds};
@@ -34,7 +34,7 @@ fn measure(bench: &Bench) -> Result<Outcome> {
         goal: Goal::Milliseconds(5.0),
     };
     let profile = Profile::default();
-    let compile = || bench.cpu.compile_program(&model.graph, &model.weights, &profile);
+    let compile = || bench.cpu.compile(&model.graph, &model.weights, &profile);
     // Packs the weights.
     compile()?;
     let call = || {

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, ensure};
-use cutout_cpu::CpuProgram;
-use cutout_graph::{Builder, Graph, Kind, Profile, Program, Value, Weights, interpret_in};
+use cutout_graph::{Backend, Builder, Graph, Kind, Profile, Program, Value, Weights, interpret_in};
 use cutout_tensor::{Shape, Tensor};
 
 use crate::bench::Bench;
@@ -87,14 +86,13 @@ fn seed(name: &str) -> u64 {
 
 /// A model compiled, with its inputs.
 pub(crate) struct Compiled {
-    pub(crate) program: CpuProgram,
+    pub(crate) program: Box<dyn Program>,
     inputs: Vec<(String, Tensor)>,
 }
 
 impl Compiled {
     pub(crate) fn new(bench: &Bench, model: &Model) -> Result<Compiled> {
-        let program =
-            bench.cpu.compile_program(&model.graph, &model.weights, &Profile::default())?;
+        let program = bench.cpu.compile(&model.graph, &model.weights, &Profile::default())?;
         Ok(Compiled { program, inputs: model.inputs.clone() })
     }
 
@@ -102,7 +100,7 @@ impl Compiled {
     pub(crate) fn run(&self) -> Result<(Tensor, f64)> {
         let inputs: Vec<(&str, &Tensor)> =
             self.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let (outputs, times) = self.program.run_timed(&inputs)?;
+        let (outputs, times) = self.program.run_named_timed(&inputs)?;
         let (_, output) = outputs.into_iter().next().context("the graph has an output")?;
         Ok((output, times.iter().map(|step| step.time.as_secs_f64()).sum()))
     }
@@ -167,7 +165,7 @@ fn measure(bench: &Bench, scenario: &Scenario) -> Result<Outcome> {
         contest.timed("cutout", Role::Ours, error, call),
     ];
     let outcome = contest.run(contestants, &bench.budget, &bench.progress)?;
-    Ok(Outcome { arena_bytes: Some(compiled.program.arena_bytes()), ..outcome })
+    Ok(Outcome { arena_bytes: Some(compiled.program.activation_bytes()), ..outcome })
 }
 
 /// Why a model is too slow to be measured, judged by an excerpt of it.

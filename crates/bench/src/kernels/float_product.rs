@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::Result;
 use cutout_cpu::gemm::{Epilogue, Output, PackedWeights, RowMajor, WeightData, WeightView, gemm};
-use cutout_cpu::memory::AlignedBuffer;
+use cutout_parallel::AlignedBuffer;
 
 use crate::bench::Bench;
 use crate::contest::{Contest, seconds};

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 
 use anyhow::Result;
-use cutout_cpu::memory::AlignedBuffer;
 use cutout_graph::ops::{Epilogue, QuantizedLinear};
+use cutout_parallel::AlignedBuffer;
 use cutout_tensor::{QuantizedMatrix, Scales, Tensor};
 
 use crate::bench::Bench;

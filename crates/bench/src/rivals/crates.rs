@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use cutout_cpu::memory::AlignedBuffer;
+use cutout_parallel::AlignedBuffer;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions, QuantParams};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use cutout_imaging::{Size, Threshold};
-use cutout_sam::{Detection, Masks, Scene, Segment};
+use cutout_sam::{Masks, RawDetections, Scene, Segment};
 use cutout_tensor::{Tensor, TensorType};
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors, write_safetensors_in_turn};
 
@@ -48,7 +48,7 @@ pub(crate) fn write_raw(path: &Path, scene: &Scene, answers: &[Masks]) -> Result
 pub(crate) fn write_raw_detections(
     path: &Path,
     phrases: &[String],
-    mut detections: impl Iterator<Item = Result<Detection>>,
+    mut detections: impl Iterator<Item = Result<RawDetections>>,
 ) -> Result<()> {
     interrupt::writes_beside(path);
     // Exemplars alone are a question too. The model gives tensors of the same shapes for all phrases.
@@ -69,7 +69,7 @@ pub(crate) fn write_raw_detections(
     write_safetensors_in_turn(path, &announced, &metadata, each)
 }
 
-fn tensors(detection: &Detection) -> [(&'static str, &Tensor); 5] {
+fn tensors(detection: &RawDetections) -> [(&'static str, &Tensor); 5] {
     [
         ("pred_logits", detection.pred_logits()),
         ("presence_logit", detection.presence_logit()),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use cutout_parallel::Pool;
+
 use crate::gemm::driver::blocks;
 use crate::gemm::finish::Finish;
 use crate::gemm::kernel::{Block, FloatProduct};
@@ -10,7 +12,6 @@ use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::split::{Shape, even_blocks};
 use crate::gemm::tile::Tile;
 use crate::gemm::{Activation, Epilogue, Output, Residual};
-use crate::pool::Pool;
 use crate::simd::{Isa, dispatch};
 
 /// `batch` products of `rows` by `depth` with `depth` by `columns`.

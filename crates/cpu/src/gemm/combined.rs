@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use cutout_parallel::Pool;
+
 use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::{RowProduct, for_each_tile};
 use crate::gemm::pack::PackedWeights;
@@ -9,7 +11,6 @@ use crate::gemm::split::{Shape, even_blocks};
 use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
 use crate::gemm::tile::Tile;
 use crate::gemm::{Epilogue, Groups, Output, Residual};
-use crate::pool::Pool;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The left sides of all products.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use cutout_parallel::Pool;
+
 use crate::gemm::finish::Finish;
 use crate::gemm::kernel::{Block, FloatProduct, Product, RowProduct};
 use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
@@ -10,7 +12,6 @@ use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::strassen::Strassen;
 use crate::gemm::tile::Tile;
 use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Output, Residual};
-use crate::pool::Pool;
 use crate::simd::dispatch;
 
 /// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.

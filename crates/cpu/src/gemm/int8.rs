@@ -21,8 +21,10 @@ pub use driver::gemm_int8;
 
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 
+use cutout_graph::Packed;
+use cutout_parallel::AlignedBuffer;
+
 use crate::gemm::tile::Tile;
-use crate::memory::AlignedBuffer;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Most depths of a product: beyond, a sum could leave 32 bits.
@@ -121,9 +123,10 @@ impl PackedInt8 {
     pub fn tile(&self) -> Tile {
         self.tile
     }
+}
 
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
+impl Packed for PackedInt8 {
+    fn bytes(&self) -> usize {
         size_of_val(&*self.data) + size_of_val(&*self.scales) + size_of_val(&*self.starts)
     }
 }

@@ -3,15 +3,14 @@
 use std::ops::Range;
 
 use bytemuck::{AnyBitPattern, NoUninit};
+use cutout_graph::Packed;
+use cutout_parallel::{AlignedBuffer, Pool, with_scratch};
 use cutout_tensor::TensorError;
 use half::{bf16, f16};
 
-use crate::execute::for_chunks;
 use crate::gemm::driver::blocks;
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
-use crate::memory::AlignedBuffer;
-use crate::pool::{Pool, with_scratch};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The elements of a weight, as the checkpoint has them.
@@ -139,15 +138,6 @@ impl PackedWeights {
         self.tile
     }
 
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        match &self.panels {
-            Panels::F32(panels) => size_of_val(&**panels),
-            Panels::F16(panels) => size_of_val(&**panels),
-            Panels::Bf16(panels) => size_of_val(&**panels),
-        }
-    }
-
     /// Elements from one panel to the next.
     pub(super) fn stride(&self) -> usize {
         self.depth * self.tile.columns()
@@ -175,7 +165,7 @@ impl PackedWeights {
             return body(&RightPanels { weights: self, whole });
         }
         with_scratch(elements, |widened| {
-            for_chunks(pool, widened, self.stride(), &|panel, widened| {
+            pool.for_chunks(widened, self.stride(), &|panel, widened| {
                 self.panel(panel, 0..self.depth, widened);
             });
             body(&RightPanels { weights: self, whole: Some(widened) });
@@ -205,6 +195,16 @@ impl PackedWeights {
                 dispatch(self.tile.isa, WidenBf16 { source: &panels[range], out: &mut *out });
                 out
             }
+        }
+    }
+}
+
+impl Packed for PackedWeights {
+    fn bytes(&self) -> usize {
+        match &self.panels {
+            Panels::F32(panels) => size_of_val(&**panels),
+            Panels::F16(panels) => size_of_val(&**panels),
+            Panels::Bf16(panels) => size_of_val(&**panels),
         }
     }
 }
@@ -301,7 +301,7 @@ impl Packing<'_> {
         let missing = TensorError::OutOfMemory(elements * size_of::<T>());
         let mut panels = AlignedBuffer::try_zeroed(elements).ok_or(missing)?;
         let width = tile.columns() * (PART / (tile.columns() * depth).max(1)).max(1);
-        for_chunks(self.pool, &mut panels, width * depth, &|part, panels| {
+        self.pool.for_chunks(&mut panels, width * depth, &|part, panels| {
             let columns = part * width..outputs.min((part + 1) * width);
             pack(&RightBlock { tile, columns, depth: 0..depth }, panels);
         });

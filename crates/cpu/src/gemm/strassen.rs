@@ -24,11 +24,11 @@ mod scheme;
 
 use std::ops::Range;
 
+use cutout_parallel::{Pool, with_scratch};
 #[cfg(test)]
 pub(super) use scheme::MAX_LEVELS;
 use scheme::Scheme;
 
-use crate::execute::for_chunks;
 use crate::gemm::driver::{LeftRows, TaskRows, blocks};
 use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::{FloatProduct, for_each_tile};
@@ -37,7 +37,6 @@ use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, even_blocks};
 use crate::gemm::terms::{FinishTile, MultiplyInto};
 use crate::gemm::tile::Tile;
-use crate::pool::{Pool, with_scratch};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Bytes of right panels and their sums that are multiplied with all rows before the next: a part of a shared cache.
@@ -142,7 +141,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn run(&self, pool: &Pool, left: &dyn LeftSource) {
         with_scratch(self.groups.len() * self.group_size(), |right| {
-            for_chunks(pool, right, self.group_size(), &|group, right| {
+            pool.for_chunks(right, self.group_size(), &|group, right| {
                 self.make_right(self.groups.start + group, right);
             });
             self.multiply(pool, left, right);

@@ -7,8 +7,9 @@ mod packing;
 mod shapes;
 mod strassen;
 
+use cutout_parallel::Pool;
+
 use super::*;
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// Seeded noise (SplitMix64).

@@ -1,9 +1,10 @@
 //! Where the largest element is.
 
 use cutout_graph::RunError;
+use cutout_parallel::SharedSlice;
 
 use super::fold::{Largest, fold};
-use crate::execute::{Execute, Io, SharedSlice, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements a task reads.
@@ -35,7 +36,7 @@ impl Execute for ArgMax {
         let length = self.length;
         if self.inner == 1 {
             let rows = (TASK / length).max(1);
-            for_chunks(io.pool, output, rows, &|task, output| {
+            io.pool.for_chunks(output, rows, &|task, output| {
                 let first = task * rows * length;
                 let x = &x[first..first + output.len() * length];
                 dispatch(isa, RowsTask { x, length, output });

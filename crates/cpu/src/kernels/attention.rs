@@ -28,15 +28,15 @@ mod write;
 
 use cutout_graph::RunError;
 use cutout_graph::ops::{Attention, AttentionInputs};
+use cutout_parallel::{Pool, SharedSlice, with_scratch};
 
 use self::operands::Operands;
 use self::plan::{Job, Plan};
 use self::scratch::Lengths;
 use self::task::{Memory, Steps, Task};
 use self::write::Target;
-use crate::execute::{Execute, Io, SharedSlice};
+use crate::execute::{Execute, Io};
 use crate::lower::Site;
-use crate::pool::{Pool, with_scratch};
 use crate::simd::dispatch;
 
 /// An attention of known shape.

@@ -6,7 +6,7 @@ use cutout_tensor::DType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements a task converts.
@@ -25,7 +25,7 @@ impl Cast {
     fn run_to<T: Target>(&self, io: Io<'_>) {
         let (isa, from) = (io.isa, self.from);
         let (source, size) = (io.inputs.bytes(0), self.from.size());
-        for_chunks(io.pool, io.output.slice::<T>(), TASK, &|task, target| {
+        io.pool.for_chunks(io.output.slice::<T>(), TASK, &|task, target| {
             let first = task * TASK * size;
             let source = &source[first..first + target.len() * size];
             dispatch(isa, CastTask { from, source, target });

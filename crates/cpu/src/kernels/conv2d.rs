@@ -6,6 +6,7 @@ mod weights;
 mod winograd;
 
 use cutout_graph::{CompileError, RunError, ops};
+use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use self::depthwise::Depthwise;
@@ -17,7 +18,6 @@ use crate::gemm::{LeftSource, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The kernel of a convolution.

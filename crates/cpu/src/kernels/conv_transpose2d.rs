@@ -1,6 +1,7 @@
 //! Transposed convolutions: products whose rows are scattered over the output, or a gather where kernels overlap.
 
 use cutout_graph::{CompileError, RunError, ops};
+use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
@@ -9,7 +10,6 @@ use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The kernel of a transposed convolution.

@@ -2,10 +2,10 @@
 
 use cutout_graph::plan::Operand;
 use cutout_graph::{Layout, RunError};
-use cutout_tensor::{Tensor, TensorError, contiguous_strides};
+use cutout_parallel::{Pool, SharedSlice};
+use cutout_tensor::{Tensor, contiguous_strides};
 
-use crate::execute::{Execute, Io, SharedSlice};
-use crate::pool::Pool;
+use crate::execute::{Execute, Io};
 
 /// Elements a task copies at least, so that small copies stay on one thread.
 const TASK_ELEMENTS: usize = 1 << 15;
@@ -192,19 +192,19 @@ pub(crate) fn copied_tensor(
     operand: &Operand,
     bytes: &[u8],
     pool: &Pool,
-) -> Result<Tensor, TensorError> {
+) -> Result<Tensor, RunError> {
     fn typed<T: Copied + bytemuck::Pod>(
         operand: &Operand,
         bytes: &[u8],
         pool: &Pool,
-    ) -> Result<Tensor, TensorError> {
+    ) -> Result<Tensor, RunError> {
         let mut values = vec![T::zeroed(); operand.ty.shape.checked_len()?];
         let whole = &bytes[..bytes.len() / size_of::<T>() * size_of::<T>()];
         if !values.is_empty() {
             let source = &bytemuck::cast_slice::<u8, T>(whole)[operand.layout.offset..];
             copy(source, &operand.layout, &mut values, pool);
         }
-        Tensor::from_words(operand.ty.clone(), values)
+        Ok(Tensor::from_words(operand.ty.clone(), values)?)
     }
     match operand.ty.dtype.size() {
         1 => typed::<u8>(operand, bytes, pool),

@@ -1,8 +1,9 @@
 //! Sums of everything so far.
 
 use cutout_graph::RunError;
+use cutout_parallel::SharedSlice;
 
-use crate::execute::{Execute, Io, SharedSlice, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements a task adds up, at least a whole row.
@@ -33,7 +34,7 @@ impl Execute for CumulativeSum {
         }
         if self.inner == 1 {
             let rows = (TASK / self.length).max(1) * self.length;
-            for_chunks(io.pool, output, rows, &|task, output| {
+            io.pool.for_chunks(output, rows, &|task, output| {
                 let x = &x[task * rows..task * rows + output.len()];
                 let pairs = x.chunks_exact(self.length).zip(output.chunks_exact_mut(self.length));
                 pairs.for_each(|(x, output)| add_up(x, output));

@@ -7,12 +7,13 @@ mod functions;
 
 use cutout_graph::ops::{BinaryKind, Operand, Step, UnaryKind};
 use cutout_graph::{Layout, RunError};
+use cutout_parallel::SharedSlice;
 use cutout_tensor::Shape;
 
 use self::functions::{Argument, binary, unary};
 use super::axes::{Axes, Reader};
 use super::rows::{is_overwritten, prefers_streaming, stream};
-use crate::execute::{Execute, Io, SharedSlice};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements of a block: with sixteen steps, the values in between take 16 KiB.

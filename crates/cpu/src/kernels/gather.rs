@@ -4,7 +4,7 @@ use cutout_graph::{CompileError, Data, DenseTensor, Op, RunError, ops};
 use cutout_tensor::{DType, Tensor};
 use half::slice::HalfFloatSliceExt;
 
-use crate::execute::{Execute, Inputs, Io, for_chunks};
+use crate::execute::{Execute, Inputs, Io};
 use crate::gemm::WeightData;
 use crate::kernels::linear::weight_data;
 use crate::lower::{Lowered, Site};
@@ -78,7 +78,7 @@ impl Execute for Gather {
         }
         let table = self.table(&io.inputs)?;
         let rows = (TASK / width).max(1);
-        for_chunks(io.pool, output, rows * width, &|task, output| {
+        io.pool.for_chunks(output, rows * width, &|task, output| {
             let indices = &indices[task * rows..];
             for (row, &index) in output.chunks_exact_mut(width).zip(indices) {
                 let place = index as usize * width..(index as usize + 1) * width;

@@ -2,7 +2,7 @@
 
 use cutout_graph::RunError;
 
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::kernels::bilinear::{WeightedOffset, weighted_pixels};
 use crate::kernels::image::{Image, TASK_ELEMENTS};
 use crate::lower::Site;
@@ -26,7 +26,7 @@ impl Execute for GridSample {
         let (source, grid) = (io.inputs.f32(0), io.inputs.f32(1));
         let per_task = TASK_ELEMENTS.div_ceil(self.output.channels.max(1));
         let chunk = per_task * self.output.channels;
-        for_chunks(io.pool, io.output.f32(), chunk, &|task, pixels| {
+        io.pool.for_chunks(io.output.f32(), chunk, &|task, pixels| {
             let first = task * per_task;
             dispatch(io.isa, Samples { op: self, source, grid, first, pixels });
         });

@@ -1,10 +1,10 @@
 //! Normalisation over groups of channels, channel-last.
 
 use cutout_graph::{Layout, RunError};
+use cutout_parallel::with_scratch;
 
 use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded, padded_copy};
-use crate::execute::{Execute, Io, for_chunks};
-use crate::pool::with_scratch;
+use crate::execute::{Execute, Io};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Elements whose statistics one task takes.
@@ -68,7 +68,7 @@ impl Execute for GroupNorm {
         let step = self.pixels_per_task() * self.channels;
         let tasks = image.div_ceil(step);
         let mut parts = vec![Statistics::default(); self.images * tasks * self.groups];
-        for_chunks(io.pool, &mut parts, self.groups, &|task, groups| {
+        io.pool.for_chunks(&mut parts, self.groups, &|task, groups| {
             let (start, first) = (task / tasks * image, task % tasks * step);
             let end = (first + step).min(image);
             self.statistics(isa, &x[start + first..start + end], groups);

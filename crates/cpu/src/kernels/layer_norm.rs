@@ -1,9 +1,10 @@
 //! Normalisation over one axis.
 
 use cutout_graph::{Layout, RunError};
+use cutout_parallel::SharedSlice;
 
 use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded, padded_copy};
-use crate::execute::{Execute, Io, SharedSlice};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements that are summed in single precision; longer sums continue in double precision.

@@ -6,7 +6,7 @@ use cutout_graph::{Layout, RunError};
 use cutout_tensor::{DType, Shape};
 
 use super::axes::{Axes, Reader};
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements a task writes.
@@ -109,7 +109,7 @@ impl Select {
         let isa = io.isa;
         let condition = io.inputs.slice::<u8>(0);
         let choices = (io.inputs.slice::<T>(1), io.inputs.slice::<T>(2));
-        for_chunks(io.pool, io.output.slice::<T>(), TASK, &|task, output| {
+        io.pool.for_chunks(io.output.slice::<T>(), TASK, &|task, output| {
             let (axes, start) = (&self.axes, task * TASK);
             dispatch(isa, SelectTask { axes, start, condition, choices, output });
         });
@@ -155,7 +155,7 @@ where
     F: Fn(T, T) -> u8 + Copy + Sync,
 {
     let isa = io.isa;
-    for_chunks(io.pool, io.output.slice::<u8>(), TASK, &|task, output| {
+    io.pool.for_chunks(io.output.slice::<u8>(), TASK, &|task, output| {
         dispatch(isa, ZipTask { axes, start: task * TASK, inputs, output, function });
     });
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use cutout_graph::RunError;
 use cutout_graph::ops::MaxPool2d;
 
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::kernels::image::{Image, load_count, store_count};
 use crate::lower::Site;
 use crate::simd::{Kernel, Simd, dispatch};
@@ -38,7 +38,7 @@ impl Execute for MaxPool {
         let source = io.inputs.f32(0);
         let per_task = self.output.rows_per_task();
         let chunk = per_task * self.output.row();
-        for_chunks(io.pool, io.output.f32(), chunk, &|task, rows| {
+        io.pool.for_chunks(io.output.f32(), chunk, &|task, rows| {
             let first = task * per_task;
             dispatch(io.isa, MaxPoolRows { pool: self, source, first, rows });
         });

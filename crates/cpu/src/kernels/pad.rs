@@ -2,7 +2,7 @@
 
 use cutout_graph::{RunError, ops};
 
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 
 /// Elements a task writes, at least one row.
 const TASK: usize = 1 << 15;
@@ -73,7 +73,7 @@ impl Execute for Pad {
         }
         let last = self.axes.last().expect("there is always an axis");
         let rows = (TASK / last.total()).max(1);
-        for_chunks(io.pool, output, rows * last.total(), &|task, output| {
+        io.pool.for_chunks(output, rows * last.total(), &|task, output| {
             for (i, row) in output.chunks_exact_mut(last.total()).enumerate() {
                 let Some(source) = self.source_row(task * rows + i) else {
                     row.fill(self.value);

@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use cutout_graph::RunError;
 use cutout_graph::ops::ReduceKind;
+use cutout_parallel::{Pool, SharedSlice};
 use cutout_tensor::contiguous_strides;
 
 use super::fold::{Fold, Largest, Smallest, Sum, fold, fold_each};
-use crate::execute::{Execute, Io, SharedSlice, for_chunks};
-use crate::pool::Pool;
+use crate::execute::{Execute, Io};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Elements a task reads.
@@ -71,7 +71,7 @@ impl Reduce {
         if self.inner_is_reduced {
             let runs = self.runs();
             let per_task = (TASK / (runs.piece * runs.per_part)).max(1);
-            for_chunks(pool, &mut results, per_task, &|task, results| {
+            pool.for_chunks(&mut results, per_task, &|task, results| {
                 let first = task * per_task;
                 dispatch(isa, RunsTask { reduce: self, runs: &runs, fold, x, first, results });
             });
@@ -80,7 +80,7 @@ impl Reduce {
         }
         // Parts of one element are this far apart, and elements that follow each other lie side by side.
         let step = if self.inner_is_reduced { 1 } else { self.inner };
-        for_chunks(pool, output, TASK, &|task, output| {
+        pool.for_chunks(output, TASK, &|task, output| {
             for (i, element) in output.iter_mut().enumerate() {
                 let number = task * TASK + i;
                 let first = number / step * step * parts + number % step;

@@ -9,9 +9,10 @@ mod passes;
 use std::ops::Range;
 
 use cutout_graph::{RunError, ops};
+use cutout_parallel::SharedSlice;
 
 use self::passes::{Horizontal, Vertical};
-use crate::execute::{Execute, Io, SharedSlice};
+use crate::execute::{Execute, Io};
 use crate::kernels::image::Image;
 use crate::lower::Site;
 use crate::simd::dispatch;

@@ -3,7 +3,7 @@
 use cutout_graph::ops::RoiAlign;
 use cutout_graph::{DenseTensor, OpDef, RunError};
 
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::kernels::bilinear::{WeightedOffset, weighted_pixels};
 use crate::kernels::image::Image;
 use crate::lower::Site;
@@ -36,7 +36,7 @@ impl Execute for Roi {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let (features, boxes) = (io.inputs.f32(0), io.inputs.f32(1));
         self.check(boxes)?;
-        for_chunks(io.pool, io.output.f32(), self.output.elements(), &|task, cells| {
+        io.pool.for_chunks(io.output.f32(), self.output.elements(), &|task, cells| {
             let corners = &boxes[task * 5..][..5];
             let first = corners[0] as usize * self.input.elements();
             let features = &features[first..][..self.input.elements()];

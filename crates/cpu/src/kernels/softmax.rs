@@ -3,7 +3,7 @@
 use cutout_graph::{Layout, RunError};
 
 use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded};
-use crate::execute::{Execute, Io, for_chunks};
+use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::vecmath;
 
@@ -38,7 +38,7 @@ impl Softmax {
         let (isa, width) = (io.isa, self.rows.width);
         let source = (!io.inputs.is_in_place(0)).then(|| io.inputs.f32(0));
         let chunk = NARROW_TASK / width * width;
-        for_chunks(io.pool, io.output.f32(), chunk, &|task, target| {
+        io.pool.for_chunks(io.output.f32(), chunk, &|task, target| {
             let source = source.map(|source| &source[task * chunk..][..target.len()]);
             dispatch(isa, Narrow { width, source, target });
         });

@@ -286,7 +286,7 @@ fn every_half_is_widened_exactly() {
     }
 }
 
-struct Streamed<'a>(&'a mut crate::memory::AlignedBuffer<f32>);
+struct Streamed<'a>(&'a mut cutout_parallel::AlignedBuffer<f32>);
 
 impl Kernel for Streamed<'_> {
     type Output = f32;
@@ -303,7 +303,7 @@ impl Kernel for Streamed<'_> {
 #[test]
 fn streaming_stores_arrive() {
     for isa in Isa::available() {
-        let mut buffer = crate::memory::AlignedBuffer::zeroed(16);
+        let mut buffer = cutout_parallel::AlignedBuffer::zeroed(16);
         assert_eq!(dispatch(isa, Streamed(&mut buffer)), 7.0, "{isa:?}");
     }
 }

@@ -1,6 +1,8 @@
 //! The two resizes on bytes: weights as whole numbers, every pass rounded back to a byte.
 
-use super::bands::in_bands;
+use cutout_parallel::Pool;
+
+use super::TASK_ROWS;
 use super::window::{Filter, Windows};
 use crate::{Image, ImageError, Size};
 
@@ -9,8 +11,13 @@ const PILLOW_BITS: u32 = 32 - 8 - 2;
 
 /// Pillow's `Image.resize(size, filter)`, bit by bit: of Pillow up to 12, which Meta's models were made with. Pillow 13
 /// does the columns first for some sizes.
-pub fn resize_pillow(image: &Image, size: Size, filter: Filter) -> Result<Image, ImageError> {
-    resize(image, size, |input, output| {
+pub fn resize_pillow(
+    image: &Image,
+    size: Size,
+    filter: Filter,
+    pool: &Pool,
+) -> Result<Image, ImageError> {
+    resize(image, size, pool, |input, output| {
         let scale = f64::from(1u32 << PILLOW_BITS);
         let weights = Windows::new(input, output, filter).map(|weight| round(weight * scale));
         Axis { weights, bits: PILLOW_BITS }
@@ -19,8 +26,13 @@ pub fn resize_pillow(image: &Image, size: Size, filter: Filter) -> Result<Image,
 
 /// `torchvision.transforms.v2.Resize(size, antialias=True)` of a uint8 tensor on a CPU, bit by bit: as Pillow, with
 /// weights of 16 bits.
-pub fn resize_torch_bytes(image: &Image, size: Size, filter: Filter) -> Result<Image, ImageError> {
-    resize(image, size, |input, output| {
+pub fn resize_torch_bytes(
+    image: &Image,
+    size: Size,
+    filter: Filter,
+    pool: &Pool,
+) -> Result<Image, ImageError> {
+    resize(image, size, pool, |input, output| {
         let windows = Windows::new(input, output, filter);
         // As many bits as let the largest weight fit into 16 bits with its sign.
         let largest = windows.largest_weight();
@@ -52,6 +64,7 @@ impl Axis {
 fn resize(
     image: &Image,
     size: Size,
+    pool: &Pool,
     axis: impl Fn(usize, usize) -> Axis,
 ) -> Result<Image, ImageError> {
     size.pixels(3)?;
@@ -59,12 +72,12 @@ fn resize(
     if size.width != image.width() {
         let axis = axis(image.width(), size.width);
         let between = Size::new(size.width, image.height());
-        pixels = Some(shrink_rows(image.as_rgb(), image.width(), between, &axis)?);
+        pixels = Some(shrink_rows(image.as_rgb(), (image.width(), between), &axis, pool)?);
     }
     if size.height != image.height() {
         let axis = axis(image.height(), size.height);
         let source = pixels.as_deref().unwrap_or(image.as_rgb());
-        pixels = Some(shrink_columns(source, size, &axis)?);
+        pixels = Some(shrink_columns(source, size, &axis, pool)?);
     }
     Image::from_rgb(size, pixels.unwrap_or_else(|| image.as_rgb().to_vec()))
 }
@@ -72,14 +85,14 @@ fn resize(
 /// Every row of u8 `[height, width, 3]` to `[height, size.width, 3]`.
 fn shrink_rows(
     source: &[u8],
-    width: usize,
-    size: Size,
+    (width, size): (usize, Size),
     axis: &Axis,
+    pool: &Pool,
 ) -> Result<Vec<u8>, ImageError> {
     let mut output = vec![0; size.pixels(3)? * 3];
-    in_bands(&mut output, size, |first, band| {
-        let rows = source.chunks_exact(3 * width).skip(first);
-        for (row, result) in rows.zip(band.chunks_exact_mut(3 * size.width)) {
+    pool.for_chunks(&mut output, TASK_ROWS * 3 * size.width, &|task, results| {
+        let rows = source.chunks_exact(3 * width).skip(task * TASK_ROWS);
+        for (row, result) in rows.zip(results.chunks_exact_mut(3 * size.width)) {
             shrink_row(row, result, axis);
         }
     });
@@ -100,13 +113,18 @@ fn shrink_row(row: &[u8], result: &mut [u8], axis: &Axis) {
 }
 
 /// u8 `[rows, size.width, 3]` to `[size.height, size.width, 3]`.
-fn shrink_columns(source: &[u8], size: Size, axis: &Axis) -> Result<Vec<u8>, ImageError> {
+fn shrink_columns(
+    source: &[u8],
+    size: Size,
+    axis: &Axis,
+    pool: &Pool,
+) -> Result<Vec<u8>, ImageError> {
     let length = 3 * size.width;
     let mut output = vec![0; size.pixels(3)? * 3];
-    in_bands(&mut output, size, |first, band| {
+    pool.for_chunks(&mut output, TASK_ROWS * length, &|task, results| {
         let mut sums = vec![0i32; length];
-        for (i, result) in band.chunks_exact_mut(length).enumerate() {
-            let (start, weights) = axis.weights.get(first + i);
+        for (i, result) in results.chunks_exact_mut(length).enumerate() {
+            let (start, weights) = axis.weights.get(task * TASK_ROWS + i);
             sums.fill(axis.half());
             for (weight, row) in weights.iter().zip(source[start * length..].chunks_exact(length)) {
                 for (sum, value) in sums.iter_mut().zip(row) {
@@ -135,9 +153,10 @@ mod tests {
         for (from, to) in [((5, 3), (17, 1)), ((300, 200), (31, 64)), ((1, 1), (9, 9))] {
             let image = Image::filled(Size::new(from.0, from.1), colour).unwrap();
             let expected = Image::filled(Size::new(to.0, to.1), colour).unwrap();
+            let (pool, size) = (Pool::new(2), expected.size());
             for filter in [Filter::Bilinear, Filter::Bicubic] {
-                assert_eq!(resize_pillow(&image, expected.size(), filter).unwrap(), expected);
-                assert_eq!(resize_torch_bytes(&image, expected.size(), filter).unwrap(), expected);
+                assert_eq!(resize_pillow(&image, size, filter, &pool).unwrap(), expected);
+                assert_eq!(resize_torch_bytes(&image, size, filter, &pool).unwrap(), expected);
             }
         }
     }

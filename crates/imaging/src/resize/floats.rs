@@ -1,6 +1,8 @@
 //! The resize on floats.
 
-use super::bands::in_bands;
+use cutout_parallel::Pool;
+
+use super::TASK_ROWS;
 use super::window::{Filter, Windows};
 use crate::{Image, ImageError, Size};
 
@@ -10,27 +12,30 @@ pub fn resize_torch_floats(
     image: &Image,
     size: Size,
     filter: Filter,
+    pool: &Pool,
 ) -> Result<Vec<f32>, ImageError> {
     let pixels = size.pixels(12)?;
     let across = Windows::new(image.width(), size.width, filter).map(|weight| weight as f32);
     let down = Windows::new(image.height(), size.height, filter).map(|weight| weight as f32);
     let mut output = vec![0.0; pixels * 3];
-    in_bands(&mut output, size, |first, band| shrink_band(image, (&across, &down), first, band));
+    pool.for_chunks(&mut output, TASK_ROWS * 3 * size.width, &|task, rows| {
+        shrink_rows(image, (&across, &down), task * TASK_ROWS, rows);
+    });
     Ok(output)
 }
 
 /// Some rows of the output, from row `first` on.
-fn shrink_band(
+fn shrink_rows(
     image: &Image,
     (across, down): (&Windows<f32>, &Windows<f32>),
     first: usize,
-    band: &mut [f32],
+    results: &mut [f32],
 ) {
     let source: Vec<&[u8]> = image.as_rgb().chunks_exact(3 * image.width()).collect();
     // Rows of the input, already of the output's width; each is made once and dropped when no window needs it.
     let mut rows: Vec<(usize, Vec<f32>)> = Vec::new();
     let mut floats = vec![0.0; 3 * image.width() + 1];
-    for (i, result) in band.chunks_exact_mut(3 * across.len()).enumerate() {
+    for (i, result) in results.chunks_exact_mut(3 * across.len()).enumerate() {
         let (start, weights) = down.get(first + i);
         rows.retain(|(row, _)| *row >= start);
         let next = rows.last().map_or(start, |(row, _)| row + 1);
@@ -72,7 +77,8 @@ mod tests {
     #[test]
     fn a_constant_stays_constant() {
         let image = Image::filled(Size::new(40, 30), [51, 0, 255]).unwrap();
-        let output = resize_torch_floats(&image, Size::new(7, 90), Filter::Bilinear).unwrap();
+        let output =
+            resize_torch_floats(&image, Size::new(7, 90), Filter::Bilinear, &Pool::new(1)).unwrap();
         for pixel in output.chunks_exact(3) {
             for (found, expected) in pixel.iter().zip([0.2, 0.0, 1.0]) {
                 assert!((found - expected).abs() < 1e-6);
@@ -80,20 +86,23 @@ mod tests {
         }
     }
 
-    /// Tall enough for several bands, in both directions and up to the last pixel of a row.
+    /// Tall enough for several tasks; larger and smaller than the input; up to the last pixel of a row.
     #[test]
     fn every_pixel_is_the_weighted_mean_of_its_window() {
         for (from, to) in [((31, 400), (13, 259)), ((9, 50), (40, 300))] {
             let (from, size) = (Size::new(from.0, from.1), Size::new(to.0, to.1));
             let bytes = (0..from.width * from.height * 3).map(|i| (i * i * 31 % 251) as u8);
             let image = Image::from_rgb(from, bytes.collect()).unwrap();
-            let output = resize_torch_floats(&image, size, Filter::Bilinear).unwrap();
+            let [one, two, seven] = [1, 2, 7].map(|threads| {
+                resize_torch_floats(&image, size, Filter::Bilinear, &Pool::new(threads)).unwrap()
+            });
+            assert!(one == two && one == seven);
             let windows = |input, output| {
                 Windows::new(input, output, Filter::Bilinear).map(|weight| weight as f32)
             };
             let (across, down) =
                 (windows(from.width, size.width), windows(from.height, size.height));
-            for (i, found) in output.iter().enumerate() {
+            for (i, found) in one.iter().enumerate() {
                 let (channel, x, y) = (i % 3, i / 3 % size.width, i / 3 / size.width);
                 let expected = pixel(&image, down.get(y), across.get(x), channel);
                 assert_eq!(found.to_bits(), expected.to_bits(), "{x} {y} {channel}");

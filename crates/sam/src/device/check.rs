@@ -6,7 +6,7 @@ use cutout_cpu::{Cpu, Isa};
 use cutout_graph::{Backend, Builder, Profile, Weights};
 use cutout_tensor::{Difference, Tensor, TensorError, Tolerance, compare};
 
-use crate::programs::ModelError;
+use crate::model::ModelError;
 
 /// Rows, inner length and columns of the product: none of them a multiple of what kernels take at once.
 const SHAPE: [usize; 3] = [197, 301, 263];
@@ -55,7 +55,7 @@ fn product(isa: Isa, threads: usize) -> Result<Tensor, ModelError> {
     ]));
     let graph = builder.finish()?;
     let program = Cpu::with_isa(isa, threads).compile(&graph, &weights, &Profile::default())?;
-    let mut outputs = program.run(&[("x", &random(&[rows, inner], 1)?)])?;
+    let mut outputs = program.run_named(&[("x", &random(&[rows, inner], 1)?)])?;
     Ok(outputs.pop().expect("the graph has one output").1)
 }
 

@@ -3,17 +3,15 @@
 use std::ops::ControlFlow;
 
 use cutout_imaging::{Candidate, Size, Threshold, non_maximum_suppression, summarize};
-use cutout_tensor::{Tensor, TensorError};
+use cutout_parallel::Pool;
 
 use super::crops::{Crop, crops};
 use super::grid::Grid;
-use super::parallel::in_parallel;
 use super::small_regions::remove_small_regions;
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox, Progress};
-use crate::device;
-use crate::network::Decoded;
+use crate::model::ModelError;
 use crate::prompt::{Candidates, Point, Prompt};
-use crate::scene::{MOST_PROMPTS, Scene, SegmentError};
+use crate::scene::{AnsweredBatch, MOST_PROMPTS, Scene, SegmentError};
 
 /// Tells the caller how far the work has come.
 pub(super) struct Reporter<'a> {
@@ -47,6 +45,7 @@ impl<'a> Reporter<'a> {
 /// Everything in a picture; `scene_of` embeds a part of it.
 pub(super) fn generate(
     picture: Size,
+    pool: &Pool,
     options: &Everything,
     mut reporter: Reporter<'_>,
     mut scene_of: impl FnMut(&Crop) -> Result<Scene, SegmentError>,
@@ -58,12 +57,10 @@ pub(super) fn generate(
     reporter.progress.points =
         crops.iter().fold(0, |points, crop| points.saturating_add(grids[crop.layer].len()));
     let mut masks: Vec<AutoMask> = Vec::new();
-    let mut threads = 1;
     for crop in crops.iter() {
         reporter.tell(Phase::Embedding, masks.len())?;
         let scene = scene_of(crop)?;
-        threads = device::threads(scene.sam().profile());
-        let search = Search { scene, picture, crop: *crop, options, threads };
+        let search = Search { scene, picture, crop: *crop, options };
         let found = search.run(grids[crop.layer], masks.len(), &mut reporter)?;
         let by_iou = |mask: &AutoMask| mask.predicted_iou;
         masks.extend(suppress(found, options.box_nms_thresh, by_iou));
@@ -78,7 +75,7 @@ pub(super) fn generate(
         masks = suppress(masks, options.crop_nms_thresh, by_crop);
     }
     if options.min_mask_region_area > 0 {
-        masks = remove_small_regions(masks, options, threads, &mut reporter)?;
+        masks = remove_small_regions(masks, options, pool, &mut reporter)?;
     }
     Ok(masks)
 }
@@ -107,15 +104,14 @@ struct Search<'a> {
     picture: Size,
     crop: Crop,
     options: &'a Everything,
-    threads: usize,
 }
 
-/// One mask of one point, before it is looked at.
-struct Unseen {
+/// One mask of one point, at low resolution.
+struct LowResolutionMask {
     point: Point,
-    /// Where it is in what was decoded.
+    /// Which prompt of its batch, and which of that prompt's masks.
     prompt: usize,
-    token: usize,
+    candidate: usize,
     iou: f32,
 }
 
@@ -148,74 +144,61 @@ impl Search<'_> {
     /// The masks of some points, decoded at once.
     fn ask(&self, points: &[Point]) -> Result<Vec<AutoMask>, SegmentError> {
         let prompts: Vec<Prompt> = points.iter().map(|p| Prompt::point(p.x, p.y)).collect();
-        let decoded = self.scene.decode(&prompts.iter().collect::<Vec<_>>())?;
-        let unseen = self.masks_of(&decoded, points, Candidates::Three)?;
+        let answered = self.scene.answer(&prompts.iter().collect::<Vec<_>>())?;
+        let masks = masks_of(&answered, points);
         if self.options.use_m2m {
-            self.refine(&decoded, &unseen)
+            self.refine(&answered, &masks)
         } else {
-            self.look_at(&decoded, unseen)
+            self.filter(&answered, masks)
         }
     }
 
-    /// The masks that the decoder answers with if it is shown these masks again, each with its point.
-    fn refine(&self, decoded: &Decoded, first: &[Unseen]) -> Result<Vec<AutoMask>, SegmentError> {
-        let network = self.scene.sam().network();
-        let side = network.mask_side();
+    /// The masks that the decoder answers with if it is given these masks again, each with its point.
+    fn refine(
+        &self,
+        answered: &AnsweredBatch,
+        first: &[LowResolutionMask],
+    ) -> Result<Vec<AutoMask>, SegmentError> {
+        let side = self.scene.sam().model().config().mask_side();
+        let feedback = answered.feedback.fetch().map_err(ModelError::from)?;
         let mut masks = Vec::new();
         for part in first.chunks(self.options.points_per_batch.min(MOST_PROMPTS)) {
             let mut prompts = Vec::with_capacity(part.len());
-            for one in part {
-                let logits = logits_of(decoded, one)?.reshape([side, side])?;
-                let prompt = Prompt::point(one.point.x, one.point.y);
-                prompts.push(prompt.with_logits(network.limited(&logits)?));
+            for &LowResolutionMask { point, prompt, candidate, .. } in part {
+                let logits = feedback.slice(0, prompt..prompt + 1)?;
+                let logits = logits.slice(1, candidate..candidate + 1)?.reshape([side, side])?;
+                let prompt = Prompt::point(point.x, point.y).with_logits(logits);
+                prompts.push(prompt.candidates(Candidates::One));
             }
-            let refined = self.scene.decode(&prompts.iter().collect::<Vec<_>>())?;
+            let refined = self.scene.answer(&prompts.iter().collect::<Vec<_>>())?;
             let points: Vec<Point> = part.iter().map(|one| one.point).collect();
-            let unseen = self.masks_of(&refined, &points, Candidates::One)?;
-            masks.extend(self.look_at(&refined, unseen)?);
-        }
-        Ok(masks)
-    }
-
-    /// So many masks of each point, in what was decoded for them.
-    fn masks_of(
-        &self,
-        decoded: &Decoded,
-        points: &[Point],
-        wanted: Candidates,
-    ) -> Result<Vec<Unseen>, SegmentError> {
-        let ious = decoded.iou.to_vec::<f32>()?;
-        let tokens = decoded.iou.shape()[1];
-        let mut masks = Vec::new();
-        for (prompt, point) in points.iter().enumerate() {
-            let chosen = self.scene.sam().network().choose(decoded, prompt, wanted)?;
-            let tokens_chosen = chosen.first..chosen.first + chosen.count;
-            masks.extend(tokens_chosen.map(|token| {
-                let iou = ious[prompt * tokens + token];
-                Unseen { point: *point, prompt, token, iou }
-            }));
+            masks.extend(self.filter(&refined, masks_of(&refined, &points))?);
         }
         Ok(masks)
     }
 
     /// The masks that pass the filters. Those whose predicted IoU is too low need not be upsampled.
-    fn look_at(
+    fn filter(
         &self,
-        decoded: &Decoded,
-        mut unseen: Vec<Unseen>,
+        answered: &AnsweredBatch,
+        mut masks: Vec<LowResolutionMask>,
     ) -> Result<Vec<AutoMask>, SegmentError> {
         // PyTorch compares as f32.
         let threshold = self.options.pred_iou_thresh as f32;
         let all = self.options.pred_iou_thresh <= 0.0;
-        unseen.retain(|one| all || one.iou > threshold);
-        let seen = in_parallel(self.threads, &unseen, |one| self.look(decoded, one));
-        seen.into_iter().filter_map(Result::transpose).collect()
+        masks.retain(|one| all || one.iou > threshold);
+        let upsampled = self.scene.sam().pool().map(&masks, |one| self.upsample(answered, one));
+        upsampled.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// One mask at full size, if it is stable and not cut off.
-    fn look(&self, decoded: &Decoded, unseen: &Unseen) -> Result<Option<AutoMask>, SegmentError> {
-        let &Unseen { point, iou, .. } = unseen;
-        let logits = logits_of(decoded, unseen)?;
+    /// One mask at full size, if it is stable and not cut off by its crop.
+    fn upsample(
+        &self,
+        answered: &AnsweredBatch,
+        mask: &LowResolutionMask,
+    ) -> Result<Option<AutoMask>, SegmentError> {
+        let &LowResolutionMask { point, prompt, candidate, iou } = mask;
+        let logits = answered.logits_of(prompt, candidate)?;
         let threshold =
             Threshold { value: 0.0, offset: self.options.stability_score_offset as f32 };
         let placement = self.crop.placement(self.picture);
@@ -241,10 +224,19 @@ impl Search<'_> {
     }
 }
 
-/// The low-resolution logits of one mask, `f32[1, 1, side, side]`.
-fn logits_of(decoded: &Decoded, one: &Unseen) -> Result<Tensor, TensorError> {
-    let &Unseen { prompt, token, .. } = one;
-    decoded.logits.slice(0, prompt..prompt + 1)?.slice(1, token..token + 1)
+/// All masks of a batch, point by point.
+fn masks_of(answered: &AnsweredBatch, points: &[Point]) -> Vec<LowResolutionMask> {
+    let count = answered.candidates;
+    let masks = points
+        .iter()
+        .enumerate()
+        .flat_map(|(prompt, &point)| (0..count).map(move |candidate| (point, prompt, candidate)));
+    masks
+        .map(|(point, prompt, candidate)| {
+            let iou = answered.iou[prompt * count + candidate];
+            LowResolutionMask { point, prompt, candidate, iou }
+        })
+        .collect()
 }
 
 /// A range in parts of at most `length`.

@@ -3,9 +3,9 @@
 use cutout_imaging::{
     Candidate, Rle, SmallRegions, non_maximum_suppression, remove_small_regions as remove,
 };
+use cutout_parallel::Pool;
 
 use super::generate::{Reporter, pick};
-use super::parallel::in_parallel;
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox};
 
 /// Masks cleaned between two progress reports.
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 64;
 pub(super) fn remove_small_regions(
     mut masks: Vec<AutoMask>,
     options: &Everything,
-    threads: usize,
+    pool: &Pool,
     reporter: &mut Reporter<'_>,
 ) -> Result<Vec<AutoMask>, EverythingError> {
     let mut candidates: Vec<Candidate> = Vec::with_capacity(masks.len());
@@ -24,7 +24,7 @@ pub(super) fn remove_small_regions(
     for part in masks.chunks_mut(AT_ONCE) {
         reporter.tell(Phase::Cleaning, count)?;
         let clean = |mask: &AutoMask| cleaned(&mask.rle, options.min_mask_region_area);
-        let results = in_parallel(threads, part, clean);
+        let results = pool.map(part, clean);
         for (mask, result) in part.iter_mut().zip(results) {
             let score = if result.is_some() { 0.0 } else { 1.0 };
             if let Some(rle) = result {

@@ -2,36 +2,55 @@
 
 use std::thread::JoinHandle;
 
+use cutout_graph::DeviceValue;
 use cutout_imaging::{Image, Mapping, Preprocess};
 
 use super::TrackError;
-use crate::network::Embedding;
+use crate::model::ModelError;
+use crate::parts::{Encode, Encoded, FrameFeatures, Pixels};
 use crate::sam::Sam;
 
 /// What the image encoder makes of a frame.
-pub(super) struct Encoded {
-    pub(super) features: Embedding,
+pub(super) struct EncodedFrame {
+    pub(super) features: FrameFeatures<DeviceValue>,
+    /// What the mask decoder starts from where no memory is read.
+    pub(super) embedding: DeviceValue,
     pub(super) mapping: Mapping,
 }
 
-/// Turns a frame into what is tracked on.
+/// Encodes a frame.
 pub(super) fn encode(
     sam: &Sam,
     preprocess: &Preprocess,
     image: &Image,
-) -> Result<Encoded, TrackError> {
-    let (pixels, mapping) = preprocess.run(image)?;
-    Ok(Encoded { features: sam.network().encode(&pixels)?, mapping })
+) -> Result<EncodedFrame, TrackError> {
+    let (pixels, mapping) = preprocess.run(image, sam.pool())?;
+    let pixels = sam.model().upload(&pixels)?;
+    let encoded = sam.model().run(&Encode { pictures: 1 }, Pixels { pixels })?;
+    match encoded.pictures.into_iter().next() {
+        Some(Encoded {
+            level0: Some(level0),
+            level1: Some(level1),
+            level2: Some(level2),
+            embedding: Some(embedding),
+            ..
+        }) => {
+            let features = FrameFeatures { level0, level1, level2 };
+            Ok(EncodedFrame { features, embedding, mapping })
+        }
+        _ => Err(ModelError::NoMemory.into()),
+    }
 }
 
 /// A frame that is being encoded on a thread of its own.
 pub(super) struct Ahead {
     image: Image,
-    encoding: JoinHandle<Result<Encoded, TrackError>>,
+    encoding: JoinHandle<Result<EncodedFrame, TrackError>>,
 }
 
 impl Ahead {
     /// Begins to encode. Nothing where the system has no thread to give: the frame is then encoded when its turn comes.
+    #[expect(clippy::disallowed_methods, reason = "two programs at once, which share the pool")]
     pub(super) fn begin(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
         let (sam, preprocess, own) = (sam.clone(), preprocess.clone(), image.clone());
         let encoding = std::thread::Builder::new()
@@ -42,7 +61,7 @@ impl Ahead {
     }
 
     /// Waits for the frame; nothing at once if it is another one than `image`.
-    pub(super) fn finish(self, image: &Image) -> Option<Result<Encoded, TrackError>> {
+    pub(super) fn finish(self, image: &Image) -> Option<Result<EncodedFrame, TrackError>> {
         if self.image != *image {
             return None;
         }

@@ -4,20 +4,23 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cutout_tensor::Tensor;
 use cutout_weights::{
     Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError, write_safetensors,
 };
 
 use super::ObjectId;
-use super::object::{Object, Output};
+use super::object::{FrameRecord, Object};
 use super::options::{Direction, History, TrackError};
+use crate::model::{Model, ModelError};
+use crate::parts::FrameMemory;
 
-/// Outputs that are not in memory.
+/// Records that are not in memory.
 pub(super) struct Archive {
     folder: Option<PathBuf>,
     /// The frames that are in files.
     frames: HashMap<ObjectId, BTreeSet<usize>>,
-    /// How many frames away from the one at hand an output can still be read.
+    /// How many frames away from the one at hand a record can still be read.
     reach: usize,
 }
 
@@ -40,24 +43,30 @@ impl Archive {
         id: ObjectId,
         object: &mut Object,
         frame: usize,
+        model: &Model,
     ) -> Result<(), TrackError> {
         let reach = frame.saturating_sub(self.reach)..=frame.saturating_add(self.reach);
         let far: Vec<usize> =
             object.found.keys().copied().filter(|other| !reach.contains(other)).collect();
         for other in far {
-            let Some(output) = object.found.remove(&other) else { continue };
+            let Some(record) = object.found.remove(&other) else { continue };
             let Some(folder) = &self.folder else { continue };
-            store(&file(folder, id, other), &output).map_err(|source| failed(id, other, source))?;
+            let tensors = tensors(&record)?;
+            write_safetensors(file(folder, id, other), &tensors, &metadata(&record))
+                .map_err(|source| failed(id, other, source))?;
             self.frames.entry(id).or_default().insert(other);
         }
         let (Some(folder), Some(stored)) = (&self.folder, self.frames.get(&id)) else {
             return Ok(());
         };
         for other in stored.range(reach) {
-            if object.output(*other).is_none() {
-                let output =
-                    load(&file(folder, id, *other)).map_err(|source| failed(id, *other, source))?;
-                object.found.insert(*other, output);
+            if object.record(*other).is_none() {
+                let checkpoint = Checkpoint::open(file(folder, id, *other));
+                let checkpoint = checkpoint.map_err(|source| failed(id, *other, source))?;
+                let tensor = |name: &str| {
+                    checkpoint.tensor(name).map_err(|source| failed(id, *other, source))
+                };
+                object.found.insert(*other, load(&checkpoint, &tensor, model)?);
             }
         }
         Ok(())
@@ -81,38 +90,54 @@ fn file(folder: &Path, id: ObjectId, frame: usize) -> PathBuf {
     folder.join(format!("object-{id}-frame-{frame}.safetensors"))
 }
 
-fn store(path: &Path, output: &Output) -> Result<(), WeightsError> {
+/// What is stored of a record: keys are computed again when they are needed.
+fn tensors(record: &FrameRecord) -> Result<Vec<OutgoingTensor<'static>>, ModelError> {
     let mut tensors = vec![
-        OutgoingTensor::new("pointer", output.pointer.clone()),
-        OutgoingTensor::new("logits", output.logits.clone()),
+        OutgoingTensor::new("pointer", record.pointer.fetch()?),
+        OutgoingTensor::new("logits", record.logits.clone()),
     ];
-    let memory = output.memory.iter();
-    tensors.extend(memory.map(|memory| OutgoingTensor::new("memory", memory.clone())));
+    if let Some(memory) = &record.memory {
+        tensors.push(OutgoingTensor::new("memory", memory.memory.fetch()?));
+    }
+    Ok(tensors)
+}
+
+fn metadata(record: &FrameRecord) -> Metadata {
     let text = |value: String| MetadataValue::Text(value);
     let mut metadata = Metadata::from([
-        ("iou".to_owned(), text(output.iou.to_bits().to_string())),
-        ("object_score".to_owned(), text(output.object_score.to_bits().to_string())),
+        ("iou".to_owned(), text(record.iou.to_bits().to_string())),
+        ("object_score".to_owned(), text(record.object_score.to_bits().to_string())),
     ]);
-    if let Some(direction) = output.tracked {
+    if let Some(direction) = record.tracked {
         let word = match direction {
             Direction::Forward => "forward",
             Direction::Backward => "backward",
         };
         metadata.insert("tracked".to_owned(), text(word.to_owned()));
     }
-    write_safetensors(path, &tensors, &metadata)
+    metadata
 }
 
-fn load(path: &Path) -> Result<Output, WeightsError> {
-    let file = Checkpoint::open(path)?;
+fn load(
+    file: &Checkpoint,
+    tensor: &dyn Fn(&str) -> Result<Tensor, TrackError>,
+    model: &Model,
+) -> Result<FrameRecord, TrackError> {
     let text = |key: &str| file.metadata().get(key).and_then(MetadataValue::as_text);
     // Only this process's own files are read; what is not in them reads as "no object".
     let number = |key: &str| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);
-    Ok(Output {
-        memory: file.info("memory").map(|_| file.tensor("memory")).transpose()?,
-        projected: None,
-        pointer: file.tensor("pointer")?,
-        logits: file.tensor("logits")?,
+    let memory = match file.info("memory") {
+        None => None,
+        Some(_) => Some(FrameMemory {
+            memory: model.upload(&tensor("memory")?)?,
+            keys: Vec::new(),
+            values: Vec::new(),
+        }),
+    };
+    Ok(FrameRecord {
+        memory,
+        pointer: model.upload(&tensor("pointer")?)?,
+        logits: tensor("logits")?,
         iou: number("iou").unwrap_or(0.0),
         object_score: number("object_score").unwrap_or(-10.0),
         tracked: match text("tracked") {

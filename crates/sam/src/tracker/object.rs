@@ -2,21 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use cutout_graph::Named;
+use cutout_graph::DeviceValue;
 use cutout_tensor::Tensor;
 
 use super::options::{Corrections, Direction};
-use crate::network::Bank;
+use crate::parts::{FrameMemory, ObjectBank};
 
 /// What is known of an object on one frame.
-pub(super) struct Output {
-    /// `bf16[1, cells, memory width]`; none until the frame is left, or if the history dropped it.
-    pub(super) memory: Option<Tensor>,
-    /// What memory attention keeps of the memory while it is in reach.
-    pub(super) projected: Option<Vec<Named>>,
+pub(super) struct FrameRecord {
+    /// None until the frame is left. Its keys are there while memory attention reads it and there is room for them.
+    pub(super) memory: Option<FrameMemory<DeviceValue>>,
     /// `f32[1, width]`.
-    pub(super) pointer: Tensor,
-    /// `f32[side, side]`.
+    pub(super) pointer: DeviceValue,
+    /// `f32[side, side]`, on the host: what masks are made of.
     pub(super) logits: Tensor,
     pub(super) iou: f32,
     pub(super) object_score: f32,
@@ -28,11 +26,11 @@ pub(super) struct Output {
 #[derive(Default)]
 pub(super) struct Object {
     /// Answers to prompts since a frame was last tracked, by frame.
-    pub(super) pending: BTreeMap<usize, Output>,
+    pub(super) pending: BTreeMap<usize, FrameRecord>,
     /// Frames with prompts.
-    pub(super) prompted: BTreeMap<usize, Output>,
+    pub(super) prompted: BTreeMap<usize, FrameRecord>,
     /// Other frames.
-    pub(super) found: BTreeMap<usize, Output>,
+    pub(super) found: BTreeMap<usize, FrameRecord>,
 }
 
 /// Where in time a bank is asked for.
@@ -72,7 +70,7 @@ impl Moment {
     }
 }
 
-/// Which outputs memory attention reads.
+/// Which records memory attention reads.
 pub(super) struct Selection {
     /// Frames with their row of the temporal table.
     pub(super) memories: Vec<(usize, i64)>,
@@ -82,16 +80,16 @@ pub(super) struct Selection {
 
 impl Object {
     /// What is remembered of a frame.
-    pub(super) fn output(&self, frame: usize) -> Option<&Output> {
+    pub(super) fn record(&self, frame: usize) -> Option<&FrameRecord> {
         self.prompted.get(&frame).or_else(|| self.found.get(&frame))
     }
 
     /// The newest answer on a frame.
-    pub(super) fn newest(&self, frame: usize) -> Option<&Output> {
-        self.pending.get(&frame).or_else(|| self.output(frame))
+    pub(super) fn newest(&self, frame: usize) -> Option<&FrameRecord> {
+        self.pending.get(&frame).or_else(|| self.record(frame))
     }
 
-    /// The outputs that memory attention reads at a moment: all chosen frames with prompts share the last row of the
+    /// The records that memory attention reads at a moment: all chosen frames with prompts share the last row of the
     /// temporal table, of `table` rows; recent frames have the others, the frame just left the first.
     pub(super) fn select(&self, moment: Moment, table: usize, most: Option<usize>) -> Selection {
         let chosen = closest(self.prompted.keys().copied().collect(), moment.frame, most);
@@ -114,72 +112,94 @@ impl Object {
 
     /// Remembers the answers to prompts. A frame that had been tracked counts as prompted only where corrections condition.
     pub(super) fn remember_prompts(&mut self, corrections: Corrections) {
-        for (frame, output) in std::mem::take(&mut self.pending) {
+        for (frame, record) in std::mem::take(&mut self.pending) {
             let passes = match corrections {
                 Corrections::Pass => {
-                    output.tracked.is_some() && !self.prompted.contains_key(&frame)
+                    record.tracked.is_some() && !self.prompted.contains_key(&frame)
                 }
                 Corrections::Condition => false,
             };
             if passes {
-                self.found.insert(frame, output);
+                self.found.insert(frame, record);
             } else {
                 self.found.remove(&frame);
-                self.prompted.insert(frame, output);
+                self.prompted.insert(frame, record);
             }
         }
     }
 
-    /// Projects the memories of a selection that are not projected yet.
+    /// Computes the keys of the selected memories that have none.
     pub(super) fn project<E>(
         &mut self,
         selection: &Selection,
-        project: impl Fn(&Tensor) -> Result<Vec<Named>, E>,
+        project: impl Fn(DeviceValue) -> Result<FrameMemory<DeviceValue>, E>,
     ) -> Result<(), E> {
         for (frame, _) in &selection.memories {
-            let output = self.prompted.get_mut(frame).or_else(|| self.found.get_mut(frame));
-            let Some(output) = output else { continue };
-            if let (None, Some(memory)) = (&output.projected, &output.memory) {
-                output.projected = Some(project(memory)?);
+            let record = self.prompted.get_mut(frame).or_else(|| self.found.get_mut(frame));
+            let Some(memory) = record.and_then(|record| record.memory.as_mut()) else { continue };
+            if memory.keys.is_empty() {
+                *memory = project(memory.memory.clone())?;
             }
         }
         Ok(())
     }
 
-    /// Forgets all projections but those of `kept` frames.
-    pub(super) fn forget_projections(&mut self, kept: &[(usize, i64)]) {
-        for (frame, output) in self.prompted.iter_mut().chain(&mut self.found) {
-            if !kept.iter().any(|(kept, _)| kept == frame) {
-                output.projected = None;
+    /// Drops the keys of all memories but those of `kept` frames.
+    pub(super) fn forget_keys(&mut self, kept: &[(usize, i64)]) {
+        for (frame, record) in self.prompted.iter_mut().chain(&mut self.found) {
+            if let Some(memory) = &mut record.memory
+                && !kept.iter().any(|(kept, _)| kept == frame)
+            {
+                memory.keys.clear();
+                memory.values.clear();
             }
         }
     }
 
-    /// The bank of a selection whose memories are all projected.
-    pub(super) fn bank(&self, selection: &Selection, moment: Moment) -> Bank<'_> {
-        let mut bank = Bank {
-            frames: Vec::new(),
-            ages: Vec::new(),
-            pointers: Vec::new(),
-            distances: Vec::new(),
-        };
+    /// What memory attention reads of a selection.
+    pub(super) fn recall(&self, selection: &Selection, moment: Moment, keys: Keys) -> Recalled {
+        let mut bank = ObjectBank { frames: Vec::new(), pointers: Vec::new() };
+        let (mut ages, mut distances) = (Vec::new(), Vec::new());
         for (frame, age) in &selection.memories {
-            let output = self.output(*frame);
-            if let Some(projected) = output.and_then(|output| output.projected.as_deref()) {
-                bank.frames.push(projected);
-                bank.ages.push(*age);
-            }
+            let Some(memory) = self.record(*frame).and_then(|record| record.memory.as_ref()) else {
+                continue;
+            };
+            bank.frames.push(match keys {
+                Keys::Kept => memory.clone(),
+                Keys::Computed => FrameMemory {
+                    memory: memory.memory.clone(),
+                    keys: Vec::new(),
+                    values: Vec::new(),
+                },
+            });
+            ages.push(*age);
         }
         // A clip of one frame has no pointers to place.
         let most = moment.pointer_reach().saturating_sub(1).max(1) as f32;
         for (frame, distance) in &selection.pointers {
-            if let Some(output) = self.output(*frame) {
-                bank.pointers.push(&output.pointer);
-                bank.distances.push(*distance as f32 / most);
+            if let Some(record) = self.record(*frame) {
+                bank.pointers.push(record.pointer.clone());
+                distances.push(*distance as f32 / most);
             }
         }
-        bank
+        Recalled { bank, ages, distances }
     }
+}
+
+/// Whether the keys of memories are kept from frame to frame, or computed by the program that reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    Kept,
+    Computed,
+}
+
+/// The memories of one object that a frame attends to.
+pub(super) struct Recalled {
+    pub(super) bank: ObjectBank<DeviceValue>,
+    /// Row of the temporal table of each memory.
+    pub(super) ages: Vec<i64>,
+    /// How far away in time each pointer is, from 0 to 1.
+    pub(super) distances: Vec<f32>,
 }
 
 /// The frames with prompts that are read: all, or the last one before and the first one after, then the closest.
@@ -196,14 +216,18 @@ fn closest(frames: Vec<usize>, frame: usize, most: Option<usize>) -> Vec<usize> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
-    fn output() -> Output {
-        Output {
+    fn record() -> FrameRecord {
+        let scalar = Tensor::scalar(0f32);
+        let pointer =
+            DeviceValue::new(scalar.ty().clone(), Arc::new(scalar.clone()), Arc::default());
+        FrameRecord {
             memory: None,
-            projected: Some(Vec::new()),
-            pointer: Tensor::scalar(0f32),
-            logits: Tensor::scalar(0f32),
+            pointer,
+            logits: scalar,
             iou: 0.0,
             object_score: 0.0,
             tracked: None,
@@ -213,8 +237,8 @@ mod tests {
     fn object(prompted: &[usize], found: impl IntoIterator<Item = usize>) -> Object {
         Object {
             pending: BTreeMap::new(),
-            prompted: prompted.iter().map(|frame| (*frame, output())).collect(),
-            found: found.into_iter().map(|frame| (frame, output())).collect(),
+            prompted: prompted.iter().map(|frame| (*frame, record())).collect(),
+            found: found.into_iter().map(|frame| (frame, record())).collect(),
         }
     }
 
@@ -250,9 +274,12 @@ mod tests {
         let moment = forward(3, Some(5));
         let selection = object.select(moment, 7, None);
         assert_eq!(selection.pointers, [(0, 3), (2, 1), (1, 2)]);
-        assert_eq!(object.bank(&selection, moment).distances, [0.75, 0.25, 0.5]);
+        assert_eq!(object.recall(&selection, moment, Keys::Kept).distances, [0.75, 0.25, 0.5]);
         let live = forward(3, None);
-        assert_eq!(object.bank(&selection, live).distances, [0.2, 1.0 / 15.0, 2.0 / 15.0]);
+        assert_eq!(
+            object.recall(&selection, live, Keys::Kept).distances,
+            [0.2, 1.0 / 15.0, 2.0 / 15.0]
+        );
     }
 
     #[test]

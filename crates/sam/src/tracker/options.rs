@@ -6,7 +6,7 @@ use cutout_imaging::{ImageError, Size};
 use cutout_tensor::TensorError;
 
 use super::ObjectId;
-use crate::programs::ModelError;
+use crate::model::ModelError;
 use crate::prompt::PromptError;
 
 /// What is kept of frames that memory attention cannot reach any more.

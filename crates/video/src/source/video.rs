@@ -43,6 +43,7 @@ impl Video {
     }
 
     /// A video that comes through a pipe; not every format can be read that way.
+    #[expect(clippy::disallowed_methods, reason = "copies into a pipe, computes nothing")]
     pub(super) fn from_reader(
         mut reader: Box<dyn Read + Send>,
         name: &str,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use cutout_imaging::{Rle, Threshold, has_letter};
-use cutout_sam::{Answer, Find, Scene};
+use cutout_sam::{Detections, Find, Scene};
 
 use crate::output::{Annotation, Category, Finding, Place, write_raw_detections};
 use crate::progress::Progress;
@@ -26,9 +26,9 @@ impl Segment {
     pub(super) fn find(&self, scene: &Scene, find: &Find) -> Result<Objects> {
         let (mut objects, mut notes) = (Objects::default(), Vec::new());
         let looking = Looking::begin(find.phrases());
-        let mut detections = scene.detections(find)?.enumerate().map(|(index, detection)| {
+        let mut detections = scene.raw_detections(find)?.enumerate().map(|(index, detection)| {
             let detection = detection?;
-            let answer = detection.answer(find)?;
+            let answer = detection.select(find)?;
             notes.extend(self.notes(&answer));
             self.add(&mut objects, index, &answer);
             looking.goes_on(index + 1);
@@ -44,19 +44,19 @@ impl Segment {
     }
 
     /// What is said of an answer.
-    fn notes(&self, answer: &Answer) -> Vec<String> {
+    fn notes(&self, answer: &Detections) -> Vec<String> {
         let name = name(answer);
         let mut notes = Vec::new();
         if answer.phrase_was_cut() {
             notes.push(format!("{name:?} is longer than the model reads: its end is left out"));
         }
-        if answer.instances().is_empty() && !self.finding.semantic() {
+        if answer.is_empty() && !self.finding.semantic() {
             notes.push(nothing_found(name, answer));
         }
         notes
     }
 
-    fn add(&self, objects: &mut Objects, prompt: usize, answer: &Answer) {
+    fn add(&self, objects: &mut Objects, prompt: usize, answer: &Detections) {
         let name = name(answer);
         // As in COCO, from 1 on.
         let category_id = prompt + 1;
@@ -81,7 +81,7 @@ impl Segment {
             enter(answer.semantic(), finding(presence, None));
             return;
         }
-        for instance in answer.instances() {
+        for instance in answer {
             let rect = instance.rect();
             let xywh = [rect.x0, rect.y0, rect.x1 - rect.x0, rect.y1 - rect.y0];
             enter(instance.segment(), finding(instance.score(), Some(xywh)));
@@ -90,7 +90,7 @@ impl Segment {
 }
 
 /// What to call that which was looked for.
-fn name(answer: &Answer) -> &str {
+fn name(answer: &Detections) -> &str {
     answer.phrase().unwrap_or("exemplars")
 }
 
@@ -124,7 +124,7 @@ fn looks_for(phrase: &str) -> String {
 }
 
 /// Quoted, so that what a phrase may hold does nothing to a terminal.
-fn nothing_found(name: &str, answer: &Answer) -> String {
+fn nothing_found(name: &str, answer: &Detections) -> String {
     let (best, presence) = (answer.best_score(), answer.presence());
     format!(
         "{name:?}: nothing found; the best score is {best:.2}, presence {presence:.2} (see --threshold)"

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use cutout_parallel::Pool;
+
 use crate::gemm::finish::Finish;
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
 use crate::gemm::int8::quantize::quantize_row;
@@ -11,7 +13,6 @@ use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::tile::Tile;
 use crate::gemm::{Epilogue, Output};
-use crate::pool::Pool;
 use crate::simd::dispatch;
 
 /// `output = activation(scale * left · weights^T + bias) + residual`, with the left side quantised row by row and the

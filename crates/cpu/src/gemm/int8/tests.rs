@@ -1,11 +1,11 @@
 //! Products of bytes against plain loops of the documented arithmetic, on every instruction set of the machine.
 
+use cutout_parallel::Pool;
 use cutout_tensor::{QuantizedMatrix, Tensor};
 
 use super::*;
 use crate::gemm::tests::{Noise, Packed};
 use crate::gemm::{Activation, Epilogue, Output, Residual, RowMajor};
-use crate::pool::Pool;
 
 /// A weight in 8 bits.
 struct QuantizedWeight {

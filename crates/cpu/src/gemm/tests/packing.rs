@@ -1,3 +1,4 @@
+use cutout_graph::Packed;
 use cutout_tensor::TensorError;
 use half::{bf16, f16};
 

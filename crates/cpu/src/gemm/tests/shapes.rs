@@ -1,6 +1,7 @@
+use cutout_parallel::AlignedBuffer;
+
 use super::*;
 use crate::gemm::split::{Shape, Split, Tasks};
-use crate::memory::AlignedBuffer;
 
 #[test]
 fn random_shapes_up_to_one_hundred() {

@@ -6,16 +6,15 @@
 
 use std::ops::Range;
 
-use cutout_graph::{CompileError, RunError, ops};
+use cutout_graph::{CompileError, Packed, RunError, ops};
+use cutout_parallel::{AlignedBuffer, Pool, SharedSlice};
 use cutout_tensor::{DType, Tensor, TensorError};
 
 use super::weights::{Form, Weight};
-use crate::execute::{Execute, Io, SharedSlice};
+use crate::execute::{Execute, Io};
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
-use crate::memory::AlignedBuffer;
-use crate::pool::Pool;
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Neighbouring outputs whose sums stay in registers.
@@ -49,8 +48,17 @@ struct ByVector {
     lanes: usize,
 }
 
+/// A weight in the form of [`ByVector`].
+struct PackedTaps(AlignedBuffer<f32>);
+
+impl Packed for PackedTaps {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
 impl Form for ByVector {
-    type Packed = AlignedBuffer<f32>;
+    type Packed = PackedTaps;
 
     fn name(&self) -> String {
         format!("depthwise {}", self.lanes)
@@ -66,7 +74,7 @@ impl Form for ByVector {
             let (vector, lane) = (channel / self.lanes, channel % self.lanes);
             packed[(vector * taps + tap) * self.lanes + lane] = value;
         }
-        Ok(packed)
+        Ok(PackedTaps(packed))
     }
 }
 
@@ -130,7 +138,7 @@ impl Execute for Depthwise {
                 channels: group * width..self.output.channels.min((group + 1) * width),
             };
             let source = (source, strides);
-            let (depthwise, weight, output) = (self, &weight[..], &output);
+            let (depthwise, weight, output) = (self, &weight.0[..], &output);
             let task = DepthwiseTask { depthwise, part, source, weight, fused, tiles, output };
             dispatch(io.isa, task);
         });

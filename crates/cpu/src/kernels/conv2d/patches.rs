@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use cutout_graph::ops;
+use cutout_parallel::with_scratch;
 
 use crate::gemm::{LeftSource, PanelBlock, interleave_rows};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
-use crate::pool::with_scratch;
 use crate::simd::{Interleave, Isa, Kernel, Simd, dispatch};
 
 /// Stands for a position outside the image.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use cutout_graph::{CompileError, Known, Packed, RunError};
+use cutout_parallel::Pool;
 use cutout_tensor::{DType, Tensor, TensorError, TensorType};
 use half::{bf16, f16};
 
 use crate::execute::Io;
 use crate::gemm::{PackedWeights, WeightData, WeightView};
 use crate::lower::Site;
-use crate::pool::Pool;
 use crate::simd::Isa;
 
 /// The input that is the weight.

@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use cutout_graph::{CompileError, RunError, ops};
+use cutout_parallel::Pool;
 use cutout_tensor::{DType, Tensor, TensorError};
 
 use super::patches::ZEROS;
@@ -28,7 +29,6 @@ use crate::gemm::{
 use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
-use crate::pool::Pool;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Side of a kernel.

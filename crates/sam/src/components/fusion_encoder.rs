@@ -1,0 +1,63 @@
+//! Transformer layers in which one sequence takes in another: image takes in prompt, geometry takes in image.
+
+use cutout_graph::ops::AttentionInputs;
+use cutout_graph::{Scope, Value};
+
+use crate::components::layers::{Mlp, MlpActivation, MlpNames, layer_norm};
+use crate::components::multi_head::{MultiHead, Projection};
+use crate::model::config::DetectorConfig;
+
+/// Epsilon of the detector's layer norms.
+pub(crate) const NORM_EPSILON: f32 = 1e-5;
+
+/// The sequence that is taken in, `[1, tokens, width]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory<'g> {
+    /// With positions, if it has any.
+    pub(crate) keys: Value<'g>,
+    /// Without.
+    pub(crate) values: Value<'g>,
+}
+
+/// A pre-norm layer: self-attention, attention to the memory, MLP.
+pub(crate) struct FusionLayer<'g, 'c> {
+    pub(crate) w: Scope<'g>,
+    pub(crate) config: &'c DetectorConfig,
+}
+
+impl<'g> FusionLayer<'g, '_> {
+    fn attention(&self, name: &str) -> MultiHead<'g> {
+        MultiHead { w: self.w.at(name), width: self.config.width, heads: self.config.heads }
+    }
+
+    fn normed(&self, x: Value<'g>, norm: &str) -> Value<'g> {
+        layer_norm(x, &self.w.at(norm), NORM_EPSILON)
+    }
+
+    /// The part that looks at `x: [1, tokens, width]` alone. Positions, if there are any, turn only queries and keys.
+    pub(crate) fn look_around(&self, x: Value<'g>, positions: Option<Value<'g>>) -> Value<'g> {
+        let attention = self.attention("self_attn");
+        let normed = self.normed(x, "norm1");
+        let [query, key, value] = match positions {
+            None => attention.project(normed, Projection::Query),
+            Some(positions) => {
+                let [query, key] = attention.project(normed + positions, Projection::Query);
+                let [value] = attention.project(normed, Projection::Value);
+                [query, key, value]
+            }
+        };
+        x + attention.mix(AttentionInputs::new(query, key, value), attention.op())
+    }
+
+    /// The part that takes in the memory, and the MLP.
+    pub(crate) fn take_in(&self, x: Value<'g>, memory: Memory<'g>) -> Value<'g> {
+        let attention = self.attention("cross_attn_image");
+        let x = x + attention.cross(self.normed(x, "norm2"), memory.keys, memory.values);
+        x + mlp(self.config).apply(self.normed(x, "norm3"), &self.w)
+    }
+}
+
+/// The MLP of every layer of the detector.
+pub(crate) fn mlp(config: &DetectorConfig) -> Mlp {
+    Mlp { hidden: config.mlp_width, activation: MlpActivation::Relu, names: MlpNames::Linear }
+}

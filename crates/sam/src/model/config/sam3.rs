@@ -1,0 +1,381 @@
+//! Configurations of SAM 3: its sizes, and reading them from the tensors of a checkpoint.
+
+use serde::Serialize;
+
+use super::{DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
+use crate::model::load::{OpenError, Shapes};
+
+/// Channels of a head in both encoders: no tensor's shape tells, where the rotation is not stored.
+const HEAD_WIDTH: usize = 64;
+/// How often the position table lies along each side of the image, where no tensor tells.
+const TILES: usize = 3;
+/// Every so many blocks, one sees the whole image, where no tensor tells.
+const GLOBAL_EVERY: usize = 8;
+
+const TRUNK: &str = "detector.backbone.vision_backbone.trunk";
+const TEXT: &str = "detector.backbone.language_backbone.encoder";
+const GEOMETRY: &str = "detector.geometry_encoder";
+const FUSION: &str = "detector.transformer.encoder.layers";
+const DECODER: &str = "detector.transformer.decoder";
+
+/// What a table of positions holds besides the cells of its grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum PositionRows {
+    /// A first row for a class token that nothing uses: Meta's checkpoints.
+    ClassAndGrid,
+    /// The grid alone: Hugging Face's checkpoints.
+    Grid,
+}
+
+/// The positions that are added to patches, besides the rotation in attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct PositionTable {
+    /// Side of the table, which is tiled over the grid of patches.
+    pub grid: usize,
+    /// What else it holds.
+    pub rows: PositionRows,
+}
+
+/// The encoder of phrases.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TextConfig {
+    /// Tokens there are.
+    pub vocabulary: usize,
+    /// Most tokens of a phrase, start and end included.
+    pub context: usize,
+    /// Channels.
+    pub width: usize,
+    /// Blocks.
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Channels between the two layers of a block's MLP.
+    pub mlp_width: usize,
+}
+
+/// What can be shown as an example of what is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Exemplars {
+    /// Boxes: Hugging Face's checkpoints leave out the rest.
+    Boxes,
+    /// Boxes and points.
+    BoxesAndPoints,
+}
+
+/// Everything behind the encoders: geometry encoder, fusion, decoder, scores and masks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DetectorConfig {
+    /// Channels of image, prompt and queries.
+    pub width: usize,
+    /// Heads of every attention.
+    pub heads: usize,
+    /// Channels between the two layers of each transformer layer's MLP.
+    pub mlp_width: usize,
+    /// Layers of the geometry encoder.
+    pub geometry_depth: usize,
+    /// Layers that fuse image and prompt.
+    pub fusion_depth: usize,
+    /// Layers of the decoder.
+    pub decoder_depth: usize,
+    /// Objects looked for at once.
+    pub queries: usize,
+    /// Channels between the layers of the scores' MLP.
+    pub scoring_width: usize,
+    /// What the geometry encoder takes.
+    pub exemplars: Exemplars,
+}
+
+/// What finds objects by phrases and exemplars.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FinderConfig {
+    /// The text encoder.
+    pub text: TextConfig,
+    /// Everything behind the encoders.
+    pub detector: DetectorConfig,
+}
+
+impl ModelConfig {
+    /// SAM 3 as published: 850 million parameters, without those that only videos need.
+    pub fn sam3() -> Self {
+        let encoder = EncoderConfig::RotaryVit {
+            trunk: VitConfig {
+                image_size: 1008,
+                patch: 14,
+                width: 1024,
+                depth: 32,
+                heads: 16,
+                mlp_width: 4736,
+                window: 24,
+                global_blocks: vec![7, 15, 23, 31],
+                norm_epsilon: 1e-5,
+            },
+            positions: PositionTable { grid: 24, rows: PositionRows::ClassAndGrid },
+        };
+        ModelConfig {
+            encoder,
+            memory: None,
+            finder: Some(FinderConfig {
+                text: TextConfig {
+                    vocabulary: 49408,
+                    context: 32,
+                    width: 1024,
+                    depth: 24,
+                    heads: 16,
+                    mlp_width: 4096,
+                },
+                detector: DetectorConfig {
+                    width: 256,
+                    heads: 8,
+                    mlp_width: 2048,
+                    geometry_depth: 3,
+                    fusion_depth: 6,
+                    decoder_depth: 6,
+                    queries: 200,
+                    scoring_width: 2048,
+                    exemplars: Exemplars::BoxesAndPoints,
+                },
+            }),
+            decoder: Some(DecoderConfig::published(DecoderForm::Sam3)),
+        }
+    }
+}
+
+/// Where the neck of the interactive head is.
+pub(crate) fn interactive_neck(form: DecoderForm) -> &'static str {
+    match form {
+        DecoderForm::Sam3_1 => "detector.backbone.vision_backbone.interactive_convs",
+        DecoderForm::Sam1 | DecoderForm::Sam2 | DecoderForm::Sam3 => {
+            "detector.backbone.vision_backbone.sam2_convs"
+        }
+    }
+}
+
+/// Reads the configuration of a SAM 3 from its tensors: of the parts that are there. A file without any is one whose
+/// detector is missing.
+pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
+    let has = |name: &str| shapes.0.contains_key(name);
+    let clicks = [DecoderForm::Sam3, DecoderForm::Sam3_1].into_iter().find(|form| {
+        has(&format!("{}.0.conv_1x1.weight", interactive_neck(*form)))
+            && has(&format!("{}.mask_tokens.weight", form.mask_decoder()))
+    });
+    let finding = has(&format!("{TEXT}.token_embedding.weight"))
+        || has(&format!("{DECODER}.query_embed.weight"))
+        || clicks.is_none();
+    let read_finder = || -> Result<FinderConfig, OpenError> {
+        Ok(FinderConfig { text: read_text(shapes)?, detector: read_detector(shapes)? })
+    };
+    let read_clicks = |form| DecoderConfig::read(shapes, form, DECODER_HEADS);
+    let positions = read_positions(shapes)?;
+    Ok(ModelConfig {
+        encoder: EncoderConfig::RotaryVit { trunk: read_trunk(shapes, positions)?, positions },
+        decoder: clicks.map(read_clicks).transpose()?,
+        memory: None,
+        finder: finding.then(read_finder).transpose()?,
+    })
+}
+
+fn read_positions(shapes: &Shapes<'_>) -> Result<PositionTable, OpenError> {
+    let table = format!("{TRUNK}.pos_embed");
+    let [_, rows, _] = shapes.axes(&table)?;
+    let grid = rows.isqrt();
+    match rows - grid * grid {
+        0 => Ok(PositionTable { grid, rows: PositionRows::Grid }),
+        1 => Ok(PositionTable { grid, rows: PositionRows::ClassAndGrid }),
+        _ => {
+            let reason = format!("{rows} rows are no square grid, with or without a class token");
+            Err(OpenError::Shape { tensor: table, reason })
+        }
+    }
+}
+
+fn read_trunk(shapes: &Shapes<'_>, positions: PositionTable) -> Result<VitConfig, OpenError> {
+    let [width, _, patch, _] = shapes.axes(&format!("{TRUNK}.patch_embed.proj.weight"))?;
+    let [mlp_width] = shapes.axes(&format!("{TRUNK}.blocks.0.mlp.fc1.bias"))?;
+    let depth = shapes.count(&format!("{TRUNK}.blocks"), "norm1.weight");
+    let rotation = match shapes.count(&format!("{TRUNK}.blocks"), "attn.freqs_cis") {
+        0 => Rotation::published(positions.grid, depth),
+        _ => Rotation::read(shapes, depth)?,
+    };
+    Ok(VitConfig {
+        image_size: rotation.grid.saturating_mul(patch),
+        patch,
+        width,
+        depth,
+        heads: (width / rotation.head_width).max(1),
+        mlp_width,
+        window: rotation.window,
+        global_blocks: rotation.global_blocks,
+        norm_epsilon: 1e-5,
+    })
+}
+
+/// What the rotation of each block tells of the attention in it.
+struct Rotation {
+    head_width: usize,
+    window: usize,
+    grid: usize,
+    global_blocks: Vec<usize>,
+}
+
+impl Rotation {
+    /// Read from the tables of Meta's files: one row for each position, one column for each pair of channels.
+    fn read(shapes: &Shapes<'_>, depth: usize) -> Result<Rotation, OpenError> {
+        let block = |block: usize| shapes.axes(&format!("{TRUNK}.blocks.{block}.attn.freqs_cis"));
+        let [_, pairs] = block(0)?;
+        let positions = (0..depth)
+            .map(|index| block(index).map(|[rows, _]| rows))
+            .collect::<Result<Vec<_>, _>>()?;
+        let most = positions.iter().copied().max().unwrap_or(1);
+        let fewest = positions.iter().copied().min().unwrap_or(1);
+        Ok(Rotation {
+            head_width: 2 * pairs,
+            window: fewest.isqrt(),
+            grid: most.isqrt(),
+            global_blocks: (0..depth).filter(|&index| positions[index] == most).collect(),
+        })
+    }
+
+    /// Of the published model, whose sizes follow from its position table.
+    fn published(side: usize, depth: usize) -> Rotation {
+        let global = |block: &usize| (block + 1).is_multiple_of(GLOBAL_EVERY);
+        Rotation {
+            head_width: HEAD_WIDTH,
+            window: side,
+            grid: TILES.saturating_mul(side),
+            global_blocks: (0..depth).filter(global).collect(),
+        }
+    }
+}
+
+fn read_text(shapes: &Shapes<'_>) -> Result<TextConfig, OpenError> {
+    let [vocabulary, width] = shapes.axes(&format!("{TEXT}.token_embedding.weight"))?;
+    let [context, _] = shapes.axes(&format!("{TEXT}.positional_embedding"))?;
+    let blocks = format!("{TEXT}.transformer.resblocks");
+    let [mlp_width] = shapes.axes(&format!("{blocks}.0.mlp.c_fc.bias"))?;
+    Ok(TextConfig {
+        vocabulary,
+        context,
+        width,
+        depth: shapes.count(&blocks, "ln_1.weight"),
+        heads: (width / HEAD_WIDTH).max(1),
+        mlp_width,
+    })
+}
+
+fn read_detector(shapes: &Shapes<'_>) -> Result<DetectorConfig, OpenError> {
+    let exemplars = match shapes.0.get(&format!("{GEOMETRY}.points_direct_project.weight")) {
+        Some(_) => Exemplars::BoxesAndPoints,
+        None => Exemplars::Boxes,
+    };
+    let [queries, width] = shapes.axes(&format!("{DECODER}.query_embed.weight"))?;
+    let [heads] = shapes.axes(&format!("{DECODER}.boxRPB_embed_x.layers.1.bias"))?;
+    let [mlp_width] = shapes.axes(&format!("{DECODER}.layers.0.linear1.bias"))?;
+    let [scoring_width] = shapes.axes("detector.dot_prod_scoring.prompt_mlp.layers.0.bias")?;
+    Ok(DetectorConfig {
+        width,
+        heads,
+        mlp_width,
+        geometry_depth: shapes.count(&format!("{GEOMETRY}.encode"), "norm1.weight"),
+        fusion_depth: shapes.count(FUSION, "norm1.weight"),
+        decoder_depth: shapes.count(&format!("{DECODER}.layers"), "norm1.weight"),
+        queries,
+        scoring_width,
+        exemplars,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use cutout_tensor::Shape;
+
+    use super::*;
+    use crate::model::load::parameters;
+    use crate::model::part::{Part, Stages, graph_of};
+    use crate::parts::{Detect, Encode, EncodeText, FindFeatures, graphs};
+
+    fn needed(config: &ModelConfig) -> HashMap<String, Shape> {
+        parameters(&graphs(config).expect("the sizes fit each other"))
+    }
+
+    fn trunk(config: &ModelConfig) -> &VitConfig {
+        match &config.encoder {
+            EncoderConfig::RotaryVit { trunk, .. } => trunk,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The tables of rotation that Meta's files hold.
+    fn rotation(config: &VitConfig) -> Vec<(String, Shape)> {
+        let table = |block: usize| {
+            let side = if config.is_global(block) { config.grid() } else { config.window };
+            let shape = Shape::new(&[side * side, config.head_width() / 2]);
+            (format!("{TRUNK}.blocks.{block}.attn.freqs_cis"), shape)
+        };
+        (0..config.depth).map(table).collect()
+    }
+
+    #[test]
+    fn configurations_are_read_back_from_their_own_shapes() {
+        let published = ModelConfig::sam3();
+        let mut small = published.clone();
+        let positions = PositionTable { grid: 2, rows: PositionRows::ClassAndGrid };
+        let smaller = VitConfig {
+            image_size: 40,
+            patch: 4,
+            width: 48,
+            depth: 3,
+            heads: 4,
+            window: 5,
+            global_blocks: vec![0, 2],
+            ..trunk(&small).clone()
+        };
+        small.encoder = EncoderConfig::RotaryVit { trunk: smaller, positions };
+        let finder = small.finder.as_mut().expect("the preset has all parts");
+        finder.detector.heads = 4;
+        finder.detector.exemplars = Exemplars::Boxes;
+        small.decoder = None;
+        let tracker = ModelConfig { finder: None, ..published.clone() };
+        for (config, stored) in
+            [(&published, false), (&published, true), (&small, true), (&tracker, false)]
+        {
+            let mut shapes = needed(config);
+            if stored {
+                shapes.extend(rotation(trunk(config)));
+            }
+            assert_eq!(&read(&Shapes(&shapes)).expect("the shapes are whole"), config);
+        }
+    }
+
+    #[test]
+    fn a_second_phrase_costs_little() {
+        let config = ModelConfig::sam3();
+        fn cost<P: Part>(part: P, config: &ModelConfig) -> u64 {
+            let (graph, _) =
+                graph_of(&part, config, Stages::Hidden).expect("the preset can be built");
+            graph.iter().map(|(id, _)| graph.cost(id).flops).sum()
+        }
+        let second = cost(EncodeText { tokens: 6, kept: 6 }, &config)
+            + cost(Detect { text: 6, exemplars: 1 }, &config);
+        let image = cost(Encode { pictures: 1 }, &config) + cost(FindFeatures, &config);
+        assert!(second * 100 < (image + second) * 10, "{second} of {}", image + second);
+    }
+
+    #[test]
+    fn shapes_that_cannot_be_are_errors() {
+        let shapes = needed(&ModelConfig::sam3());
+        for (tensor, axes) in [
+            (format!("{TRUNK}.pos_embed"), vec![1, 579, 1024]),
+            (format!("{TRUNK}.patch_embed.proj.weight"), vec![1024]),
+            (format!("{TEXT}.token_embedding.weight"), vec![0, 1024]),
+            (format!("{DECODER}.query_embed.weight"), vec![]),
+        ] {
+            let mut broken = shapes.clone();
+            broken.insert(tensor.clone(), Shape::new(&axes));
+            let error = read(&Shapes(&broken)).expect_err("a broken shape");
+            assert!(error.to_string().starts_with(&tensor), "{error}");
+        }
+        assert!(read(&Shapes(&HashMap::new())).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! From a checkpoint to a configuration and weights, for all families.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cutout_graph::{Graph, Weights};
+use cutout_tensor::Shape;
+use cutout_weights::layout::{Identity, Model as StoredModel, Report};
+use cutout_weights::{Checkpoint, WeightsError};
+
+use super::ModelError;
+use super::config::ModelConfig;
+use crate::parts;
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Weights(Box<WeightsError>),
+    /// The tensors do not fit the model.
+    #[error("{file}: the tensors do not fit {identity}:\n{report}")]
+    Misfit {
+        /// The file.
+        file: String,
+        /// What it claims to be.
+        identity: Identity,
+        /// Everything missing, misshapen or unused.
+        report: Box<Report>,
+    },
+    /// A shape from which no configuration can be read.
+    #[error("{tensor}: {reason}")]
+    Shape {
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An entry of the file's metadata is missing or wrong.
+    #[error("{key}: {reason}")]
+    Metadata {
+        /// The entry.
+        key: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The model cannot be built.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+impl From<WeightsError> for OpenError {
+    fn from(error: WeightsError) -> Self {
+        OpenError::Weights(Box::new(error))
+    }
+}
+
+/// Opens the model in a checkpoint of any format, layout and family.
+pub fn load(checkpoint: &Checkpoint) -> Result<(ModelConfig, Weights), OpenError> {
+    let model = StoredModel::of(checkpoint)?;
+    Examined::new(checkpoint, &model)?.load(checkpoint, &model)
+}
+
+/// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
+pub(crate) struct Examined {
+    pub(crate) config: ModelConfig,
+    pub(crate) report: Report,
+    needed: HashMap<String, Shape>,
+}
+
+impl Examined {
+    /// Reads the configuration of a file and compares its tensors with the parameters of the model's graphs, without loading
+    /// any.
+    pub(crate) fn new(checkpoint: &Checkpoint, model: &StoredModel<'_>) -> Result<Self, OpenError> {
+        let config = ModelConfig::read(&shapes_of(model), model.identity(), checkpoint.metadata())?;
+        let needed = parameters(&parts::graphs(&config)?);
+        let sorted: BTreeMap<&str, Shape> =
+            needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
+        Ok(Examined { config, report: model.report(sorted), needed })
+    }
+
+    /// The configuration with its weights, if all are there and fit.
+    pub(crate) fn load(
+        self,
+        checkpoint: &Checkpoint,
+        model: &StoredModel<'_>,
+    ) -> Result<(ModelConfig, Weights), OpenError> {
+        if !self.report.is_usable() {
+            let (file, report) = (checkpoint.file().to_owned(), Box::new(self.report));
+            return Err(OpenError::Misfit { file, identity: model.identity(), report });
+        }
+        let names = self.needed.into_keys();
+        let tensors = names
+            .map(|name| model.lazy(&name).map(|tensor| (name, tensor)))
+            .collect::<Result<HashMap<_, _>, _>>()?;
+        Ok((self.config, Weights::lazy(tensors)))
+    }
+}
+
+/// Every weight that some graphs ask for.
+pub(crate) fn parameters(graphs: &[Graph]) -> HashMap<String, Shape> {
+    let of = |graph: &Graph| -> Vec<(String, Shape)> {
+        let parameters = graph.parameters();
+        parameters.map(|(path, id)| (path.to_owned(), graph.ty(id).shape.clone())).collect()
+    };
+    graphs.iter().flat_map(of).collect()
+}
+
+/// The shapes of all tensors of a file, by their names in Meta's layout.
+fn shapes_of(model: &StoredModel<'_>) -> HashMap<String, Shape> {
+    model.tensors().map(|(name, _, shape)| (name.to_owned(), shape)).collect()
+}
+
+/// The shapes of a checkpoint's tensors, by name.
+pub(crate) struct Shapes<'a>(pub(crate) &'a HashMap<String, Shape>);
+
+impl Shapes<'_> {
+    /// The axes of a tensor, none of them empty.
+    pub(crate) fn axes<const N: usize>(&self, tensor: &str) -> Result<[usize; N], OpenError> {
+        let wrong = |reason: String| OpenError::Shape { tensor: tensor.to_owned(), reason };
+        let shape = self.0.get(tensor).ok_or_else(|| wrong("is missing".to_owned()))?;
+        let axes = <[usize; N]>::try_from(&shape[..])
+            .map_err(|_| wrong(format!("expected {N} axes, the checkpoint has {shape}")))?;
+        if axes.contains(&0) { Err(wrong(format!("has an empty axis: {shape}"))) } else { Ok(axes) }
+    }
+
+    /// How many `prefix.0.suffix`, `prefix.1.suffix`, … there are.
+    pub(crate) fn count(&self, prefix: &str, suffix: &str) -> usize {
+        (0..).take_while(|i| self.0.contains_key(&format!("{prefix}.{i}.{suffix}"))).count()
+    }
+}

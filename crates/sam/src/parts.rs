@@ -1,0 +1,120 @@
+//! The programs that models run, each a [`Part`](crate::model::part::Part): what it takes, what it gives, and which components
+//! lie between.
+//!
+//! | part | depends on | gives |
+//! |---|---|---|
+//! | [`Encode`] | pictures | features of each |
+//! | [`ImageSide`] | a picture's features | what the mask decoder needs of them before any prompt |
+//! | [`Decode`] | the same, and prompts | masks |
+//! | [`FindFeatures`] | a picture's features | levels, and the part of the fusion that no phrase changes |
+//! | [`EncodeText`] | a phrase | its tokens |
+//! | [`EncodeExemplars`] | levels and exemplars | their tokens |
+//! | [`Detect`] | all of these | objects |
+//! | [`AnswerPrompt`], [`UseMask`] | a frame and a prompt for one object | its mask and pointer |
+//! | [`Remember`], [`Project`] | a frame and a mask | its memory, and what attention keeps of it |
+//! | [`Attend`] | a frame and an object's memories | the frame's embedding with the object in it |
+//! | [`Follow`] | a frame and the memories of objects | masks, pointers and memories of all |
+
+mod decode;
+mod find;
+mod image;
+mod video;
+
+#[cfg(test)]
+mod tests;
+
+pub use decode::{Answers, Decode, DecodeInputs, ImageSide, PreparedImage};
+pub use find::{
+    Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindFeatures, FindLevels,
+    LabelledPlaces, RawDetections, TextInputs, TextTokens,
+};
+pub use image::{Encode, Encoded, EncodedPictures, Pixels};
+pub use video::{
+    AnswerPrompt, Attend, AttendInputs, AttendedFrame, Bank, BankShape, Follow, FollowInputs,
+    Followed, FollowedObject, FrameFeatures, FrameMemory, MaskInputs, MemoryInput, ObjectAnswer,
+    ObjectBank, Project, PromptInputs, Remember, RememberInputs, UseMask,
+};
+
+use cutout_graph::Graph;
+
+use crate::components::memory::MaskSource;
+use crate::model::ModelError;
+use crate::model::config::{Exemplars, ModelConfig};
+use crate::model::part::{Part, Stages, graph_of};
+use crate::prompt::Candidates;
+
+/// Receives every part that a model usually runs, with its name for `explain`.
+pub(crate) trait Visitor {
+    /// Receives one.
+    fn visit<P: Part + 'static>(&mut self, name: &'static str, part: &P) -> Result<(), ModelError>
+    where
+        crate::model::part::Of<P::Outputs, usize>: Send + Sync;
+}
+
+/// Which of a model's parts are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// What one click needs; in a model that answers none, what a phrase needs.
+    FirstAnswer,
+    /// One of each kind, in its usual shape.
+    All,
+}
+
+/// Visits the parts of a model: for one click, a short phrase, and a tracked object with a full memory.
+pub(crate) fn visit(
+    config: &ModelConfig,
+    selection: Selection,
+    visitor: &mut impl Visitor,
+) -> Result<(), ModelError> {
+    visitor.visit("encoder", &Encode { pictures: 1 })?;
+    if config.decoder.is_some() {
+        visitor.visit("image_side", &ImageSide)?;
+        visitor.visit("decoder", &Decode::ONE_CLICK)?;
+    }
+    if selection == Selection::FirstAnswer && config.decoder.is_some() {
+        return Ok(());
+    }
+    if config.finder.is_some() {
+        let text = EncodeText { tokens: 4, kept: 4 };
+        visitor.visit("find_features", &FindFeatures)?;
+        visitor.visit("text", &text)?;
+        visitor.visit("detector", &Detect { text: text.kept, exemplars: 1 })?;
+    }
+    if let (Some(memory), Selection::All) = (&config.memory, selection) {
+        let (frames, pointers) = (memory.frames, memory.pointer_frames);
+        visitor.visit("follow", &Follow { bank: BankShape::kept(1, frames, pointers) })?;
+    }
+    Ok(())
+}
+
+/// The graphs that together ask for every weight of a model.
+pub(crate) fn graphs(config: &ModelConfig) -> Result<Vec<Graph>, ModelError> {
+    fn graph<P: Part>(part: P, config: &ModelConfig) -> Result<Graph, ModelError> {
+        Ok(graph_of(&part, config, Stages::Hidden)?.0)
+    }
+    let mut graphs = vec![graph(Encode { pictures: 1 }, config)?];
+    if config.decoder.is_some() {
+        let decode = Decode { prompts: 1, points: 1, masks: true, wanted: Candidates::Three };
+        graphs.extend([graph(ImageSide, config)?, graph(decode, config)?]);
+    }
+    if config.memory.is_some() {
+        graphs.extend([
+            graph(Follow { bank: BankShape::kept(1, 1, 1) }, config)?,
+            graph(Remember { source: MaskSource::Prompted }, config)?,
+            graph(UseMask { size: [1, 1] }, config)?,
+        ]);
+    }
+    if let Some(finder) = &config.finder {
+        let points = match finder.detector.exemplars {
+            Exemplars::Boxes => 0,
+            Exemplars::BoxesAndPoints => 1,
+        };
+        graphs.extend([
+            graph(FindFeatures, config)?,
+            graph(EncodeText { tokens: 1, kept: 1 }, config)?,
+            graph(EncodeExemplars { boxes: 1, points }, config)?,
+            graph(Detect { text: 1, exemplars: 1 }, config)?,
+        ]);
+    }
+    Ok(graphs)
+}

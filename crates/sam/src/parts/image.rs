@@ -1,0 +1,119 @@
+//! Pictures to features.
+
+use cutout_graph::{Scope, Value, ports};
+use cutout_tensor::TensorType;
+
+use crate::components::image_encoder::{hiera, neck, pyramid, rotary_vit, vit};
+use crate::model::ModelError;
+use crate::model::config::{EncoderConfig, HieraConfig, ModelConfig};
+use crate::model::part::Part;
+
+ports! {
+    /// Input of the image encoder.
+    pub struct Pixels {
+        /// Normalised pixels, `f32[pictures, size, size, 3]`.
+        pixels,
+    }
+}
+
+ports! {
+    /// The features of one picture. Each family has its own of them.
+    pub struct Encoded {
+        /// SAM 3: what both its necks start from, `f32[1, grid, grid, channels]`.
+        trunk: optional,
+        /// SAM 2: the finest level as the mask decoder adds it, `f32[1, 4 grid, 4 grid, width / 8]`.
+        level0: optional,
+        /// SAM 2: the middle level as the mask decoder adds it, `f32[1, 2 grid, 2 grid, width / 4]`.
+        level1: optional,
+        /// SAM 2: the top level as memory encoder and memory attention take it, `f32[1, grid, grid, width]`.
+        level2: optional,
+        /// SAM 1 and 2: what the mask decoder starts from, `f32[1, grid, grid, width]`.
+        embedding: optional,
+    }
+}
+
+ports! {
+    /// The features of several pictures.
+    pub struct EncodedPictures {
+        /// One for each.
+        pictures: list Encoded,
+    }
+}
+
+/// The image encoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Encode {
+    /// Pictures that are encoded at once.
+    pub pictures: usize,
+}
+
+impl Part for Encode {
+    type Inputs = Pixels<()>;
+    type Outputs = EncodedPictures<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<Pixels<TensorType>, ModelError> {
+        let size = config.encoder.image_size();
+        Ok(Pixels { pixels: TensorType::f32([self.pictures, size, size, 3]) })
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        Pixels { pixels }: Pixels<Value<'g>>,
+        w: &Scope<'g>,
+    ) -> Result<EncodedPictures<Value<'g>>, ModelError> {
+        let all = match &config.encoder {
+            EncoderConfig::Vit { trunk, embedding } => {
+                let w = &w.at("image_encoder");
+                let embedding = neck(vit(pixels, w, trunk), &w.at("neck"), *embedding);
+                Encoded { embedding: Some(embedding), ..Encoded::none() }
+            }
+            EncoderConfig::Hiera(hiera) => levels(pixels, w, hiera, config)?,
+            EncoderConfig::RotaryVit { trunk, positions } => {
+                let w = &w.at("detector.backbone.vision_backbone.trunk");
+                let trunk = rotary_vit(pixels, w, trunk, *positions);
+                Encoded { trunk: Some(trunk), ..Encoded::none() }
+            }
+        };
+        let picture = |index: usize| {
+            let of = |value: Option<Value<'g>>| value.map(|value| value.slice(0, index..index + 1));
+            Encoded {
+                trunk: of(all.trunk),
+                level0: of(all.level0),
+                level1: of(all.level1),
+                level2: of(all.level2),
+                embedding: of(all.embedding),
+            }
+        };
+        Ok(EncodedPictures { pictures: (0..self.pictures).map(picture).collect() })
+    }
+}
+
+impl<V> Encoded<V> {
+    /// No feature at all.
+    pub(crate) fn none() -> Self {
+        Encoded { trunk: None, level0: None, level1: None, level2: None, embedding: None }
+    }
+}
+
+/// The pyramid of SAM 2.
+fn levels<'g>(
+    pixels: Value<'g>,
+    w: &Scope<'g>,
+    encoder: &HieraConfig,
+    config: &ModelConfig,
+) -> Result<Encoded<Value<'g>>, ModelError> {
+    let width = encoder.embedding;
+    let stages = hiera(pixels, &w.at("image_encoder.trunk"), encoder);
+    let decoder = &w.at(config.decoder()?.form.mask_decoder());
+    let levels = pyramid(&stages, &w.at("image_encoder.neck"), decoder, width);
+    // A picture has no memory: a learnt vector takes its place.
+    let embedding = levels.top + w.parameter("no_mem_embed", [1, 1, width]);
+    Ok(Encoded {
+        trunk: None,
+        level0: Some(levels.fine[0]),
+        level1: Some(levels.fine[1]),
+        level2: Some(levels.top),
+        embedding: Some(embedding),
+    })
+}

@@ -1,0 +1,302 @@
+//! The model's part of tracking: objects on a frame from their memories, and answers to prompts.
+
+use std::collections::BTreeMap;
+
+use cutout_graph::DeviceValue;
+use cutout_imaging::Mask;
+use cutout_tensor::{Tensor, TensorError};
+
+use super::ahead::EncodedFrame;
+use super::object::{FrameRecord, Keys, Moment, Recalled, Selection};
+use super::options::{Direction, TrackError};
+use super::{ObjectId, Tracker};
+use crate::components::memory::MaskSource;
+use crate::model::{Model, ModelError};
+use crate::parts::{
+    AnswerPrompt, Attend, AttendInputs, Bank, BankShape, Follow, FollowInputs, Followed,
+    FollowedObject, FrameMemory, MaskInputs, MemoryInput, ObjectAnswer, Project, PromptInputs,
+    Remember, RememberInputs, UseMask,
+};
+use crate::prompt::{Candidates, Prompt, PromptBatch};
+
+/// Bytes of keys that are kept for all objects together; beyond, each frame computes them again.
+const MOST_KEY_BYTES: usize = 512 << 20;
+
+/// An object that is looked for, with the memories to read.
+struct Sought {
+    id: ObjectId,
+    selection: Selection,
+}
+
+impl Tracker {
+    /// Finds all objects on the frame at hand from their memories. Where a user has shown an object there is nothing to find.
+    ///
+    /// Objects with equally many memories and pointers are batched into one program.
+    pub(super) fn follow(&mut self, frame: usize, direction: Direction) -> Result<(), TrackError> {
+        let mut groups: BTreeMap<(usize, usize), Vec<Sought>> = BTreeMap::new();
+        let moment = self.moment(frame, direction)?;
+        let table = self.model().config().memory()?.frames;
+        for (id, object) in &mut self.objects {
+            if let Some(record) = object.prompted.get_mut(&frame) {
+                record.tracked = Some(direction);
+                continue;
+            }
+            let selection = object.select(moment, table, self.options.most_prompted_frames);
+            let shape = (selection.memories.len(), selection.pointers.len());
+            groups.entry(shape).or_default().push(Sought { id: *id, selection });
+        }
+        let batch = self.model().backend().batch_limit();
+        for group in groups.values() {
+            for sought in group.chunks(batch) {
+                self.follow_batch(sought, moment)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn moment(&self, frame: usize, direction: Direction) -> Result<Moment, ModelError> {
+        let pointer_frames = self.model().config().memory()?.pointer_frames;
+        Ok(Moment { frame, direction, length: self.options.length, pointer_frames })
+    }
+
+    /// Whether the keys of all objects' memories may be kept.
+    fn keys(&self) -> Result<Keys, ModelError> {
+        let config = self.model().config();
+        let (memory, width) = (config.memory()?, config.decoder()?.width);
+        let cells = config.encoder.grid() * config.encoder.grid();
+        let object = memory.frames * memory.layers * cells * width * size_of::<f32>();
+        let all = object.saturating_mul(self.objects.len());
+        Ok(if all <= MOST_KEY_BYTES { Keys::Kept } else { Keys::Computed })
+    }
+
+    /// The memories of an object, with their keys if those are kept.
+    fn recall(
+        &mut self,
+        Sought { id, selection }: &Sought,
+        moment: Moment,
+        keys: Keys,
+    ) -> Result<Recalled, TrackError> {
+        let sam = self.sam.clone();
+        let object = self.object_mut(*id)?;
+        match keys {
+            Keys::Kept => {
+                object.project(selection, |memory| {
+                    sam.model().run(&Project, MemoryInput { memory })
+                })?;
+                object.forget_keys(&selection.memories);
+            }
+            Keys::Computed => object.forget_keys(&[]),
+        }
+        Ok(object.recall(selection, moment, keys))
+    }
+
+    fn follow_batch(&mut self, sought: &[Sought], moment: Moment) -> Result<(), TrackError> {
+        let keys = self.keys()?;
+        let recalled = sought.iter().map(|one| self.recall(one, moment, keys));
+        let recalled = recalled.collect::<Result<Vec<_>, _>>()?;
+        let (shape, bank) = bank(self.model(), recalled, keys)?;
+        let frame = self.current()?.encoded.features.clone();
+        let followed = self.model().run(&Follow { bank: shape }, FollowInputs { frame, bank })?;
+        let records = self.records(followed, moment.direction)?;
+        for (one, record) in sought.iter().zip(records) {
+            self.object_mut(one.id)?.found.insert(moment.frame, record);
+        }
+        Ok(())
+    }
+
+    /// What each object of a batch leaves behind.
+    fn records(
+        &self,
+        followed: Followed<DeviceValue>,
+        direction: Direction,
+    ) -> Result<Vec<FrameRecord>, TrackError> {
+        let Followed { logits, iou, object_score, objects } = followed;
+        let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
+        let record = |(index, object): (usize, FollowedObject<DeviceValue>)| {
+            // The memory is of the mask as it was found; holes are filled in what is shown.
+            let mut record = answers.record(index, object.pointer, self)?;
+            record.memory = Some(object.memory);
+            record.tracked = Some(direction);
+            Ok(record)
+        };
+        objects.into_iter().enumerate().map(record).collect()
+    }
+
+    /// Answers points on the frame at hand. A frame that was tracked is corrected with its memories; another is taken as a
+    /// picture of its own. An earlier answer there is refined.
+    pub(super) fn answer_points(
+        &mut self,
+        id: ObjectId,
+        prompt: &Prompt,
+    ) -> Result<FrameRecord, TrackError> {
+        let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
+        let config = self.model().config();
+        let (order, side) = (config.behaviour().token_order, config.mask_side());
+        let mut batch = PromptBatch::of(&[prompt], mapping, order, side)?;
+        let frame = self.current()?.frame;
+        let object = self.objects.get(&id);
+        if let Some(earlier) = object.and_then(|object| object.newest(frame)) {
+            batch.masks = Some(earlier.logits.reshape([1, side, side, 1])?);
+        }
+        let tracked = object.and_then(|object| object.record(frame)).and_then(|it| it.tracked);
+        let embedding = match tracked {
+            None => self.current()?.encoded.embedding.clone(),
+            Some(direction) => self.attended(id, frame, direction)?,
+        };
+        // The padding is no point.
+        let points = batch.kinds.shape()[1];
+        let wanted = if points <= 2 { Candidates::Three } else { Candidates::One };
+        let part = AnswerPrompt { objects: 1, points, masks: batch.masks.is_some(), wanted };
+        let model = self.model();
+        let features = &self.current()?.encoded.features;
+        let inputs = PromptInputs {
+            points: model.upload(&batch.points)?,
+            kinds: model.upload(&batch.kinds)?,
+            masks: batch.masks.as_ref().map(|masks| model.upload(masks)).transpose()?,
+            embedding,
+            level0: features.level0.clone(),
+            level1: features.level1.clone(),
+        };
+        let ObjectAnswer { logits, iou, object_score, pointer } = model.run(&part, inputs)?;
+        let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
+        let mut record = answers.record(0, pointer, self)?;
+        record.tracked = tracked;
+        Ok(record)
+    }
+
+    /// The embedding of the frame at hand with an object's memories in it.
+    fn attended(
+        &mut self,
+        id: ObjectId,
+        frame: usize,
+        direction: Direction,
+    ) -> Result<DeviceValue, TrackError> {
+        let moment = self.moment(frame, direction)?;
+        let table = self.model().config().memory()?.frames;
+        let most = self.options.most_prompted_frames;
+        let selection = self.object_mut(id)?.select(moment, table, most);
+        let keys = self.keys()?;
+        let recalled = self.recall(&Sought { id, selection }, moment, keys)?;
+        let (shape, bank) = bank(self.model(), vec![recalled], keys)?;
+        let level2 = self.current()?.encoded.features.level2.clone();
+        let attended = self.model().run(&Attend { bank: shape }, AttendInputs { level2, bank })?;
+        Ok(attended.embedding)
+    }
+
+    /// Takes a user's mask as the answer on the frame at hand.
+    pub(super) fn answer_mask(&self, id: ObjectId, mask: &Mask) -> Result<FrameRecord, TrackError> {
+        let current = self.current()?;
+        let size = [mask.size().height, mask.size().width];
+        let mask = self.model().upload(&mask_tensor(mask)?)?;
+        let inputs = MaskInputs { mask, frame: current.encoded.features.clone() };
+        let ObjectAnswer { logits, iou, object_score, pointer } =
+            self.model().run(&UseMask { size }, inputs)?;
+        let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
+        let known = self.objects.get(&id).and_then(|object| object.record(current.frame));
+        Ok(FrameRecord {
+            logits: Tensor::from_vec(answers.shape(), answers.logits(0))?,
+            iou: answers.iou[0],
+            object_score: answers.object_score[0],
+            memory: None,
+            pointer,
+            tracked: known.and_then(|record| record.tracked),
+        })
+    }
+}
+
+/// The memory of the answer to a prompt.
+pub(super) fn remember(
+    model: &Model,
+    frame: &EncodedFrame,
+    record: &FrameRecord,
+) -> Result<FrameMemory<DeviceValue>, ModelError> {
+    let side = record.logits.shape()[0];
+    let inputs = RememberInputs {
+        level2: frame.features.level2.clone(),
+        logits: model.upload(&record.logits.reshape([1, side, side])?)?,
+        object_score: model.upload(&Tensor::from_vec([1], vec![record.object_score])?)?,
+    };
+    let MemoryInput { memory } = model.run(&Remember { source: MaskSource::Prompted }, inputs)?;
+    Ok(FrameMemory { memory, keys: Vec::new(), values: Vec::new() })
+}
+
+/// The memories of several objects as one bank. All have as many memories and pointers as the first.
+fn bank(
+    model: &Model,
+    recalled: Vec<Recalled>,
+    keys: Keys,
+) -> Result<(BankShape, Bank<DeviceValue>), ModelError> {
+    let objects = recalled.len();
+    let first = recalled.first().map(|one| (one.ages.len(), one.distances.len()));
+    let (frames, pointers) = first.unwrap_or_default();
+    let shape = BankShape { objects, frames, pointers, projected: keys == Keys::Kept };
+    let ages = recalled.iter().flat_map(|one| one.ages.clone()).collect();
+    let ages = model.upload(&Tensor::from_vec::<i64>([objects, frames], ages)?)?;
+    let distances = match shape.places_pointers(model.config())? {
+        false => None,
+        true => {
+            let all = recalled.iter().flat_map(|one| one.distances.clone()).collect();
+            Some(model.upload(&Tensor::from_vec::<f32>([objects, pointers], all)?)?)
+        }
+    };
+    let objects = recalled.into_iter().map(|one| one.bank).collect();
+    Ok((shape, Bank { ages, distances, objects }))
+}
+
+/// The answers for a batch of objects, fetched.
+struct HostAnswers {
+    /// `f32[objects, side, side]`.
+    logits: Tensor,
+    iou: Vec<f32>,
+    object_score: Vec<f32>,
+}
+
+impl HostAnswers {
+    fn fetch(
+        logits: &DeviceValue,
+        iou: &DeviceValue,
+        object_score: &DeviceValue,
+    ) -> Result<Self, ModelError> {
+        Ok(HostAnswers {
+            logits: logits.fetch()?,
+            iou: iou.fetch()?.to_vec()?,
+            object_score: object_score.fetch()?.to_vec()?,
+        })
+    }
+
+    /// Height and width of each mask.
+    fn shape(&self) -> [usize; 2] {
+        [self.logits.shape()[1], self.logits.shape()[2]]
+    }
+
+    /// A copy of one object's logits: a view would keep those of the whole batch in memory.
+    fn logits(&self, index: usize) -> Vec<f32> {
+        let own = self.logits.slice(0, index..index + 1).and_then(|own| own.to_vec());
+        own.expect("each object has its logits")
+    }
+
+    /// One object's record, with holes filled, without memory.
+    fn record(
+        &self,
+        index: usize,
+        pointer: DeviceValue,
+        tracker: &Tracker,
+    ) -> Result<FrameRecord, TensorError> {
+        let mut logits = self.logits(index);
+        tracker.fill_holes(&mut logits);
+        Ok(FrameRecord {
+            memory: None,
+            pointer,
+            logits: Tensor::from_vec(self.shape(), logits)?,
+            iou: self.iou[index],
+            object_score: self.object_score[index],
+            tracked: None,
+        })
+    }
+}
+
+/// A mask as zeros and ones, `f32[1, height, width, 1]`.
+fn mask_tensor(mask: &Mask) -> Result<Tensor, TensorError> {
+    let pixels = mask.pixels().iter().map(|set| f32::from(u8::from(*set))).collect();
+    Tensor::from_vec::<f32>([1, mask.size().height, mask.size().width, 1], pixels)
+}

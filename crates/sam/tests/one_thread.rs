@@ -1,0 +1,45 @@
+//! A profile of one thread computes on the calling thread alone. The only test of its process, which it counts threads of.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+
+use cutout_graph::Profile;
+use cutout_sam::imaging::{Image, Size};
+use cutout_sam::{Everything, Sam};
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Opens a model with `threads` threads, embeds a picture large enough for several tasks, and segments everything in it.
+fn segment(threads: usize) {
+    let profile = Profile { threads: NonZeroUsize::new(threads), ..Profile::default() };
+    let sam = Sam::builtin_with(profile).unwrap();
+    let size = Size::new(1200, 900);
+    let pixels = (0..3 * size.width * size.height).map(|i| (i / 700 % 251) as u8).collect();
+    let image = Image::from_rgb(size, pixels).unwrap();
+    let options = Everything { points_per_side: 2, ..Everything::default() };
+    sam.everything(&image, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+}
+
+/// Most threads seen while `work` runs, beside those before it and the one it runs on.
+#[expect(clippy::disallowed_methods, reason = "the work is watched from another thread")]
+fn most_threads(work: impl FnOnce() + Send) -> usize {
+    let before = threads();
+    std::thread::scope(|scope| {
+        let working = scope.spawn(work);
+        let mut most = 0;
+        while !working.is_finished() {
+            most = most.max(threads().saturating_sub(before + 1));
+        }
+        most
+    })
+}
+
+#[test]
+fn one_thread_starts_no_other() {
+    assert_eq!(most_threads(|| segment(1)), 0);
+    assert_eq!(most_threads(|| segment(3)), 2, "the count sees the threads of a pool");
+}
