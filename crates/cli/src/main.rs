@@ -2,11 +2,11 @@
 
 mod checkpoints;
 mod commands;
-#[cfg(test)]
-mod coverage;
 mod environment;
 mod failure;
 mod format;
+#[cfg(test)]
+mod help;
 mod interrupt;
 mod memory;
 mod options;

@@ -1,4 +1,4 @@
-//! Input that nobody should give and everybody does: each ends with one line and exit code 1, and no panic.
+//! Invalid input: each ends with one line on stderr and exit code 1, never with a panic.
 
 use cutout_imaging::{Mask, MaskDepth, Size, encode_mask};
 
@@ -13,11 +13,11 @@ fn pictures() {
     folder.write("cut.png", &whole[..whole.len() / 2]);
     std::fs::create_dir(folder.path("folder.png")).unwrap();
     let segment = |image: &str| folder.cutout(&["segment", image, "-m", MODEL, "-p", "3,3"]);
-    segment("absent.jpg").could_not(&["absent.jpg"]);
-    segment("notes.txt").could_not(&["notes.txt", "not a picture"]);
-    segment("empty.png").could_not(&["empty.png", "empty"]);
-    segment("cut.png").could_not(&["cut.png", "damaged or incomplete"]);
-    segment("folder.png").could_not(&["folder.png", "a folder", "`everything`"]);
+    segment("absent.jpg").fails(&["absent.jpg"]);
+    segment("notes.txt").fails(&["notes.txt", "not a picture"]);
+    segment("empty.png").fails(&["empty.png", "empty"]);
+    segment("cut.png").fails(&["cut.png", "damaged or incomplete"]);
+    segment("folder.png").fails(&["folder.png", "a folder", "`everything`"]);
     assert!(!folder.has("cut.mask.png"));
 }
 
@@ -37,9 +37,9 @@ fn checkpoints() {
         (".", "a folder"),
     ] {
         let run = ["segment", "picture.png", "-m", name, "-p", "3,3"];
-        folder.cutout(&run).could_not(&[name, words]);
-        folder.cutout(&["info", name]).could_not(&[name, words]);
-        folder.cutout(&["convert", name, "out.gguf"]).could_not(&[name, words]);
+        folder.cutout(&run).fails(&[name, words]);
+        folder.cutout(&["info", name]).fails(&[name, words]);
+        folder.cutout(&["convert", name, "out.gguf"]).fails(&[name, words]);
     }
     assert!(!folder.has("out.gguf"));
 }
@@ -49,10 +49,10 @@ fn clicks_outside_the_picture() {
     let folder = folder_with_model();
     for (flag, value) in [("-p", "51,3"), ("-p", "-1,3"), ("-p", "3,31.5"), ("-b", "0,0,60,10")] {
         let ended = folder.cutout(&["segment", "picture.png", "-m", MODEL, flag, value]);
-        ended.could_not(&["50", "31"]);
+        ended.fails(&["50", "31"]);
     }
     let fractions = ["segment", "picture.png", "-m", MODEL, "-p", "20,11", "--normalized"];
-    folder.cutout(&fractions).could_not(&["50", "31"]);
+    folder.cutout(&fractions).fails(&["50", "31"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_folder_that_cannot_be_written() {
     std::fs::create_dir(folder.path("locked")).unwrap();
     let mode = std::fs::Permissions::from_mode(0o555);
     std::fs::set_permissions(folder.path("locked"), mode).unwrap();
-    // Permission bits do not bind root; nobody may create files in /sys.
+    // Permission bits do not stop root, but nobody can create files in /sys.
     let bound = std::fs::write(folder.path("locked/probe"), "").is_err();
     let place = if bound { "locked" } else { "/sys" };
     if !bound && std::fs::write("/sys/cutout-probe", "").is_ok() {
@@ -109,12 +109,12 @@ fn a_folder_that_cannot_be_written() {
     }
     for flag in ["-o", "--overlay", "--cutout"] {
         let file = format!("{place}/out.png");
-        folder.segment(&[flag, &file]).could_not(&[&file, "no permission"]);
+        folder.segment(&[flag, &file]).fails(&[&file, "no permission"]);
     }
     let file = format!("{place}/out.gguf");
-    folder.cutout(&["convert", MODEL, &file]).could_not(&[&file, "read-only"]);
-    folder.segment(&["--raw", &file]).could_not(&[&file, "read-only"]);
-    folder.segment(&["--save-scene", &file]).could_not(&[&file, "read-only"]);
+    folder.cutout(&["convert", MODEL, &file]).fails(&[&file, "read-only"]);
+    folder.segment(&["--raw", &file]).fails(&[&file, "read-only"]);
+    folder.segment(&["--save-scene", &file]).fails(&[&file, "read-only"]);
 }
 
 #[test]
@@ -133,10 +133,10 @@ fn a_full_disk() {
         ("--raw", "full.safetensors"),
         ("--save-scene", "full.safetensors"),
     ] {
-        folder.segment(&[flag, file]).could_not(&[file, "the disk is full"]);
+        folder.segment(&[flag, file]).fails(&[file, "the disk is full"]);
     }
     for file in ["full.gguf", "full.safetensors"] {
-        folder.cutout(&["convert", MODEL, file]).could_not(&[file, "the disk is full"]);
+        folder.cutout(&["convert", MODEL, file]).fails(&[file, "the disk is full"]);
     }
     let device = std::fs::metadata(folder.path("full.gguf")).unwrap();
     assert!(device.file_type().is_char_device(), "the device is still one");
@@ -151,6 +151,6 @@ fn standard_output_that_is_full() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = folder.command(arguments);
         let ended = Ended::of(command.stdout(full).output().unwrap());
-        ended.could_not(&["No space left"]);
+        ended.fails(&["No space left"]);
     }
 }

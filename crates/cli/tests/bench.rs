@@ -1,11 +1,11 @@
-//! `cutout bench`: the keys of its JSON are a contract.
+//! `cutout bench`. The keys of its JSON are documented and must not change.
 
 use cutout_imaging::Size;
 
 use crate::support::{MODEL, SAM3, folder_with_model, folder_with_sam3};
 
 #[test]
-fn json_has_the_keys_of_the_contract() {
+pub(crate) fn json_has_the_documented_keys() {
     let folder = folder_with_model();
     let flags = ["--image", "picture.png", "--repeat", "1", "--threads", "1", "--json"];
     let found = folder.cutout(&[&["bench", "--model", MODEL], &flags[..]].concat()).json();
@@ -25,21 +25,23 @@ fn json_has_the_keys_of_the_contract() {
 }
 
 #[test]
-fn text_is_for_people_and_flags_are_obeyed() {
+pub(crate) fn text_report_shows_the_options() {
     let folder = folder_with_model();
     folder.write("one.toml", "threads = 1\n");
     let flags = ["--image", "picture.png", "--repeat", "1", "--profile", "one.toml"];
     let run = ["--precision", "int8", "--device", "cpu"];
-    let text = folder.cutout(&[&["bench", "-m", MODEL], &flags[..], &run].concat()).done();
+    let text = folder.cutout(&[&["bench", "-m", MODEL], &flags[..], &run].concat()).succeeds();
     for words in ["embed", "points64", "int8", "threads     1"] {
         assert!(text.contains(words), "{words:?} is not in:\n{text}");
     }
+    folder.cutout(&["bench", "-m", MODEL, "--device", "cuda:1"]).fails(&["cuda:1"]);
+    folder.cutout(&["bench", "-m", MODEL, "--threads", "0"]).wrong_usage(&["--threads"]);
     folder.cutout(&["bench", "-m", MODEL, "--repeat", "0"]).wrong_usage(&["--repeat"]);
-    folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).could_not(&["absent.jpg"]);
+    folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).fails(&["absent.jpg"]);
 }
 
 #[test]
-fn an_object_is_tracked_through_a_clip_or_through_made_up_frames() {
+pub(crate) fn tracking_is_timed_on_a_clip_or_generated_frames() {
     let folder = folder_with_model();
     folder.picture("clip/00000.png", Size::new(48, 32));
     folder.picture("clip/00001.png", Size::new(48, 32));
@@ -54,18 +56,18 @@ fn an_object_is_tracked_through_a_clip_or_through_made_up_frames() {
     let track = |model: &[&str], frames: &str| {
         folder.cutout(&[&["bench", "--track", frames], model, &flags[..]].concat())
     };
-    track(&[], "0").could_not(&["at least one frame"]);
-    track(&[], "absent").could_not(&["absent"]);
-    track(&["-m", MODEL], "3").could_not(&["SAM 1"]);
+    track(&[], "0").fails(&["at least one frame"]);
+    track(&[], "absent").fails(&["absent"]);
+    track(&["-m", MODEL], "3").fails(&["SAM 1"]);
 }
 
 #[test]
-fn phrases_are_timed() {
+pub(crate) fn phrases_are_timed() {
     let folder = folder_with_sam3();
     let flags = ["--image", "picture.png", "--repeat", "1", "--text", "cat", "--json"];
     let found = folder.cutout(&[&["bench", "-m", SAM3], &flags[..]].concat()).json();
     for key in ["find_ms", "find_ms_spread", "find_cold_ms", "prompt_ms"] {
         assert!(found[key].as_f64().unwrap() >= 0.0, "{key}");
     }
-    folder.cutout(&[&["bench", "-m", MODEL], &flags[..]].concat()).could_not(&["needs SAM 3"]);
+    folder.cutout(&[&["bench", "-m", MODEL], &flags[..]].concat()).fails(&["needs SAM 3"]);
 }

@@ -1,4 +1,4 @@
-//! The built-in model through the command line, judged by what it finds in a picture whose masks are known exactly.
+//! The built-in model on a generated picture whose masks are known exactly.
 //! Clips are in `track.rs`.
 
 use cutout_imaging::{DecodeLimits, Image, Mask, Rle, Size, encode_image, open};
@@ -8,7 +8,7 @@ use crate::support::{Folder, folder};
 
 const SIZE: Size = Size::new(240, 180);
 
-/// Two things: a disc and a slanted bar.
+/// Two objects: a disc and a slanted bar.
 const THINGS: [fn(f64, f64) -> bool; 2] = [
     |x, y| (x - 70.0).hypot(y - 80.0) < 38.0,
     |x, y| {
@@ -24,7 +24,7 @@ fn expected(thing: usize) -> Rle {
     Mask::from_pixels(SIZE, pixels).unwrap().to_rle()
 }
 
-/// A folder with the picture: the things on a gradient with grain.
+/// A folder with the picture: the objects on a noisy gradient.
 fn drawn() -> Folder {
     let masks = [0, 1].map(|thing| expected(thing).to_mask());
     let colour = |i: usize| {
@@ -43,7 +43,7 @@ fn drawn() -> Folder {
     folder
 }
 
-/// How well the mask in a picture fits.
+/// Intersection over union of the mask in a file and the expected one.
 fn fit(folder: &Folder, name: &str, thing: usize) -> f64 {
     let image = open(folder.path(name), &DecodeLimits::default()).unwrap();
     let pixels = image.as_rgb().chunks_exact(3).map(|pixel| pixel != [0, 0, 0]).collect();
@@ -64,7 +64,7 @@ fn clicks_boxes_and_refinement() {
         let ended =
             folder.cutout(&[&["segment", "picture.png", "-o", "mask.png"], prompt].concat());
         assert!(ended.stderr.contains("built-in model"), "{}", ended.stderr);
-        ended.done();
+        ended.succeeds();
         let fit = fit(&folder, "mask.png", thing);
         assert!(fit > 0.9, "{prompt:?}: {fit}");
     }

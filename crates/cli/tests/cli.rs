@@ -1,4 +1,4 @@
-//! The command line as a user sees it: the built binary on small files, its exit codes, what it prints and writes.
+//! End-to-end tests of the binary: exit codes, output and files on small models.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_input;
@@ -10,6 +10,7 @@ mod doctor;
 mod everything;
 mod explain;
 mod finding;
+mod flags;
 mod info;
 mod interrupted;
 mod models;

@@ -6,7 +6,7 @@ use crate::support::folder;
 fn every_shell_completes_our_flags() {
     let folder = folder();
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = folder.cutout(&["completions", shell]).done();
+        let script = folder.cutout(&["completions", shell]).succeeds();
         for word in ["segment", "mask-threshold", "quantize", "doctor"] {
             assert!(script.contains(word), "{shell}: {word}");
         }

@@ -1,4 +1,4 @@
-//! `cutout convert`: every format and type, what is lost, and what is refused.
+//! `cutout convert`: formats and types, dropped tensors, invalid arguments.
 
 use cutout_tensor::{DType, Tensor};
 use cutout_weights::{BlockType, Checkpoint, Format, MetadataValue, StoredType};
@@ -11,7 +11,7 @@ fn stored(folder: &Folder, file: &str, tensor: &str) -> StoredType {
 }
 
 #[test]
-fn formats_and_types() {
+pub(crate) fn formats_and_types() {
     let folder = folder_with_model();
     let (matrix, bias) = ("mask_decoder.iou_token.weight", "image_encoder.neck.1.bias");
     let plain = StoredType::Plain;
@@ -26,7 +26,7 @@ fn formats_and_types() {
         ("q4.GGUF", Some("q4_0"), StoredType::Block(BlockType::Q4_0)),
     ] {
         let flag = quantize.map_or(vec![], |name| vec!["--quantize", name]);
-        let line = folder.cutout(&[&["convert", MODEL, output], &flag[..]].concat()).done();
+        let line = folder.cutout(&[&["convert", MODEL, output], &flag[..]].concat()).succeeds();
         assert!(line.starts_with(output) && line.contains("instead of"), "{line}");
         assert_eq!(stored(&folder, output, matrix), expected, "{output}");
         assert_eq!(stored(&folder, output, bias), plain(DType::F32), "{output}");
@@ -37,22 +37,22 @@ fn formats_and_types() {
         let source = checkpoint.metadata().get("source").and_then(MetadataValue::as_text);
         assert_eq!(source, Some("a test"), "{output}: the metadata is carried along");
         let runs = ["segment", "picture.png", "-m", output, "-p", "20,11", "-o", "mask.png"];
-        folder.cutout(&runs).done();
+        folder.cutout(&runs).succeeds();
     }
     assert!(folder.temporary_files().is_empty());
     assert!(folder.read("q4.GGUF").len() < folder.read("keep.gguf").len() / 2);
 }
 
 #[test]
-fn the_way_there_and_back_changes_nothing() {
+fn a_round_trip_is_lossless() {
     let folder = folder_with_model();
-    folder.cutout(&["convert", MODEL, "there.gguf"]).done();
-    folder.cutout(&["convert", "there.gguf", "back.safetensors"]).done();
+    folder.cutout(&["convert", MODEL, "there.gguf"]).succeeds();
+    folder.cutout(&["convert", "there.gguf", "back.safetensors"]).succeeds();
     assert_eq!(folder.read("back.safetensors"), folder.read(MODEL));
 }
 
 #[test]
-fn names_become_those_of_meta() {
+fn hugging_face_names_become_meta_names() {
     let folder = folder();
     let tensor =
         |shape: &[usize]| Tensor::from_vec(shape, vec![1f32; shape.iter().product()]).unwrap();
@@ -67,7 +67,7 @@ fn names_become_those_of_meta() {
     );
     let ended = folder.cutout(&["convert", "hugging.safetensors", "meta.safetensors"]);
     assert_eq!(ended.stderr, "");
-    ended.done();
+    ended.succeeds();
     let written = Checkpoint::open(folder.path("meta.safetensors")).unwrap();
     let names: Vec<&str> = written.tensors().iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names.len(), 6);
@@ -81,12 +81,12 @@ fn names_become_those_of_meta() {
 }
 
 #[test]
-fn what_is_lost_is_named() {
+fn dropped_tensors_are_listed() {
     let folder = folder();
     folder.write("complex.pt", fixture("complex.pt"));
     let ended = folder.cutout(&["convert", "complex.pt", "out.safetensors"]);
     let notes = ended.stderr.clone();
-    ended.done();
+    ended.succeeds();
     assert!(notes.contains("left out: freqs_cis") && notes.contains("complex64"), "{notes}");
     assert!(notes.contains("left out: f8") && notes.contains("float8_e4m3fn"), "{notes}");
     assert!(notes.contains("its names are kept"), "{notes}");
@@ -94,7 +94,7 @@ fn what_is_lost_is_named() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_rejected() {
     let folder = folder_with_model();
     let before = folder.read(MODEL);
     folder.cutout(&["convert", MODEL, MODEL]).wrong_usage(&["the file to read"]);
@@ -115,12 +115,12 @@ fn what_makes_no_sense_is_refused() {
     folder.cutout(&["convert", MODEL, "out.pt"]).wrong_usage(&[".safetensors or .gguf"]);
     folder.cutout(&["convert", MODEL, "out.gguf", "--quantize", "q2"]).wrong_usage(&["q8_0"]);
     folder.cutout(&["convert", MODEL, "no/out.gguf"]).wrong_usage(&["folder does not exist"]);
-    folder.cutout(&["convert", "absent.pt", "out.gguf"]).could_not(&["absent.pt", "no such file"]);
+    folder.cutout(&["convert", "absent.pt", "out.gguf"]).fails(&["absent.pt", "no such file"]);
     let large = Tensor::from_vec([1, 32], vec![1e6f32; 32]).unwrap();
     folder.checkpoint("large.safetensors", vec![("w.large".to_owned(), large)]);
     for output in ["out.gguf", "out.safetensors"] {
         let refused = folder.cutout(&["convert", "large.safetensors", output, "--quantize", "f16"]);
-        refused.could_not(&["w.large", "range of f16"]);
+        refused.fails(&["w.large", "range of f16"]);
         assert!(!folder.has(output));
     }
     assert!(folder.temporary_files().is_empty());

@@ -1,11 +1,11 @@
-//! `cutout everything`: every knob, pictures and folders of them.
+//! `cutout everything`: options, single pictures and folders.
 
 use cutout_imaging::{DecodeLimits, Size, open};
 use serde_json::Value;
 
 use crate::support::{Ended, Folder, MODEL, folder_with_model};
 
-/// Keeps every mask of a small grid: random weights are sure of nothing.
+/// Options that keep every mask of a small grid: the scores of random weights are low.
 const ALL: [&str; 8] = [
     "--points-per-side",
     "4",
@@ -21,17 +21,17 @@ fn everything(folder: &Folder, input: &str, more: &[&str]) -> Ended {
     folder.cutout(&[&["everything", input, "--model", MODEL], &ALL[..], more].concat())
 }
 
-/// The masks of the picture with other knobs, which win over those of [`ALL`].
-fn masks(folder: &Folder, knobs: &[(&str, &str)]) -> Vec<Value> {
+/// The masks of the picture with these options, which replace those of [`ALL`].
+fn masks(folder: &Folder, options: &[(&str, &str)]) -> Vec<Value> {
     let mut arguments = vec!["everything", "picture.png", "-m", MODEL, "--json"];
-    let kept = ALL.chunks_exact(2).filter(|pair| !knobs.iter().any(|(name, _)| *name == pair[0]));
+    let kept = ALL.chunks_exact(2).filter(|pair| !options.iter().any(|(name, _)| *name == pair[0]));
     arguments.extend(kept.flatten());
-    arguments.extend(knobs.iter().flat_map(|(name, value)| [*name, *value]));
+    arguments.extend(options.iter().flat_map(|(name, value)| [*name, *value]));
     folder.cutout(&arguments).json().as_array().unwrap().clone()
 }
 
 #[test]
-fn knobs_do_what_they_say() {
+pub(crate) fn options_change_the_masks() {
     let folder = folder_with_model();
     let all = masks(&folder, &[]);
     assert_eq!(all.len(), 4 * 4 * 3, "three masks for each point");
@@ -58,7 +58,7 @@ fn knobs_do_what_they_say() {
 }
 
 #[test]
-fn a_picture_without_masks_says_why() {
+fn an_empty_result_is_explained() {
     let folder = folder_with_model();
     let ended = everything(&folder, "picture.png", &["-o", "masks.json"]);
     assert_eq!(ended.stderr, "");
@@ -68,11 +68,11 @@ fn a_picture_without_masks_says_why() {
     let ended = folder.cutout(&always.into_iter().chain(kept).chain(strict).collect::<Vec<_>>());
     let note = "picture.png: no mask passed --pred-iou-thresh 0 and --stability-score-thresh 0.99;";
     assert!(ended.stderr.starts_with(note), "{}", ended.stderr);
-    ended.done();
+    ended.succeeds();
 }
 
 #[test]
-fn crops_are_looked_at_too() {
+pub(crate) fn crops_add_masks() {
     let folder = folder_with_model();
     let all = masks(&folder, &[]).len();
     let layers = [("--crop-n-layers", "1"), ("--crop-nms-thresh", "1")];
@@ -93,25 +93,25 @@ fn crops_are_looked_at_too() {
 }
 
 #[test]
-fn one_picture() {
+pub(crate) fn one_picture() {
     let folder = folder_with_model();
     let ended = everything(&folder, "picture.png", &[]);
     assert_eq!(ended.stderr, "wrote picture.masks.json and picture.overlay.png\n");
-    ended.done();
+    ended.succeeds();
     assert_eq!(folder.json("picture.masks.json").as_array().unwrap().len(), 48);
     assert!(folder.has("picture.overlay.png"));
     let printed = everything(&folder, "picture.png", &["--json", "-o", "masks.json"]).json();
     assert_eq!(printed, folder.json("masks.json"));
     assert_eq!(printed[0]["segmentation"]["size"], serde_json::json!([31, 50]));
     let files = ["--output", "labels.png", "--overlay", "drawn.png"];
-    everything(&folder, "picture.png", &files).done();
+    everything(&folder, "picture.png", &files).succeeds();
     for name in ["labels.png", "drawn.png"] {
         let size = open(folder.path(name), &DecodeLimits::default()).unwrap().size();
         assert_eq!(size, Size::new(50, 31), "{name}");
     }
-    everything(&folder, "picture.png", &["-o", "masks.npy"]).done();
+    everything(&folder, "picture.png", &["-o", "masks.npy"]).succeeds();
     assert!(folder.read("masks.npy").len() > 48 * 50 * 31);
-    everything(&folder, "picture.png", &["-o", "out"]).done();
+    everything(&folder, "picture.png", &["-o", "out"]).succeeds();
     assert!(folder.has("out/picture/47.png") && !folder.has("out/picture/48.png"));
     let table = String::from_utf8(folder.read("out/picture/metadata.csv")).unwrap();
     assert_eq!(table.lines().count(), 49);
@@ -120,7 +120,7 @@ fn one_picture() {
 }
 
 #[test]
-fn a_folder_of_pictures() {
+pub(crate) fn a_folder_of_pictures() {
     let folder = folder_with_model();
     for name in ["photos/a.png", "photos/b.png"] {
         folder.picture(name, Size::new(40, 30));
@@ -130,33 +130,33 @@ fn a_folder_of_pictures() {
     let flags = ["-o", "masks", "--convert-to-rle", "--overlay", "drawn"];
     let ended = everything(&folder, "photos", &flags);
     assert!(ended.stderr.contains("error: photos/c.png"), "{}", ended.stderr);
-    ended.could_not(&["1 of 3 pictures failed"]);
+    ended.fails(&["1 of 3 pictures failed"]);
     for name in ["masks/a.json", "masks/b.json", "drawn/a.png", "drawn/b.png"] {
         assert!(folder.has(name), "{name}");
     }
     folder.write("masks/a.json", "kept");
     std::fs::remove_file(folder.path("masks/b.json")).unwrap();
     std::fs::remove_file(folder.path("photos/c.png")).unwrap();
-    everything(&folder, "photos", &["-o", "masks", "--convert-to-rle", "--resume"]).done();
+    everything(&folder, "photos", &["-o", "masks", "--convert-to-rle", "--resume"]).succeeds();
     assert_eq!(folder.read("masks/a.json"), b"kept", "what is there is left alone");
     assert!(folder.has("masks/b.json"));
     everything(&folder, "photos", &[]).wrong_usage(&["--output"]);
     everything(&folder, "photos", &["--json"]).wrong_usage(&["--output"]);
     everything(&folder, "photos", &["-o", "all.json"]).wrong_usage(&["go to a folder"]);
     std::fs::create_dir(folder.path("empty")).unwrap();
-    everything(&folder, "empty", &["-o", "masks"]).could_not(&["no pictures"]);
+    everything(&folder, "empty", &["-o", "masks"]).fails(&["no pictures"]);
 }
 
 #[test]
-fn wrong_knobs_and_ways_to_run() {
+pub(crate) fn invalid_options_and_ways_to_run() {
     let folder = folder_with_model();
-    for (knob, value, word) in [
+    for (option, value, word) in [
         ("--points-per-batch", "0", "points_per_batch"),
         ("--box-nms-thresh", "2", "box_nms_thresh"),
         ("--crop-overlap-ratio", "-1", "crop_overlap_ratio"),
         ("--crop-n-layers", "99", "99"),
     ] {
-        let run = ["everything", "picture.png", "-m", MODEL, knob, value];
+        let run = ["everything", "picture.png", "-m", MODEL, option, value];
         folder.cutout(&run).wrong_usage(&[word]);
     }
     let plain = everything(&folder, "picture.png", &["--json"]).json();
@@ -169,5 +169,7 @@ fn wrong_knobs_and_ways_to_run() {
     folder.write("int8.toml", "precision = \"int8\"\n");
     let run = everything(&folder, "picture.png", &["--profile", "int8.toml", "--json"]);
     assert_eq!(run.json(), int8);
-    everything(&folder, "absent.png", &[]).could_not(&["absent.png"]);
+    everything(&folder, "picture.png", &["--device", "cuda:1"]).fails(&["cuda:1"]);
+    everything(&folder, "picture.png", &["--threads", "0"]).wrong_usage(&["--threads"]);
+    everything(&folder, "absent.png", &[]).fails(&["absent.png"]);
 }

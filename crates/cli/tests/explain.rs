@@ -3,29 +3,29 @@
 use crate::support::{MODEL, folder, folder_with_model};
 
 #[test]
-fn parts_and_passes() {
+pub(crate) fn parts_and_passes() {
     let folder = folder_with_model();
-    let encoder = folder.cutout(&["explain", MODEL]).done();
+    let encoder = folder.cutout(&["explain", MODEL]).succeeds();
     assert!(encoder.contains("image_encoder.") && encoder.contains("Attention"), "{encoder}");
-    let decoder = folder.cutout(&["explain", MODEL, "--part", "decoder"]).done();
+    let decoder = folder.cutout(&["explain", MODEL, "--part", "decoder"]).succeeds();
     assert!(decoder.contains("mask_decoder.") && !decoder.contains("image_encoder."));
-    let early = folder.cutout(&["explain", MODEL, "--after", "fold_constants"]).done();
+    let early = folder.cutout(&["explain", MODEL, "--after", "fold_constants"]).succeeds();
     assert!(early.lines().count() > encoder.lines().count(), "fusing makes graphs shorter");
     folder.cutout(&["explain", MODEL, "--part", "heart"]).wrong_usage(&["heart", "decoder"]);
     let unknown = folder.cutout(&["explain", MODEL, "--after", "magic"]);
     assert_ne!(unknown.code, Some(0));
     assert!(unknown.stderr.contains("magic"), "{}", unknown.stderr);
-    folder.cutout(&["explain", "absent.pt"]).could_not(&["absent.pt"]);
+    folder.cutout(&["explain", "absent.pt"]).fails(&["absent.pt"]);
 }
 
 #[test]
-fn the_memory_of_sam2_is_explained() {
+fn parts_of_sam2_memory() {
     let folder = folder();
     let builtin = concat!(env!("CARGO_MANIFEST_DIR"), "/../sam/builtin/model.safetensors");
-    let explain = |part: &str| folder.cutout(&["explain", builtin, "--part", part]).done();
+    let explain = |part: &str| folder.cutout(&["explain", builtin, "--part", part]).succeeds();
     let attention = explain("memory_attention");
     assert!(attention.contains("memory_attention.layers.0."), "{attention}");
-    // The built-in model remembers five frames.
+    // The built-in model keeps five memory frames.
     assert!(attention.contains("frames.4.key.0") && !attention.contains("frames.5.key.0"));
     let encoder = explain("memory_encoder");
     assert!(encoder.contains("memory_encoder.fuser"), "{encoder}");
@@ -34,11 +34,13 @@ fn the_memory_of_sam2_is_explained() {
 }
 
 #[test]
-fn the_graph_depends_on_how_it_runs() {
+pub(crate) fn the_graph_depends_on_how_it_runs() {
     let folder = folder_with_model();
-    let plain = folder.cutout(&["explain", MODEL, "--device", "cpu", "--threads", "1"]).done();
-    let int8 = folder.cutout(&["explain", MODEL, "--precision", "int8"]).done();
-    assert_ne!(plain, int8);
+    let one = folder.cutout(&["explain", MODEL, "--threads", "1"]).succeeds();
+    assert_ne!(one, folder.cutout(&["explain", MODEL, "--threads", "3"]).succeeds());
+    folder.cutout(&["explain", MODEL, "--device", "cuda:1"]).fails(&["cuda:1"]);
+    let int8 = folder.cutout(&["explain", MODEL, "--precision", "int8"]).succeeds();
+    assert!(int8.contains("QuantizedLinear") && !one.contains("QuantizedLinear"), "{int8}");
     folder.write("int8.toml", "precision = \"int8\"\n");
-    assert_eq!(folder.cutout(&["explain", MODEL, "--profile", "int8.toml"]).done(), int8);
+    assert_eq!(folder.cutout(&["explain", MODEL, "--profile", "int8.toml"]).succeeds(), int8);
 }

@@ -1,4 +1,4 @@
-//! Phrases and exemplars on the command line: what they may be, and what is said of those that cannot be.
+//! Phrases and exemplars of `cutout segment`: valid ones, and the errors for others.
 
 use std::process::Stdio;
 
@@ -18,7 +18,7 @@ fn annotations(document: &Value) -> &Vec<Value> {
 fn overlays_name_objects() {
     let folder = folder_with_sam3();
     let find = |name: &str, phrase: &str| {
-        folder.find(&["--text", phrase, "--threshold", "0", "--overlay", name]).done();
+        folder.find(&["--text", phrase, "--threshold", "0", "--overlay", name]).succeeds();
         open(folder.path(name), &DecodeLimits::default()).unwrap().into_rgb()
     };
     let over = find("cat.png", "cat");
@@ -44,28 +44,28 @@ fn points_are_exemplars_too() {
         find(&["--text", "cat", "--exemplar", "20,11", "--exemplar", "-40,25"]),
         find(&["--text", "cat", "--exemplar", "20,11", "--exemplar", "-10,5,40,25"])
     );
-    folder.find(&["--exemplar", "20,99"]).could_not(&["exemplar", "outside"]);
-    // Hugging Face leaves out what understands points.
+    folder.find(&["--exemplar", "20,99"]).fails(&["exemplar", "outside"]);
+    // Hugging Face's checkpoints lack the point encoder.
     let weights = cutout_testing::SmallSam3::load().unwrap().weights().unwrap();
     let boxes = weights.into_iter().filter(|(name, _)| !name.contains("geometry_encoder.points_"));
     folder.checkpoint("boxes.safetensors", boxes.collect());
     let point = ["segment", "picture.png", "-m", "boxes.safetensors", "--exemplar", "20,11"];
-    folder.cutout(&point).could_not(&["boxes as exemplars", "sam3.pt"]);
+    folder.cutout(&point).fails(&["boxes as exemplars", "sam3.pt"]);
 }
 
 #[test]
-fn questions_for_finders_are_checked() {
+fn phrases_and_thresholds_are_checked() {
     let folder = folder_with_sam3();
     for phrase in ["", " ", "\t\n ", "\u{1}\u{7f}", "\u{feff}", "&nbsp;"] {
-        folder.find(&["--text", phrase]).could_not(&["the phrase is empty"]);
-        folder.find(&["--text", "cat", "--text", phrase]).could_not(&["the phrase is empty"]);
+        folder.find(&["--text", phrase]).fails(&["the phrase is empty"]);
+        folder.find(&["--text", "cat", "--text", phrase]).fails(&["the phrase is empty"]);
     }
-    folder.find(&["--text", &"x".repeat(5000)]).could_not(&["at most 4096 bytes", "5000"]);
+    folder.find(&["--text", &"x".repeat(5000)]).fails(&["at most 4096 bytes", "5000"]);
     for threshold in ["2", "-0.1"] {
         let cat = ["--text", "cat", "--threshold", threshold];
-        folder.find(&cat).could_not(&["threshold", "between 0 and 1", threshold]);
+        folder.find(&cat).fails(&["threshold", "between 0 and 1", threshold]);
         let cat = ["--text", "cat", "--mask-nms-thresh", threshold];
-        folder.find(&cat).could_not(&["overlap", "between 0 and 1", threshold]);
+        folder.find(&cat).fails(&["overlap", "between 0 and 1", threshold]);
     }
     for flag in ["--threshold", "--mask-threshold", "--mask-nms-thresh"] {
         for wrong in ["nan", "inf", "half", ""] {
@@ -75,20 +75,18 @@ fn questions_for_finders_are_checked() {
     folder.find(&["--text", "cat", "-p", "3,3"]).wrong_usage(&["--text", "one after the other"]);
     folder.find(&["--semantic", "-p", "3,3"]).wrong_usage(&["--semantic", "--text"]);
     folder.find(&[]).wrong_usage(&["nothing to segment", "--text"]);
-    folder
-        .cutout(&["segment", "picture.png", "--text", "cat"])
-        .could_not(&["SAM 2", "needs SAM 3"]);
+    folder.cutout(&["segment", "picture.png", "--text", "cat"]).fails(&["SAM 2", "needs SAM 3"]);
     let sam1 = ["segment", "picture.png", "-m", MODEL, "--exemplar", "1,1,9,9"];
-    folder.cutout(&sam1).could_not(&["SAM 1", "needs SAM 3"]);
+    folder.cutout(&sam1).fails(&["SAM 1", "needs SAM 3"]);
     let clicked = folder.find(&["-p", "20,11", "--json"]).json();
     assert_eq!(annotations(&clicked).len(), 1, "SAM 3 answers clicks too");
     assert!(clicked["categories"].is_null());
     assert!(!folder.has("picture.mask.png") && folder.temporary_files().is_empty());
 }
 
-/// What is wrong is said before the picture is looked at, which takes long: there is no scene yet.
+/// Errors in prompts are reported before the picture is encoded, so no scene is saved.
 #[test]
-fn wrong_questions_cost_no_time() {
+fn invalid_prompts_are_rejected_before_encoding() {
     let folder = folder_with_sam3();
     folder.write("small.npy", npy(&[0.0; 4], 2));
     for (model, wrong) in [
@@ -106,12 +104,12 @@ fn wrong_questions_cost_no_time() {
         assert_eq!(ended.code, Some(1), "{wrong:?}: {}", ended.stderr);
         assert!(!folder.has("scene"), "{wrong:?}");
     }
-    folder.find(&["--text", "cat", "--save-scene", "scene"]).done();
+    folder.find(&["--text", "cat", "--save-scene", "scene"]).succeeds();
     assert!(folder.has("scene"));
 }
 
 #[test]
-fn every_alphabet_is_a_phrase() {
+fn phrases_in_any_script() {
     let folder = folder_with_sam3();
     for phrase in ["🐈", "猫 кошка قطة", "a\u{1}cat\u{1b}[31m"] {
         let outputs = ["--threshold", "0", "--json", "--overlay", "over.png"];
@@ -120,7 +118,7 @@ fn every_alphabet_is_a_phrase() {
         let document = ended.json();
         assert_eq!(document["categories"][0]["name"], phrase);
         assert_eq!(annotations(&document).len(), 5);
-        // What a terminal would obey is shown to it, and not done.
+        // Control characters are escaped, so that a terminal does not act on them.
         let none = folder.find(&["--text", phrase, "--threshold", "1"]);
         assert!(!none.stderr.contains('\u{1b}'), "{:?}", none.stderr);
     }
@@ -130,7 +128,7 @@ fn every_alphabet_is_a_phrase() {
 }
 
 #[test]
-fn phrases_are_answered_one_by_one() {
+fn phrases_are_independent() {
     let folder = folder_with_sam3();
     let many: Vec<String> = (0..100).map(|index| format!("{index} cats")).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|phrase| ["--text", phrase.as_str()]).collect();
@@ -138,7 +136,7 @@ fn phrases_are_answered_one_by_one() {
     assert_eq!(document["categories"].as_array().unwrap().len(), 100);
     assert_eq!(document["categories"][99], serde_json::json!({"id": 100, "name": "99 cats"}));
     assert_eq!(annotations(&document).len(), 500);
-    // A phrase that is given twice is two questions.
+    // A phrase that is given twice gives two categories.
     let twice = ["--text", "cat", "--text", "cat", "--threshold", "0", "--json"];
     let twice = folder.find(&twice).json();
     assert_eq!(twice["categories"].as_array().unwrap().len(), 2);
@@ -160,9 +158,9 @@ fn raw_tensors_of_phrases_keep_their_names() {
         ("pred_masks", &[5, 36, 36]),
         ("semantic", &[1, 36, 36]),
     ];
-    folder.find(&["--text", "cat", "--raw", "cat.safetensors"]).done();
+    folder.find(&["--text", "cat", "--raw", "cat.safetensors"]).succeeds();
     let one = Checkpoint::open(folder.path("cat.safetensors")).unwrap();
-    folder.find(&["--text", "visual", "--text", "cat", "--raw", "two.safetensors"]).done();
+    folder.find(&["--text", "visual", "--text", "cat", "--raw", "two.safetensors"]).succeeds();
     let two = Checkpoint::open(folder.path("two.safetensors")).unwrap();
     assert_eq!((one.tensors().len(), two.tensors().len()), (5, 10));
     for (name, shape) in shapes {
@@ -174,7 +172,7 @@ fn raw_tensors_of_phrases_keep_their_names() {
     assert!(folder.has(SAM3) && !folder.has("picture.mask.png"));
 }
 
-/// The most memory that a command ever had, in KiB.
+/// Peak resident memory of a command, in KiB.
 #[cfg(target_os = "linux")]
 fn peak_memory(folder: &Folder, arguments: &[&str]) -> u64 {
     let mut child = folder.command(arguments).stderr(Stdio::null()).spawn().unwrap();
@@ -193,7 +191,7 @@ fn peak_memory(folder: &Folder, arguments: &[&str]) -> u64 {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn raw_tensors_of_many_phrases_are_not_all_in_memory() {
+fn raw_tensors_are_streamed_to_the_file() {
     let folder = folder_with_sam3();
     let peak = |count: usize| {
         let mut run = vec!["segment", "picture.png", "--model", SAM3, "--raw", "raw"];
@@ -203,5 +201,6 @@ fn raw_tensors_of_many_phrases_are_not_all_in_memory() {
     let (few, many) = (peak(20), peak(1000));
     let written = folder.read("raw").len() as u64 / 1024;
     assert!(written > 30_000, "{written} KiB are enough to see");
-    assert!(many < few + written / 3, "{few} KiB, then {many}, {written} of them written");
+    // Holding everything until the end would add all of it. Resident memory varies from run to run, so the bound is wide.
+    assert!(many < few + written * 3 / 4, "{few} KiB, then {many}, {written} of them written");
 }

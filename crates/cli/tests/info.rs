@@ -1,4 +1,4 @@
-//! `cutout info`: every flag, and files that cannot be run.
+//! `cutout info`: the report, and files that cannot be run.
 
 use cutout_tensor::{DType, Tensor};
 use cutout_testing::SmallSam3;
@@ -10,7 +10,7 @@ fn zeros(shape: &[usize]) -> Tensor {
 }
 
 #[test]
-fn a_model_is_described() {
+pub(crate) fn a_model_is_described() {
     let folder = folder_with_model();
     let text = folder.cutout(&["info", MODEL]).words();
     for line in [
@@ -25,7 +25,7 @@ fn a_model_is_described() {
         assert!(text.contains(line), "{line:?} is not in:\n{text}");
     }
     assert!(!text.contains("mask_decoder.iou_token.weight"), "tensors are listed when asked for");
-    let listed = folder.cutout(&["info", MODEL, "--tensors"]).done();
+    let listed = folder.cutout(&["info", MODEL, "--tensors"]).succeeds();
     let line = listed.lines().find(|line| line.contains("mask_decoder.iou_token.weight")).unwrap();
     assert_eq!(
         line.split_whitespace().collect::<String>(),
@@ -36,7 +36,7 @@ fn a_model_is_described() {
 }
 
 #[test]
-fn json_says_the_same() {
+pub(crate) fn json_report() {
     let folder = folder_with_model();
     let facts = folder.cutout(&["info", "--json", MODEL]).json();
     let tensors = model_tensors();
@@ -58,7 +58,7 @@ fn json_says_the_same() {
 }
 
 #[test]
-fn everything_that_does_not_fit_is_listed() {
+fn missing_and_misshapen_tensors_are_listed() {
     let folder = folder();
     let mut tensors = model_tensors();
     tensors.retain(|(name, _)| name != "mask_decoder.iou_token.weight");
@@ -89,7 +89,7 @@ fn everything_that_does_not_fit_is_listed() {
 }
 
 #[test]
-fn a_model_that_cannot_be_run_is_described_all_the_same() {
+fn a_model_that_cannot_run_is_described() {
     let folder = folder();
     let trunk = "detector.backbone.vision_backbone.trunk";
     let patch = (format!("{trunk}.patch_embed.proj.weight"), zeros(&[8, 3, 14, 14]));
@@ -101,7 +101,7 @@ fn a_model_that_cannot_be_run_is_described_all_the_same() {
     assert!(text.contains("runs no: "), "{text}");
     assert!(text.contains("tensors 3, with 4,720 parameters"), "{text}");
     assert_eq!(folder.cutout(&["info", "sam3.safetensors", "--json"]).json()["runs"], false);
-    // Recognised, but without what the sizes are read from.
+    // Recognised, but without the tensor that the sizes are read from.
     let mut tensors = model_tensors();
     tensors.retain(|(name, _)| name != "image_encoder.pos_embed");
     folder.checkpoint("torso.safetensors", tensors);
@@ -111,7 +111,7 @@ fn a_model_that_cannot_be_run_is_described_all_the_same() {
 }
 
 #[test]
-fn sam_3_1_is_known_and_its_tracker_is_not_listed_in_full() {
+fn unused_tensors_of_sam_3_1_are_summarised() {
     let folder = folder();
     let mut tensors: Vec<(String, Tensor)> =
         SmallSam3::load().unwrap().weights().unwrap().into_iter().collect();

@@ -1,4 +1,4 @@
-//! Ctrl-C, and readers that go away.
+//! Ctrl-C, and pipes that are closed early.
 #![cfg(unix)]
 
 use std::fs::File;
@@ -10,8 +10,8 @@ use serde_json::{Map, json};
 
 use crate::support::{Ended, Folder, MODEL, folder, folder_with_model};
 
-/// A checkpoint of gigabytes that take no room on the disk: holes, which are read as zeros.
-fn hollow_checkpoint(folder: &Folder, name: &str) {
+/// A checkpoint of 4 GiB as a sparse file, which takes no room on the disk.
+fn sparse_checkpoint(folder: &Folder, name: &str) {
     let (tensors, side) = (256u64, 2048u64);
     let bytes = side * side * 4;
     let entry = |i: u64| {
@@ -25,7 +25,7 @@ fn hollow_checkpoint(folder: &Folder, name: &str) {
     file.set_len(8 + header.len() as u64 + tensors * bytes).unwrap();
 }
 
-/// Waits until something is so, for half a minute.
+/// Waits until a condition holds; panics after half a minute, which only a hang takes.
 pub(crate) fn wait_until(what: &str, so: impl Fn() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -44,7 +44,7 @@ pub(crate) fn interrupt(child: Child) -> Ended {
 #[test]
 fn ctrl_c_leaves_no_temporary_files() {
     let folder = folder();
-    hollow_checkpoint(&folder, "hollow.safetensors");
+    sparse_checkpoint(&folder, "hollow.safetensors");
     let convert = ["convert", "hollow.safetensors", "out.gguf", "--quantize", "q4_0"];
     let mut command = folder.command(&convert);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -68,7 +68,7 @@ fn ctrl_c_while_waiting_for_input() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_pipe_is_not_an_error() {
     let folder = folder_with_model();
     for arguments in [&["info", "--tensors", MODEL][..], &["completions", "zsh"], &["doctor"]] {
         let mut command = folder.command(arguments);

@@ -1,4 +1,4 @@
-//! `cutout models`, and names instead of paths.
+//! `cutout models`, and models given by name instead of path.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn paths(folder: &Folder, arguments: &[&str]) -> Vec<String> {
 }
 
 /// A folder with a model in each of the usual places.
-fn furnished() -> (Folder, Vec<&'static str>) {
+fn folder_with_models() -> (Folder, Vec<&'static str>) {
     let places = vec![
         "here.safetensors",
         "checkpoints/near.pt",
@@ -33,8 +33,8 @@ fn furnished() -> (Folder, Vec<&'static str>) {
 }
 
 #[test]
-fn the_usual_places_are_searched() {
-    let (folder, places) = furnished();
+pub(crate) fn the_usual_places_are_searched() {
+    let (folder, places) = folder_with_models();
     folder.write("notes.txt", "not a checkpoint");
     folder.write("checkpoints/attack.pt", fixture("attack.pt"));
     folder.write("checkpoints/cut.safetensors", &folder.read("here.safetensors")[..1000]);
@@ -49,14 +49,14 @@ fn the_usual_places_are_searched() {
         })
         .collect();
     assert_eq!(found, expected, "nearest first; nothing else, and no word about broken files");
-    let text = folder.cutout(&["models"]).done();
+    let text = folder.cutout(&["models"]).succeeds();
     assert!(text.starts_with("MODEL"), "{text}");
     assert_eq!(text.lines().count(), places.len() + 1);
     assert!(text.lines().nth(1).unwrap().starts_with("SAM 1, 36 channels, 2 blocks  safetensors"));
 }
 
 #[test]
-fn variables_move_the_caches() {
+fn environment_variables_move_the_caches() {
     let folder = folder();
     folder.model("hub/models--a--b/snapshots/1/in-hub.pt");
     folder.model("hf/hub/models--a--b/snapshots/1/in-home.pt");
@@ -65,7 +65,7 @@ fn variables_move_the_caches() {
     let with = |name: &str, value: &str| -> String {
         let mut command: Command = folder.command(&["models"]);
         let ended = Ended::of(command.env(name, folder.path(value)).output().unwrap());
-        ended.done()
+        ended.succeeds()
     };
     assert!(with("HF_HUB_CACHE", "hub").contains("in-hub.pt"));
     assert!(with("HF_HOME", "hf").contains("in-home.pt"));
@@ -74,14 +74,14 @@ fn variables_move_the_caches() {
 }
 
 #[test]
-fn broken_files_are_explained_when_they_are_asked_for() {
+fn broken_files_are_listed_on_request() {
     let folder = folder_with_model();
     folder.write("weights/attack.pt", fixture("attack.pt"));
     folder.write("weights/legacy.pt", fixture("legacy.pt"));
     folder.write("weights/cut.safetensors", &folder.read(MODEL)[..1000]);
     folder.write("weights/readme.md", "# Weights");
     folder.model("weights/deep/er/good.safetensors");
-    let text = folder.cutout(&["models", "weights"]).done();
+    let text = folder.cutout(&["models", "weights"]).succeeds();
     for words in [
         "weights/deep/er/good.safetensors",
         "cannot be used:",
@@ -97,21 +97,21 @@ fn broken_files_are_explained_when_they_are_asked_for() {
     assert_eq!(listed[0]["model"], serde_json::Value::Null);
     assert_eq!((&listed[1]["path"], &listed[1]["runs"]), (&MODEL.into(), &true.into()));
     assert_eq!(listed[1]["bytes"], folder.read(MODEL).len());
-    folder.cutout(&["models", "nowhere"]).could_not(&["nowhere", "no such file or folder"]);
+    folder.cutout(&["models", "nowhere"]).fails(&["nowhere", "no such file or folder"]);
 }
 
 #[test]
-fn nothing_found_says_where_it_looked() {
+fn without_models_the_searched_folders_are_listed() {
     let folder = folder();
     let ended = folder.cutout(&["models"]);
     assert!(ended.stderr.contains("no checkpoint found"), "{}", ended.stderr);
-    assert_eq!(ended.done(), "");
+    assert_eq!(ended.succeeds(), "");
     assert_eq!(folder.cutout(&["models", "--json"]).json(), serde_json::json!([]));
 }
 
 #[test]
 #[cfg(unix)]
-fn links_lead_nowhere_twice() {
+fn linked_files_are_listed_once() {
     let folder = folder();
     folder.model("weights/model.pt");
     std::os::unix::fs::symlink("..", folder.path("weights/loop")).unwrap();
@@ -123,8 +123,8 @@ fn links_lead_nowhere_twice() {
 }
 
 #[test]
-fn a_name_is_enough_for_a_file_in_the_usual_places() {
-    let (folder, _) = furnished();
+fn a_model_in_a_usual_place_can_be_named() {
+    let (folder, _) = folder_with_models();
     folder.picture("picture.png", Size::new(50, 31));
     for name in ["near.pt", "torch.pth", "two.safetensors"] {
         let segment = ["segment", "picture.png", "--model", name, "-p", "3,3", "-o", "mask.png"];
@@ -132,12 +132,12 @@ fn a_name_is_enough_for_a_file_in_the_usual_places() {
         let place = ended.stderr.strip_prefix("using ").unwrap().trim_end();
         assert!(place.ends_with(name) && place.len() > name.len(), "{place}");
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-        ended.done();
+        ended.succeeds();
     }
     assert!(folder.cutout(&["info", "one.pth"]).stderr.starts_with("using model_weights/deep"));
     assert!(folder.cutout(&["convert", "mine.pt", "out.gguf"]).stderr.starts_with("using "));
     let missing = folder.cutout(&["info", "absent.pt"]);
-    missing.could_not(&["absent.pt: no such file, here or in the usual places", "cutout models"]);
+    missing.fails(&["absent.pt: no such file, here or in the usual places", "cutout models"]);
     let elsewhere = folder.cutout(&["info", "elsewhere/near.pt"]);
-    elsewhere.could_not(&["elsewhere/near.pt: no such file"]);
+    elsewhere.fails(&["elsewhere/near.pt: no such file"]);
 }

@@ -1,4 +1,4 @@
-//! `cutout segment`: every flag.
+//! `cutout segment`: prompts, outputs and ways to run.
 
 use cutout_imaging::{DecodeLimits, Size, open};
 use cutout_tensor::{DType, Tensor};
@@ -24,7 +24,7 @@ fn without_outputs_a_mask_and_an_overlay_are_written() {
     let folder = folder_with_model();
     let ended = folder.segment(&[]);
     assert!(ended.stderr.contains("wrote picture.mask.png and picture.overlay.png"));
-    assert_eq!(ended.done(), "");
+    assert_eq!(ended.succeeds(), "");
     let mask = area(&folder, "picture.mask.png");
     assert!(mask > 0 && mask < 50 * 31, "{mask} pixels: neither nothing nor everything");
     assert_eq!(
@@ -35,7 +35,7 @@ fn without_outputs_a_mask_and_an_overlay_are_written() {
 }
 
 #[test]
-fn every_output_holds_the_same_mask() {
+pub(crate) fn every_output_holds_the_same_mask() {
     let folder = folder_with_model();
     let document = folder
         .segment(&[
@@ -81,7 +81,7 @@ fn every_output_holds_the_same_mask() {
 }
 
 #[test]
-fn points_boxes_and_candidates() {
+pub(crate) fn points_boxes_and_candidates() {
     let folder = folder_with_model();
     let one = folder.segment(&["--json"]).json();
     let refined = folder.segment(&["-p", "3,3,0", "--json"]).json();
@@ -96,7 +96,7 @@ fn points_boxes_and_candidates() {
     let boxes = folder.cutout(&boxes).json();
     let prompts: Vec<&Value> = annotations(&boxes).iter().map(|record| &record["prompt"]).collect();
     assert_eq!(prompts, [0, 1]);
-    // Colour type 3: numbers with a palette, one for each object.
+    // Colour type 3: palette indices, one for each object.
     assert_eq!(folder.read("labels.png")[25], 3);
     let three = folder.segment(&["--multimask", "--json"]).json();
     let best = annotations(&three).iter().filter(|record| record["best"] == true).count();
@@ -108,7 +108,7 @@ fn points_boxes_and_candidates() {
 }
 
 #[test]
-fn thresholds_leave_out_masks_and_pixels() {
+pub(crate) fn thresholds_drop_masks_and_pixels() {
     let folder = folder_with_model();
     let none = folder.segment(&["--threshold", "1000", "--json", "-o", "none.png"]).json();
     assert!(annotations(&none).is_empty());
@@ -136,9 +136,9 @@ pub(crate) fn npy(logits: &[f32], side: usize) -> Vec<u8> {
 }
 
 #[test]
-fn raw_tensors_and_the_way_back() {
+pub(crate) fn raw_tensors_can_be_fed_back() {
     let folder = folder_with_model();
-    folder.segment(&["--multimask", "--raw", "raw.safetensors"]).done();
+    folder.segment(&["--multimask", "--raw", "raw.safetensors"]).succeeds();
     let raw = Checkpoint::open(folder.path("raw.safetensors")).unwrap();
     for (name, shape, dtype) in [
         ("image_embedding", &[1, 32, 5, 5][..], DType::F32),
@@ -159,13 +159,13 @@ fn raw_tensors_and_the_way_back() {
     let same = folder.segment(&["--mask-input", "best.npy", "--json"]).json();
     assert_eq!(same, refined, "the best of the file, in either format");
     folder.write("small.npy", npy(&[0.0; 9], 3));
-    folder.segment(&["--mask-input", "small.npy"]).could_not(&["20"]);
-    folder.segment(&["--mask-input", MODEL]).could_not(&[MODEL, "--raw"]);
-    folder.segment(&["--mask-input", "absent.npy"]).could_not(&["absent.npy"]);
+    folder.segment(&["--mask-input", "small.npy"]).fails(&["20"]);
+    folder.segment(&["--mask-input", MODEL]).fails(&[MODEL, "--raw"]);
+    folder.segment(&["--mask-input", "absent.npy"]).fails(&["absent.npy"]);
 }
 
 #[test]
-fn phrases_find_objects() {
+pub(crate) fn phrases_find_objects() {
     let folder = folder_with_sam3();
     let phrases = ["--text", "cat", "--text", "yellow school bus", "--threshold", "0"];
     let outputs = ["--json", "-o", "found.json", "--overlay", "over.png", "-o", "found.geojson"];
@@ -197,7 +197,7 @@ fn phrases_find_objects() {
 }
 
 #[test]
-fn exemplars_show_what_to_find() {
+pub(crate) fn exemplars_and_semantic_masks() {
     let folder = folder_with_sam3();
     let find = |more: &[&str]| {
         let found = folder.find(&[&["--threshold", "0", "--json"], more].concat()).json();
@@ -218,25 +218,25 @@ fn exemplars_show_what_to_find() {
     let semantic = find(&["--text", "cat", "--semantic"]);
     assert_eq!(semantic.len(), 1);
     assert_eq!(semantic[0]["score"], semantic[0]["presence"]);
-    // A threshold above all scores leaves no object, and leaves this.
+    // A threshold above all scores drops every object but not the semantic mask.
     let above = folder.find(&["--text", "cat", "--semantic", "--threshold", "1", "--json"]);
     assert_eq!(annotations(&above.json())[..], semantic[..]);
-    folder.find(&["--exemplar", "10,5,10,25"]).could_not(&["exemplar", "no area"]);
-    folder.find(&["--exemplar", "10,5,99,25"]).could_not(&["exemplar", "outside"]);
+    folder.find(&["--exemplar", "10,5,10,25"]).fails(&["exemplar", "no area"]);
+    folder.find(&["--exemplar", "10,5,99,25"]).fails(&["exemplar", "outside"]);
     folder.find(&["--exemplar", "1,2,3"]).wrong_usage(&["--exemplar", "X0,Y0,X1,Y1", "X,Y"]);
 }
 
 #[test]
-fn scenes_spare_the_encoder() {
+pub(crate) fn a_saved_scene_replaces_the_encoder() {
     let folder = folder_with_model();
-    folder.segment(&["--save-scene", "scene.safetensors"]).done();
+    folder.segment(&["--save-scene", "scene.safetensors"]).succeeds();
     assert!(!folder.has("picture.mask.png"), "only what was asked for");
     let again = folder.segment(&["--scene", "scene.safetensors", "--json"]).json();
     assert_eq!(again, folder.segment(&["--json"]).json());
     folder.picture("other.png", Size::new(31, 50));
     let other = ["segment", "other.png", "-m", MODEL, "-p", "3,3", "--scene", "scene.safetensors"];
-    folder.cutout(&other).could_not(&["scene.safetensors", "50", "31"]);
-    folder.segment(&["--scene", MODEL]).could_not(&["not a scene"]);
+    folder.cutout(&other).fails(&["scene.safetensors", "50", "31"]);
+    folder.segment(&["--scene", MODEL]).fails(&["not a scene"]);
     let mut tensors = crate::support::model_tensors();
     for (name, tensor) in &mut tensors {
         if name == "image_encoder.neck.1.weight" {
@@ -247,11 +247,11 @@ fn scenes_spare_the_encoder() {
     folder.checkpoint("other.safetensors", tensors);
     let refused = ["segment", "picture.png", "-m", "other.safetensors", "-p", "3,3", "--scene"];
     let refused = [&refused[..], &["scene.safetensors"]].concat();
-    folder.cutout(&refused).could_not(&["not the model that is open"]);
+    folder.cutout(&refused).fails(&["not the model that is open"]);
 }
 
 #[test]
-fn devices_threads_and_precisions() {
+pub(crate) fn devices_threads_and_precisions() {
     let folder = folder_with_model();
     let plain = folder.segment(&["--json"]).json();
     for same in [["--threads", "1"], ["--threads", "3"], ["--device", "cpu"], ["--device", "auto"]]
@@ -261,15 +261,15 @@ fn devices_threads_and_precisions() {
     let int8 = folder.segment(&["--precision", "int8", "--json"]).json();
     assert_eq!(annotations(&int8).len(), 1);
     assert_ne!(int8, plain, "int8 was not used");
-    folder.segment(&["--precision", "bf16"]).could_not(&["no backend multiplies in bf16 yet"]);
-    folder.segment(&["--device", "cuda:1"]).could_not(&["cuda:1", "processor only"]);
+    folder.segment(&["--precision", "bf16"]).fails(&["no backend multiplies in bf16 yet"]);
+    folder.segment(&["--device", "cuda:1"]).fails(&["cuda:1", "processor only"]);
     folder.segment(&["--device", "abacus"]).wrong_usage(&["abacus", "auto, cpu, cuda"]);
     folder.segment(&["--threads", "0"]).wrong_usage(&["--threads"]);
     folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, bf16, int8"]);
 }
 
 #[test]
-fn profiles_are_strict() {
+pub(crate) fn profiles_are_applied_and_checked() {
     let folder = folder_with_model();
     let plain = folder.segment(&["--json"]).json();
     folder.write("int8.toml", "threads = 1\nprecision = \"int8\"\n");
@@ -278,14 +278,14 @@ fn profiles_are_strict() {
     let on_top = folder.segment(&["--profile", "int8.toml", "--precision", "f32", "--json"]).json();
     assert_eq!(on_top, plain, "flags stand above the profile");
     folder.write("wrong.toml", "threads = 1\nspeed = \"ludicrous\"\n");
-    folder.segment(&["--profile", "wrong.toml"]).could_not(&["wrong.toml", "line 2", "speed"]);
-    folder.segment(&["--profile", "absent.toml"]).could_not(&["absent.toml"]);
+    folder.segment(&["--profile", "wrong.toml"]).fails(&["wrong.toml", "line 2", "speed"]);
+    folder.segment(&["--profile", "absent.toml"]).fails(&["absent.toml"]);
     folder.write("cutout.toml", "precision = \"int8\"\n");
     assert_eq!(folder.segment(&["--json"]).json(), quantized, "the profile beside the checkpoint");
 }
 
 #[test]
-fn without_a_model_the_built_in_one_runs_and_says_so() {
+fn the_built_in_model_is_the_default() {
     let folder = folder_with_model();
     let ended = folder.cutout(&["segment", "picture.png", "--box", "5,5,40,25", "--json"]);
     assert!(ended.stderr.starts_with("using the small built-in model"), "{}", ended.stderr);
@@ -298,10 +298,10 @@ fn without_a_model_the_built_in_one_runs_and_says_so() {
 #[test]
 fn help_has_examples_and_unknown_flags_are_refused() {
     let folder = folder_with_model();
-    let help = folder.cutout(&["segment", "--help"]).done();
+    let help = folder.cutout(&["segment", "--help"]).succeeds();
     assert!(help.contains("Examples:") && help.contains("--mask-threshold"), "{help}");
     folder.segment(&["--pionts", "3,4"]).wrong_usage(&["--pionts", "--point"]);
     folder.cutout(&["segment"]).wrong_usage(&["<IMAGE>"]);
     folder.cutout(&["dissect"]).wrong_usage(&["dissect"]);
-    assert!(folder.cutout(&["--version"]).done().starts_with("cutout "));
+    assert!(folder.cutout(&["--version"]).succeeds().starts_with("cutout "));
 }

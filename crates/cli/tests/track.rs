@@ -1,4 +1,4 @@
-//! `cutout track`: every flag, with the built-in model, which follows a disc.
+//! `cutout track`: the built-in model follows a moving disc.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{Ended, Folder, MODEL, folder, folder_with_model};
 
 const SIZE: Size = Size::new(192, 128);
-/// One thread: tests run beside each other.
+/// One thread, as tests run in parallel.
 const ONE: [&str; 2] = ["--threads", "1"];
 
 /// Whether a pixel belongs to the disc, which moves to the right.
@@ -50,11 +50,11 @@ fn frames_of(lines: &[Value]) -> Vec<u64> {
 }
 
 #[test]
-fn a_disc_is_followed() {
+pub(crate) fn a_disc_is_followed() {
     let folder = clip();
     let ended = track(&folder, &["--point", "70,60"]);
     assert!(ended.stderr.contains("wrote clip.masks/ and clip.overlay.gif"), "{}", ended.stderr);
-    ended.done();
+    ended.succeeds();
     assert!(folder.read("clip.overlay.gif").starts_with(b"GIF8"));
     for number in 0..3 {
         let mask =
@@ -70,28 +70,27 @@ fn a_disc_is_followed() {
 }
 
 #[test]
-fn looking_ahead_changes_nothing() {
+fn look_ahead_gives_the_same_masks() {
     let folder = clip();
     for when in ["always", "never", "auto"] {
         let more = ["--point", "70,60", "--look-ahead", when, "-o", &format!("{when}.jsonl")];
-        track(&folder, &more).done();
+        track(&folder, &more).succeeds();
     }
     assert_eq!(folder.read("always.jsonl"), folder.read("never.jsonl"));
     assert_eq!(folder.read("auto.jsonl"), folder.read("never.jsonl"));
-    // The last whole frame is written although the next one is looked at before.
+    // A broken next frame does not prevent the last good one from being written.
     folder.write("clip/00002.png", "no picture");
     track(&folder, &["-p", "70,60", "--look-ahead", "always", "-o", "broken.jsonl"])
-        .could_not(&["00002.png"]);
+        .fails(&["00002.png"]);
     assert_eq!(frames_of(&lines(&folder, "broken.jsonl")), [0, 1]);
 }
 
 #[test]
-fn objects_frames_and_outputs() {
+pub(crate) fn objects_frames_and_outputs() {
     let folder = clip();
     let prompts =
         ["--object", "7", "--box", "40,30,100,90", "--frame", "1", "-p", "82,60", "-p", "2,2,0"];
-    let ways =
-        ["--both", "--max-frames", "2", "--max-prompted-frames", "1", "--fill-hole-area", "8"];
+    let ways = ["--both", "--max-frames", "2"];
     let outputs = [
         "-o",
         "out.jsonl",
@@ -104,8 +103,8 @@ fn objects_frames_and_outputs() {
         "--history",
         "kept",
     ];
-    let run = [&prompts[..], &ways, &outputs, &["--device", "cpu"]].concat();
-    track(&folder, &run).done();
+    let run = [&prompts[..], &ways, &outputs].concat();
+    track(&folder, &run).succeeds();
     let found = lines(&folder, "out.jsonl");
     assert_eq!(frames_of(&found), [0, 1], "stopped after two frames");
     assert!(found.iter().all(|line| line["objects"][0]["id"] == 7), "{found:?}");
@@ -119,22 +118,74 @@ fn objects_frames_and_outputs() {
 }
 
 #[test]
-fn backwards_from_a_mask() {
+pub(crate) fn the_closest_prompted_frames_are_read() {
+    let folder = clip();
+    // The second prompt is beside the disc: whether frame 2 also reads the first one changes its mask.
+    let tracked = |most: &str| {
+        let prompts = ["-p", "70,60", "--frame", "1", "-p", "130,60"];
+        let limit = ["--max-prompted-frames", most, "-o", "out.jsonl"];
+        track(&folder, &[&prompts[..], &limit].concat()).succeeds();
+        folder.read("out.jsonl")
+    };
+    assert_ne!(tracked("1"), tracked("2"));
+}
+
+#[test]
+pub(crate) fn small_holes_are_filled() {
+    let folder = folder();
+    let colour = |i: usize| {
+        let distance = (i % SIZE.width).abs_diff(70).pow(2) + (i / SIZE.width).abs_diff(60).pow(2);
+        if (130..1600).contains(&distance) { [220, 40, 30] } else { [40, 60, 40] }
+    };
+    let pixels = (0..SIZE.width * SIZE.height).flat_map(colour).collect();
+    folder.write("clip/0.png", encode_image(&Image::from_rgb(SIZE, pixels).unwrap()).unwrap());
+    let area = |hole: &str| {
+        let ring = ["--box", "30,20,110,100", "--fill-hole-area", hole, "-o", "out.jsonl"];
+        track(&folder, &ring).succeeds();
+        lines(&folder, "out.jsonl")[0]["objects"][0]["area"].as_u64().unwrap()
+    };
+    assert!(area("5000") > area("0") + 300, "the hole of the ring has 408 pixels");
+}
+
+#[test]
+pub(crate) fn ways_to_run() {
+    let folder = clip();
+    track(&folder, &["-p", "70,60", "--device", "cuda:1"]).fails(&["cuda:1"]);
+    let none = ["track", "clip", "-p", "70,60", "--threads", "0"];
+    folder.cutout(&none).wrong_usage(&["--threads"]);
+    track(&folder, &["-p", "70,60", "--look-ahead", "now"]).wrong_usage(&["--look-ahead"]);
+    let first = |more: &[&str]| {
+        let always = ["-p", "70,60", "--max-frames", "1", "--raw", "raw"];
+        track(&folder, &[&always[..], more].concat()).succeeds();
+        folder.read("raw/00000.safetensors")
+    };
+    let plain = first(&[]);
+    let int8 = first(&["--precision", "int8"]);
+    assert_ne!(plain, int8);
+    folder.write("int8.toml", "precision = \"int8\"\n");
+    assert_eq!(first(&["--profile", "int8.toml"]), int8);
+    assert_eq!(first(&["--profile", "int8.toml", "--precision", "f32"]), plain);
+}
+
+#[test]
+pub(crate) fn backwards_from_a_mask() {
     let folder = clip();
     let disc = (0..SIZE.width * SIZE.height).map(|i| in_disc(2, i)).collect();
     let mask = Mask::from_pixels(SIZE, disc).unwrap();
     folder.write("disc.png", encode_mask(&mask, MaskDepth::Byte).unwrap());
-    folder.write("int8.toml", "threads = 1\nprecision = \"int8\"\n");
     let prompt = ["--frame", "2", "--mask-input", "disc.png", "--reverse", "-o", "out.jsonl"];
-    let run = ["--profile", "int8.toml", "--precision", "f32"];
-    track(&folder, &[&prompt[..], &run].concat()).done();
+    track(&folder, &prompt).succeeds();
     assert_eq!(frames_of(&lines(&folder, "out.jsonl")), [2, 1, 0]);
+    track(&folder, &["--frame", "1", "-p", "82,60", "--both", "-o", "both.jsonl"]).succeeds();
+    let mut both = frames_of(&lines(&folder, "both.jsonl"));
+    both.sort_unstable();
+    assert_eq!(both, [0, 1, 2]);
     folder.picture("small.png", Size::new(9, 9));
-    track(&folder, &["--mask-input", "small.png"]).could_not(&["9", "192"]);
+    track(&folder, &["--mask-input", "small.png"]).fails(&["9", "192"]);
 }
 
 #[test]
-fn raw_frames_on_standard_input() {
+pub(crate) fn raw_frames_on_standard_input() {
     let folder = clip();
     let run = ["track", "-", "--size", "192x128", "-p", "70,60", "-o", "out.jsonl"];
     let mut command = folder.command(&[&run[..], &ONE].concat());
@@ -145,7 +196,7 @@ fn raw_frames_on_standard_input() {
         input.write_all(frame(number).as_rgb()).unwrap();
     }
     drop(input);
-    Ended::of(child.wait_with_output().unwrap()).done();
+    Ended::of(child.wait_with_output().unwrap()).succeeds();
     assert_eq!(frames_of(&lines(&folder, "out.jsonl")), [0, 1]);
 }
 
@@ -161,7 +212,7 @@ fn ctrl_c_ends_with_complete_files() {
     let child = command.spawn().unwrap();
     crate::interrupted::wait_until("a first mask", || folder.has("masks/00000.png"));
     let ended = crate::interrupted::interrupt(child);
-    ended.could_not(&["interrupted: what is written is complete"]);
+    ended.fails(&["interrupted: what is written is complete"]);
     let found = lines(&folder, "out.jsonl");
     assert!(!found.is_empty());
     assert_eq!(frames_of(&found)[0], 0);
@@ -174,7 +225,7 @@ fn a_frame_of_another_size_leaves_the_masks_before_it() {
     let small = Image::filled(Size::new(50, 40), [0; 3]).unwrap();
     folder.write("clip/00002.png", encode_image(&small).unwrap());
     let ended = track(&folder, &["-p", "70,60", "-o", "masks", "-o", "out.jsonl"]);
-    ended.could_not(&["00002.png", "50", "40", "192", "128"]);
+    ended.fails(&["00002.png", "50", "40", "192", "128"]);
     assert_eq!(frames_of(&lines(&folder, "out.jsonl")), [0, 1]);
     for number in 0..2 {
         let mask = open(folder.path(&format!("masks/{number:05}.png")), &DecodeLimits::default());
@@ -188,8 +239,8 @@ fn a_clip_that_breaks_before_its_first_mask_leaves_nothing() {
     let folder = clip();
     let nothing_left = |prompts: &[&str], words: &str| {
         let outputs = ["-o", "masks", "--overlay", "drawn", "--raw", "raw"];
-        track(&folder, &[prompts, &outputs].concat()).could_not(&[words]);
-        track(&folder, prompts).could_not(&[words]);
+        track(&folder, &[prompts, &outputs].concat()).fails(&[words]);
+        track(&folder, prompts).fails(&[words]);
         for name in ["masks", "drawn", "raw", "clip.masks", "clip.overlay.gif"] {
             assert!(!folder.has(name), "{name}, {prompts:?}");
         }
@@ -198,22 +249,22 @@ fn a_clip_that_breaks_before_its_first_mask_leaves_nothing() {
     nothing_left(&["-p", "70,60", "--frame", "1", "-p", "82,60"], "00001.png");
     folder.write("clip/00000.png", "no picture");
     nothing_left(&["-p", "70,60"], "00000.png");
-    track(&folder, &["-p", "70,60", "--history", "kept"]).could_not(&["00000.png"]);
+    track(&folder, &["-p", "70,60", "--history", "kept"]).fails(&["00000.png"]);
     assert!(!folder.has("kept"));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+pub(crate) fn invalid_arguments_are_rejected() {
     let folder = clip();
     track(&folder, &[]).wrong_usage(&["nothing to follow"]);
     track(&folder, &["-p", "1,1", "--both", "--reverse"]).wrong_usage(&["--both"]);
     track(&folder, &["-p", "1,1", "--size", "64"]).wrong_usage(&["WIDTHxHEIGHT"]);
     track(&folder, &["-p", "1,1", "-o", "no/such/masks"]).wrong_usage(&["folder does not exist"]);
     track(&folder, &["-b", "1,1,9,9", "-b", "2,2,8,8"]).wrong_usage(&["two boxes"]);
-    track(&folder, &["-p", "960,1"]).could_not(&["object 1 on frame 0", "outside"]);
-    track(&folder, &["-p", "-1,1"]).could_not(&["object 1 on frame 0", "outside"]);
-    track(&folder, &["-p", "1,1", "--frame", "9", "-p", "1,1"]).could_not(&["no frame 9"]);
-    // Nothing is written before prompts are known to be right, on whatever frame they are.
+    track(&folder, &["-p", "960,1"]).fails(&["object 1 on frame 0", "outside"]);
+    track(&folder, &["-p", "-1,1"]).fails(&["object 1 on frame 0", "outside"]);
+    track(&folder, &["-p", "1,1", "--frame", "9", "-p", "1,1"]).fails(&["no frame 9"]);
+    // Nothing is written before the prompts of all frames have been checked.
     folder.write("old.jsonl", "kept");
     let late = ["-p", "1,1", "--frame", "2", "--object", "2"];
     for (wrong, words) in [
@@ -223,14 +274,14 @@ fn what_makes_no_sense_is_refused() {
         (&["--mask-input", "absent.png"], "absent.png"),
     ] {
         let outputs = ["-o", "old.jsonl", "-o", "masks", "--overlay", "drawn"];
-        track(&folder, &[&late[..], wrong, &outputs].concat()).could_not(&[words]);
+        track(&folder, &[&late[..], wrong, &outputs].concat()).fails(&[words]);
         assert_eq!(folder.read("old.jsonl"), b"kept");
         assert!(!folder.has("masks") && !folder.has("drawn"), "{wrong:?}");
     }
-    folder.cutout(&["track", "absent", "-p", "1,1"]).could_not(&["absent"]);
+    folder.cutout(&["track", "absent", "-p", "1,1"]).fails(&["absent"]);
     let model = folder_with_model();
     model.picture("clip/0.png", SIZE);
-    track(&model, &["-p", "1,1", "--model", MODEL]).could_not(&[
+    track(&model, &["-p", "1,1", "--model", MODEL]).fails(&[
         "SAM 1",
         "cannot track",
         "SAM 2 or 2.1",

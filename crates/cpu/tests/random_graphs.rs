@@ -3,8 +3,8 @@
 
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::{Backend, Named, Profile, Weights, interpret_in};
-use cutout_tensor::{DType, Tolerance, compare};
-use cutout_testing::RandomGraph;
+use cutout_tensor::{DType, TensorType, Tolerance};
+use cutout_testing::{RandomGraph, compare_outputs};
 
 fn run(cpu: &Cpu, sample: &RandomGraph) -> Vec<Named> {
     let program = cpu.compile(&sample.graph, &sample.weights, &Profile::default()).unwrap();
@@ -19,17 +19,19 @@ fn programs_give_the_interpreters_result() {
         let inputs = sample.named_inputs();
         let expected = interpret_in::<f64>(&sample.graph, &sample.weights, &inputs).unwrap();
         for cpu in &cpus {
-            for ((name, actual), (_, expected)) in run(cpu, &sample).iter().zip(&expected) {
-                let difference = compare(actual, expected, Tolerance::FastMath).unwrap();
-                let isa = cpu.isa();
-                assert!(
-                    difference.within,
-                    "seed {seed} on {isa:?}: output {name}: {difference}\n{}",
-                    sample.graph
-                );
-            }
+            compare_outputs(&run(cpu, &sample), &expected, Tolerance::FastMath).unwrap_or_else(
+                |e| panic!("seed {seed} on {:?}: {e}\n{}", cpu.isa(), sample.graph),
+            );
         }
     }
+}
+
+/// Names, types and bytes of all outputs.
+fn bytes(outputs: &[Named]) -> Vec<(&str, &TensorType, &[u8])> {
+    outputs
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.ty(), tensor.as_bytes().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -39,10 +41,7 @@ fn any_number_of_threads_gives_the_same_bits() {
         let sample = RandomGraph::new(seed).unwrap();
         let results: Vec<Vec<Named>> = cpus.iter().map(|cpu| run(cpu, &sample)).collect();
         for result in &results[1..] {
-            for ((name, actual), (_, expected)) in result.iter().zip(&results[0]) {
-                let same = actual.as_bytes().unwrap() == expected.as_bytes().unwrap();
-                assert!(same, "seed {seed}: output {name} depends on the number of threads");
-            }
+            assert_eq!(bytes(result), bytes(&results[0]), "seed {seed} depends on the threads");
         }
     }
 }
@@ -58,13 +57,7 @@ fn weights_in_half_precision_are_read_as_they_are() {
         sample.weights = Weights::new(tensors);
         let inputs = sample.named_inputs();
         let expected = interpret_in::<f64>(&sample.graph, &sample.weights, &inputs).unwrap();
-        for ((name, actual), (_, expected)) in run(&cpu, &sample).iter().zip(&expected) {
-            let difference = compare(actual, expected, Tolerance::FastMath).unwrap();
-            assert!(
-                difference.within,
-                "seed {seed}: output {name}: {difference}\n{}",
-                sample.graph
-            );
-        }
+        compare_outputs(&run(&cpu, &sample), &expected, Tolerance::FastMath)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", sample.graph));
     }
 }

@@ -1,4 +1,4 @@
-//! Builds a graph from model code that reads like arithmetic.
+//! The graph builder that model code calls.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -9,7 +9,7 @@ use cutout_tensor::{DType, Shape, Tensor, TensorError, TensorType};
 use crate::graph::{Constant, Graph, Kind, Node, NodeId, Origin};
 use crate::{Op, Scope, Value};
 
-/// What was wrong in model code, where, and under which weights.
+/// The first error of model code, with the source line and weight path it occurred at.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{origin}: {message}")]
 pub struct BuildError {
@@ -23,7 +23,7 @@ pub struct BuildError {
 struct State {
     nodes: Vec<Node>,
     outputs: Vec<(String, NodeId)>,
-    /// Stages that only [`Builder::finish_with_stages`] gives out.
+    /// Named intermediate values; outputs of [`Builder::finish_with_stages`] only.
     stages: Vec<(String, NodeId)>,
     error: Option<BuildError>,
     scope: Arc<str>,
@@ -42,7 +42,7 @@ impl Builder {
         Builder::default()
     }
 
-    /// The root of the weights' tree.
+    /// The root scope of the checkpoint's weights.
     pub fn weights(&self) -> Scope<'_> {
         Scope::root(self)
     }
@@ -67,7 +67,7 @@ impl Builder {
         self.push(Kind::Constant(Constant { value: tensor.into(), name: None }), Vec::new(), ty)
     }
 
-    /// A value that model code computes on the host; its error becomes the builder's.
+    /// A constant that model code computes on the host; its error becomes the builder's.
     #[track_caller]
     pub fn computed(&self, tensor: Result<Tensor, TensorError>) -> Value<'_> {
         match tensor {
@@ -95,8 +95,8 @@ impl Builder {
         self.state.borrow_mut().outputs.push((name.to_owned(), value.id()));
     }
 
-    /// Names a value in between, for comparison with another implementation. It costs nothing in the graph that
-    /// [`Builder::finish`] gives; see [`Builder::finish_with_stages`].
+    /// Names an intermediate value, for comparison with another implementation. The graph of [`Builder::finish`] does
+    /// not contain the name; see [`Builder::finish_with_stages`].
     pub(crate) fn stage(&self, name: &str, value: Value<'_>) {
         if !self.failed() {
             self.state.borrow_mut().stages.push((name.to_owned(), value.id()));
@@ -141,7 +141,7 @@ impl Builder {
         }
     }
 
-    /// Declares a weight, once per path: asking again for the same shape gives the same node.
+    /// Declares a weight. Declaring the same path and shape again returns the same node.
     #[track_caller]
     pub(crate) fn parameter(&self, path: &str, shape: Shape) -> Value<'_> {
         self.state.borrow_mut().scope = path.rsplit_once('.').map_or("", |(scope, _)| scope).into();
@@ -157,7 +157,7 @@ impl Builder {
         if found == ty {
             return Value::new(self, NodeId(known));
         }
-        self.fail(format!("weight {path} is asked for as {ty} and as {found}"))
+        self.fail(format!("weight {path} is declared as {ty} and as {found}"))
     }
 
     /// Keeps the first error.
@@ -174,7 +174,7 @@ impl Builder {
         self.state.borrow().error.is_some()
     }
 
-    /// Type of a value; a scalar after an error, when types mean nothing any more.
+    /// Type of a value. After an error, a scalar: types have no meaning then.
     pub(crate) fn ty(&self, id: NodeId) -> TensorType {
         let state = self.state.borrow();
         state.nodes.get(id.0).map_or_else(|| TensorType::f32([]), |node| node.ty.clone())
@@ -212,7 +212,7 @@ mod tests {
         let y =
             x.linear(builder.weights().at("blocks").at(3).at("qkv").parameter("weight", [9, 6]));
         let wrong = y.reshape([2, 4, 2]);
-        let later = wrong + wrong.reshape([1]); // says nothing: the first error stands
+        let later = wrong + wrong.reshape([1]); // not reported: the first error is kept
         builder.output("y", later);
         let error = builder.finish().unwrap_err();
         assert!(error.origin.contains("builder.rs:"), "{error}");

@@ -5,16 +5,16 @@ use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use crate::Op;
 
-/// What the elements of a case's input are.
+/// How the elements of a case's input are chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
-    /// Seeded noise, bell-shaped around 0 with deviation 1.
+    /// Seeded normal noise with mean 0 and deviation 1.
     Noise,
-    /// Seeded uniform numbers (whole ones for integer types) from `low` up to, not including, `high`.
+    /// Seeded uniform numbers in `low..high`; integers for integer types.
     Uniform {
         /// Smallest value.
         low: f64,
-        /// Bound that is not reached.
+        /// Exclusive upper bound.
         high: f64,
     },
     /// These values.
@@ -30,17 +30,17 @@ pub struct CaseInput {
     pub fill: Fill,
 }
 
-/// Bell-shaped `f32` noise.
+/// Normal `f32` noise.
 pub fn noise(shape: impl Into<Shape>) -> CaseInput {
     CaseInput { ty: TensorType::f32(shape), fill: Fill::Noise }
 }
 
-/// Uniform `f32` numbers from `low` up to, not including, `high`.
+/// Uniform `f32` numbers in `low..high`.
 pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64) -> CaseInput {
     CaseInput { ty: TensorType::f32(shape), fill: Fill::Uniform { low, high } }
 }
 
-/// Uniform `i64` numbers from `low` up to, not including, `high`.
+/// Uniform `i64` numbers in `low..high`.
 pub fn integers(shape: impl Into<Shape>, low: i64, high: i64) -> CaseInput {
     let fill = Fill::Uniform { low: low as f64, high: high as f64 };
     CaseInput { ty: TensorType::new(DType::I64, shape), fill }

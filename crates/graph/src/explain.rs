@@ -1,5 +1,5 @@
-//! Says in text what the compiler makes of a graph: the graph after any pass, what fused and what did not, the memory
-//! plan, arithmetic and bytes per op.
+//! A report of how a graph is compiled: the graph after any pass, what was fused and what was not, the memory plan,
+//! arithmetic and bytes per op.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ pub struct Question<'a> {
     pub after: Option<&'a str>,
 }
 
-/// The explanation, for people.
+/// The report, as text.
 pub fn explain(question: &Question<'_>, context: &Context<'_>) -> Result<String, CompileError> {
     let own = question.passes;
     let known: Vec<&str> = PIPELINE.iter().chain(own).map(|pass| pass.name).collect();

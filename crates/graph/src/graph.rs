@@ -21,11 +21,10 @@ impl fmt::Display for NodeId {
 /// A value known when the graph is compiled.
 #[derive(Clone, Debug)]
 pub struct Constant {
-    /// The value: ready, or made of weights when somebody asks for it, in which case it has a name. Stored like weights in any
-    /// float type where the graph says `f32`.
+    /// The value: computed, or derived from a weight when it is read. Like a weight it may be stored in any float type where
+    /// the graph says `f32`.
     pub value: LazyTensor,
-    /// What it was computed from, when a pass folded it: equal names mean equal values, in every graph over the
-    /// same weights.
+    /// The expression it was folded from. Equal names mean equal values in all graphs over the same weights.
     pub name: Option<Arc<str>>,
 }
 
@@ -42,12 +41,12 @@ pub enum Kind {
     Op(Op),
 }
 
-/// Where in the model's code and in its weights a node comes from.
+/// Source line and weight path that a node was built at.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// Line of model code.
     pub location: &'static Location<'static>,
-    /// Path of the nearest weight, empty before the first.
+    /// Path of the weight declared last; empty before the first.
     pub scope: Arc<str>,
 }
 

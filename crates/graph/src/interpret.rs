@@ -1,11 +1,11 @@
-//! Runs a graph by each op's plain-loop definition.
+//! The interpreter: runs a graph by the reference definition of each op.
 
 use cutout_tensor::Tensor;
 
 use crate::graph::{Graph, Kind, NodeId};
-use crate::{Named, Plain, Port, Real, RunError, Weights, check_inputs};
+use crate::{DenseTensor, Named, Port, Real, RunError, Weights, check_inputs};
 
-/// Runs `graph` by the plain-loop definitions, in single precision.
+/// Runs `graph` by the reference definitions, in single precision.
 pub fn interpret(
     graph: &Graph,
     weights: &Weights,
@@ -14,7 +14,7 @@ pub fn interpret(
     interpret_in::<f32>(graph, weights, inputs)
 }
 
-/// Runs `graph` by the plain-loop definitions in the arithmetic of `T`, rounding only the outputs.
+/// Runs `graph` by the reference definitions in the arithmetic of `T`; only the outputs are rounded to `f32`.
 pub fn interpret_in<T: Real>(
     graph: &Graph,
     weights: &Weights,
@@ -23,21 +23,21 @@ pub fn interpret_in<T: Real>(
     weights.check(graph)?;
     let mut given = check_inputs(&Port::inputs(graph), inputs)?.into_iter();
     let mut remaining = graph.use_counts();
-    let mut values: Vec<Option<Plain<T>>> = vec![None; graph.nodes().len()];
+    let mut values: Vec<Option<DenseTensor<T>>> = vec![None; graph.nodes().len()];
     for (id, node) in graph.iter() {
         let value = match &node.kind {
             Kind::Input(_) => {
-                Plain::from_tensor(given.next().expect("every input was found above"))?
+                DenseTensor::from_tensor(given.next().expect("every input was found above"))?
             }
-            Kind::Parameter(path) => Plain::from_tensor(
+            Kind::Parameter(path) => DenseTensor::from_tensor(
                 &weights.get(path).expect("the weights were checked above").tensor()?,
             )?,
-            Kind::Constant(constant) => Plain::from_tensor(&constant.value.tensor()?)?,
+            Kind::Constant(constant) => DenseTensor::from_tensor(&constant.value.tensor()?)?,
             Kind::Op(op) => {
                 let get = |input: &NodeId| {
                     values[input.0].as_ref().expect("a value lives until its last use")
                 };
-                let operands: Vec<&Plain<T>> = node.inputs.iter().map(get).collect();
+                let operands: Vec<&DenseTensor<T>> = node.inputs.iter().map(get).collect();
                 op.check_values(&operands)
                     .map_err(|reason| RunError::Value { op: op.printed(), reason })?;
                 op.reference(&operands)

@@ -1,8 +1,8 @@
-//! Where the elements of a value lie inside another value's memory.
+//! Strided layouts: where the elements of a value lie in memory.
 
 use cutout_tensor::{Shape, contiguous_strides};
 
-/// A strided arrangement: element `index` lies at `offset + Σ index[i] * strides[i]`, counted in elements.
+/// A strided layout: element `index` lies at `offset + Σ index[i] * strides[i]`, counted in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Lengths of the axes.
@@ -27,8 +27,7 @@ impl Layout {
             || axes.all(|(&length, (stride, want))| length == 1 || stride == want)
     }
 
-    /// If all axes but the last can be walked with one stride and the last is dense: `(rows, row stride)`.
-    /// A vector is one row.
+    /// `(rows, row stride)`, if the last axis is dense and one stride covers all others. A vector is one row.
     pub fn as_rows(&self) -> Option<(usize, usize)> {
         let width = self.shape.last_axis();
         if width > 1 && self.strides.last().is_some_and(|&stride| stride != 1) {
@@ -74,12 +73,12 @@ impl Layout {
         Layout { shape: Shape::new(shape), strides, offset: self.offset }
     }
 
-    /// Another shape over the same elements, unless an axis would need two strides.
+    /// Another shape over the same elements; `None` if an axis would need two strides.
     pub(crate) fn reshape(&self, shape: &[usize]) -> Option<Layout> {
         if shape.contains(&0) {
             return Some(Layout { offset: self.offset, ..Layout::contiguous(&Shape::new(shape)) });
         }
-        // Runs of axes that one stride walks, innermost first: (elements, stride).
+        // Groups of axes that one stride covers, innermost first: (elements, stride).
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (&length, &stride) in self.shape.iter().zip(&self.strides).rev() {
             match runs.last_mut() {
@@ -113,7 +112,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plain::unravel;
+    use crate::dense::unravel;
 
     fn positions(layout: &Layout) -> Vec<usize> {
         (0..layout.shape.elements())

@@ -1,16 +1,16 @@
-//! What every op says about itself, and what can be wrong with its inputs.
+//! The declaration of an op, and the errors of its inputs.
 
 use std::fmt::Debug;
 
 use cutout_tensor::{DType, Shape, TensorType};
 
 use crate::ops::{Epilogue, Step};
-use crate::{Case, Layout, Plain, Real};
+use crate::{Case, DenseTensor, Layout, Real};
 
 /// Layout of a view op's result over the memory of its input; `None` when the elements must be copied.
 pub(crate) type ViewRule<T> = fn(&T, &Layout) -> Option<Layout>;
 
-/// Everything an op must say about itself, said once, in its own file.
+/// The declaration of an op. Each op has one, in its own file.
 pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
     /// Name in printed graphs, profiles and fixtures.
     const NAME: &'static str;
@@ -18,19 +18,19 @@ pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
     /// For an op that rearranges the elements of its only input: where they already lie. `None` for ops that compute.
     const VIEW: Option<ViewRule<Self>> = None;
 
-    /// Type of the output, or why these inputs are wrong.
+    /// Type of the output, or why the op does not accept these inputs.
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError>;
 
-    /// Plain-loop definition of the op: the oracle for every fast kernel.
+    /// DenseTensor-loop definition of the op: the oracle for every fast kernel.
     /// Only called with inputs that [`OpDef::infer`] accepts.
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T>;
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T>;
 
     /// The cases every backend is checked on.
     fn cases() -> Vec<Case>;
 
-    /// What is wrong with the values of these inputs, for ops that are not defined on all (an index beyond its
-    /// table). Backends check the same condition and report it the same way.
-    fn check_values<T: Real>(&self, _inputs: &[&Plain<T>]) -> Result<(), String> {
+    /// Checks the values of the inputs, for ops that are not defined on all (an index outside its table). Backends
+    /// check the same condition and report the same message.
+    fn check_values<T: Real>(&self, _inputs: &[&DenseTensor<T>]) -> Result<(), String> {
         Ok(())
     }
 
@@ -51,7 +51,7 @@ pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
     }
 }
 
-/// Work of one op: what `explain` prints and the benchmarks divide by.
+/// Arithmetic and memory traffic of one op, for `explain` and the benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Arithmetic operations, a multiply-add counted as two.
@@ -60,7 +60,7 @@ pub struct Cost {
     pub bytes: u64,
 }
 
-/// Why an op cannot take its inputs.
+/// Why an op does not accept its inputs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OpError {
     /// Wrong number of inputs.
@@ -81,10 +81,10 @@ pub enum OpError {
         /// What it is.
         found: TensorType,
     },
-    /// Shapes that do not fit the op or each other.
+    /// Shapes that do not match the op or each other.
     #[error("{0}")]
     Shape(String),
-    /// An attribute outside its range, whatever the inputs.
+    /// An attribute outside its range.
     #[error("{0}")]
     Attribute(String),
 }

@@ -1,4 +1,4 @@
-//! The table of ops: one line each. The op itself is in the file of its name.
+//! The table of ops. Each op is declared in the file of its name.
 
 mod arg_max;
 mod attention;
@@ -65,12 +65,12 @@ pub use unary::{Unary, UnaryKind};
 
 use cutout_tensor::TensorType;
 
-use crate::{Case, Cost, Layout, OpDef, OpError, Plain, Real};
+use crate::{Case, Cost, DenseTensor, Layout, OpDef, OpError, Real};
 
-/// Makes the closed enum of ops, its conversions and its forwarding methods from one list.
+/// Generates the closed enum of ops, its conversions and its forwarding methods from one list.
 macro_rules! ops {
     ($($op:ident),* $(,)?) => {
-        /// Any op. Closed on purpose: a backend that has not answered for an op does not compile.
+        /// Any op. The enum is closed: a backend without an arm for an op does not compile.
         #[derive(Clone, Debug, PartialEq)]
         #[expect(missing_docs, reason = "each variant carries the op of its name, documented there")]
         pub enum Op { $($op($op)),* }
@@ -84,16 +84,16 @@ macro_rules! ops {
             pub fn name(&self) -> &'static str {
                 match self { $(Op::$op(_) => <$op as OpDef>::NAME),* }
             }
-            /// Type of the output, or why these inputs are wrong.
+            /// Type of the output, or why the op does not accept these inputs.
             pub fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
                 match self { $(Op::$op(op) => op.infer(inputs)),* }
             }
-            /// Plain-loop definition of the op.
-            pub fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+            /// DenseTensor-loop definition of the op.
+            pub fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
                 match self { $(Op::$op(op) => op.reference(inputs)),* }
             }
-            /// What is wrong with the values of the inputs, if the op is not defined on all.
-            pub fn check_values<T: Real>(&self, inputs: &[&Plain<T>]) -> Result<(), String> {
+            /// Checks the values of the inputs, for ops that are not defined on all.
+            pub fn check_values<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> Result<(), String> {
                 match self { $(Op::$op(op) => op.check_values(inputs)),* }
             }
             /// Whether the op only rearranges the elements of its only input; see [`Op::view`].

@@ -1,7 +1,7 @@
 //! The passes, in the order they run: each a function from graph to graph that keeps the result.
 //!
-//! A pass may not depend on the order of nodes beyond "inputs come first". Each is checked in two ways for free:
-//! its result verifies, and random graphs give the same numbers before and after.
+//! A pass may not depend on the order of nodes beyond "inputs come first". Tests check every pass in two ways: its
+//! result verifies, and random graphs give the same numbers before and after.
 
 mod absorb_projections;
 mod common_subexpressions;
@@ -30,9 +30,9 @@ pub struct Pass {
     pub run: fn(&Graph, &Context<'_>) -> Result<Graph, CompileError>,
 }
 
-/// What passes may look at, and where they say what they did.
+/// What passes may read, and the notes they write.
 pub struct Context<'a> {
-    /// The weights, when they are known: only then are expressions of weights folded.
+    /// The weights. Without them no expression of weights is folded.
     pub weights: Option<&'a Weights>,
     /// How the graph is compiled.
     pub profile: &'a Profile,
@@ -45,7 +45,7 @@ impl<'a> Context<'a> {
         Context { weights, profile, notes: RefCell::default() }
     }
 
-    /// What the passes fused, and what they could not and why.
+    /// The fusions that passes made, and those they could not make with the reason.
     pub fn notes(&self) -> Vec<String> {
         self.notes.borrow().clone()
     }

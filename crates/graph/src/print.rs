@@ -1,4 +1,4 @@
-//! The printed form of a graph: one line a node.
+//! The printed form of a graph: one line per node.
 
 use std::fmt;
 

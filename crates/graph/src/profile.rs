@@ -11,10 +11,10 @@ use crate::passes;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Device {
-    /// The best device there is.
+    /// The fastest device of the machine.
     #[default]
     Auto,
-    /// The processor.
+    /// The CPU.
     Cpu,
     /// The NVIDIA GPU of this number.
     Cuda(usize),
@@ -48,12 +48,12 @@ impl From<Device> for String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Single precision: Meta's answer.
+    /// Single precision, which gives the reference results.
     #[default]
     F32,
-    /// Weights in the upper half of an `f32`.
+    /// bfloat16.
     Bf16,
-    /// Signed bytes with a scale per output channel.
+    /// 8-bit integers with one scale per output channel.
     Int8,
 }
 
@@ -68,7 +68,7 @@ pub struct Profile {
     pub threads: Option<std::num::NonZeroUsize>,
     /// Precision of every part that `[parts]` does not name.
     pub precision: Precision,
-    /// Most MiB of activations a program may need; no limit when absent.
+    /// Limit on the activations of a program, in MiB; none when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<usize>,
     /// Precision by part of the model: a prefix of weight paths, such as `image_encoder`.
@@ -77,7 +77,7 @@ pub struct Profile {
     pub passes: BTreeMap<String, bool>,
 }
 
-/// What is wrong with a profile, and on which line.
+/// An error in a profile, with its line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ProfileError {
     /// Line of the file, from 1; absent when the problem has no single line.

@@ -1,9 +1,9 @@
-//! The number type a reference is evaluated in: `f32`, or `f64` to see how much of a difference is rounding.
+//! The number type of reference definitions: `f32`, or `f64` to tell rounding from errors.
 
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-/// A floating-point type that plain-loop definitions are written over.
+/// A floating-point type that reference definitions compute in.
 pub trait Real:
     Copy
     + Debug

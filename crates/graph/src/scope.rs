@@ -18,14 +18,14 @@ impl<'g> Scope<'g> {
         Scope { builder, path: String::new() }
     }
 
-    /// The child of this name or number; several levels may be given with dots.
+    /// The child of this name or number. Dots separate several levels.
     pub fn at(&self, child: impl Display) -> Scope<'g> {
         let path =
             if self.path.is_empty() { child.to_string() } else { format!("{}.{child}", self.path) };
         Scope { builder: self.builder, path }
     }
 
-    /// Declares a weight and the shape the architecture demands of it.
+    /// Declares a weight with the shape that the architecture requires.
     #[track_caller]
     pub fn parameter(&self, name: &str, shape: impl Into<Shape>) -> Value<'g> {
         self.builder.parameter(&self.at(name).path, shape.into())

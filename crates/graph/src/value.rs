@@ -7,7 +7,7 @@ use cutout_tensor::{Shape, TensorType};
 use crate::graph::NodeId;
 use crate::{Builder, Op};
 
-/// A value of the graph being built: a small handle, free to copy.
+/// Handle to a value of the graph being built.
 #[derive(Clone, Copy)]
 pub struct Value<'g> {
     builder: &'g Builder,
@@ -38,7 +38,7 @@ impl<'g> Value<'g> {
         self.ty().shape
     }
 
-    /// The axes as an array; another rank is an error of the model code, and gives ones.
+    /// The axes as an array. A value of another rank is a build error; the result is then all ones.
     #[track_caller]
     pub fn dims<const N: usize>(self) -> [usize; N] {
         let ty = self.ty();
@@ -70,7 +70,7 @@ impl<'g> Value<'g> {
 pub enum Reduced {
     /// The axes stay, with length one.
     Keep,
-    /// The axes are gone.
+    /// The axes are removed.
     Drop,
 }
 

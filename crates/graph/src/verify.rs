@@ -18,14 +18,14 @@ pub enum VerifyError {
         /// What it reads.
         input: NodeId,
     },
-    /// An op refuses its inputs.
+    /// An op does not accept its inputs.
     #[error("{node} = {op}: {error}")]
     Op {
         /// The node.
         node: NodeId,
         /// Its op, as printed.
         op: String,
-        /// Why it refuses.
+        /// The reason.
         error: OpError,
     },
     /// The stored type is not the inferred one.
@@ -38,8 +38,8 @@ pub enum VerifyError {
         /// Type by inference.
         inferred: String,
     },
-    /// An input, weight or constant that claims inputs.
-    #[error("{0} is no op, but has inputs")]
+    /// An input, weight or constant with inputs of its own.
+    #[error("{0} is not an op, but has inputs")]
     SourceWithInputs(NodeId),
     /// A name used twice.
     #[error("{what} {name:?} is declared twice")]
@@ -49,7 +49,7 @@ pub enum VerifyError {
         /// The name.
         name: String,
     },
-    /// An output that is no node.
+    /// An output that names no node.
     #[error("output {name:?} is {id}, which does not exist")]
     Output {
         /// Its name.

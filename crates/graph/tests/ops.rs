@@ -7,20 +7,20 @@ use cutout_graph::ops::{
     ArgMax, Broadcast, Concat, CumulativeSum, MaxPool2d, Pad, Permute, Reduce, ReduceKind, Resize,
     ResizeMode, RoiAlign, Slice,
 };
-use cutout_graph::{Data, Op, OpDef, Plain, Real};
+use cutout_graph::{Data, DenseTensor, Op, OpDef, Real};
 use cutout_tensor::{DType, Shape, Tensor, TensorType, compare};
 
 use cutout_testing::{Random, case_tensors};
 
-fn run<T: Real>(op: &Op, tensors: &[Tensor]) -> Plain<T> {
-    let inputs: Vec<Plain<T>> =
-        tensors.iter().map(|tensor| Plain::from_tensor(tensor).unwrap()).collect();
-    let inputs: Vec<&Plain<T>> = inputs.iter().collect();
+fn run<T: Real>(op: &Op, tensors: &[Tensor]) -> DenseTensor<T> {
+    let inputs: Vec<DenseTensor<T>> =
+        tensors.iter().map(|tensor| DenseTensor::from_tensor(tensor).unwrap()).collect();
+    let inputs: Vec<&DenseTensor<T>> = inputs.iter().collect();
     op.check_values(&inputs).unwrap();
     op.reference(&inputs)
 }
 
-fn check_kind<T: Real>(result: &Plain<T>, ty: &TensorType, name: &str) {
+fn check_kind<T: Real>(result: &DenseTensor<T>, ty: &TensorType, name: &str) {
     assert_eq!(result.shape, ty.shape, "{name}");
     let same = match &result.data {
         Data::Real(_) => ty.dtype.is_float(),
@@ -109,9 +109,9 @@ fn run_if_small(op: &Op, types: &[&TensorType], output: &TensorType) {
         return;
     }
     let zeros: Vec<Tensor> = types.iter().map(|ty| Tensor::zeros(ty).unwrap()).collect();
-    let inputs: Vec<Plain<f32>> =
-        zeros.iter().map(|tensor| Plain::from_tensor(tensor).unwrap()).collect();
-    let inputs: Vec<&Plain<f32>> = inputs.iter().collect();
+    let inputs: Vec<DenseTensor<f32>> =
+        zeros.iter().map(|tensor| DenseTensor::from_tensor(tensor).unwrap()).collect();
+    let inputs: Vec<&DenseTensor<f32>> = inputs.iter().collect();
     if op.check_values(&inputs).is_ok() {
         check_kind(&op.reference(&inputs), output, &op.printed());
     }

@@ -11,7 +11,7 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::case_tensors::{case_tensors, fnv1a};
 
-/// How to make the fixtures again.
+/// How to regenerate the fixtures.
 pub const HINT: &str = "run `python fixtures/make.py` (its top says what it needs)";
 
 /// Why fixtures cannot be read.
@@ -25,13 +25,13 @@ pub enum FixtureError {
         /// What is wrong.
         error: std::io::Error,
     },
-    /// The file is no safetensors file.
+    /// The file is not a safetensors file.
     #[error(transparent)]
     Format(#[from] SafeTensorError),
     /// The file lacks the list of cases that it was made from.
     #[error("the metadata has no valid list of cases; {HINT}")]
     Metadata,
-    /// An element type that tensors do not have.
+    /// An element type that `Tensor` does not have.
     #[error("{name} has elements of type {dtype:?}")]
     Type {
         /// The tensor.
@@ -39,14 +39,14 @@ pub enum FixtureError {
         /// Its type.
         dtype: Dtype,
     },
-    /// A tensor cannot be made.
+    /// A tensor is invalid.
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }
 
-/// What the file says of how it was made, as far as it is read.
+/// How the file was made.
 #[derive(serde::Deserialize)]
-struct Made {
+struct Provenance {
     cases: BTreeMap<String, String>,
 }
 
@@ -68,7 +68,7 @@ impl Expected {
     pub fn load(path: &Path) -> Result<Self, FixtureError> {
         let (outputs, metadata) = read_tensors(path)?;
         let made = metadata.get("made").and_then(|made| serde_json::from_str(made).ok());
-        let Made { cases: digests } = made.ok_or(FixtureError::Metadata)?;
+        let Provenance { cases: digests } = made.ok_or(FixtureError::Metadata)?;
         Ok(Expected { outputs, digests })
     }
 }
@@ -83,7 +83,7 @@ pub fn read_tensors(path: &Path) -> Result<(HashMap<String, Tensor>, Metadata), 
     let (_, header) = SafeTensors::read_metadata(&bytes)?;
     let mut tensors = HashMap::new();
     for (name, view) in SafeTensors::deserialize(&bytes)?.tensors() {
-        let dtype = loaded(view.dtype())
+        let dtype = dtype_of(view.dtype())
             .ok_or_else(|| FixtureError::Type { name: name.clone(), dtype: view.dtype() })?;
         let ty = TensorType::new(dtype, view.shape());
         tensors.insert(name, Tensor::from_bytes(ty, Arc::new(view.data().to_vec()), 0)?);
@@ -118,8 +118,8 @@ pub fn stored(tensor: &Tensor) -> Result<(Dtype, Vec<u8>), TensorError> {
     })
 }
 
-/// The element type of a stored tensor, if ours has it.
-fn loaded(dtype: Dtype) -> Option<DType> {
+/// The element type of a stored tensor, if `DType` has it.
+fn dtype_of(dtype: Dtype) -> Option<DType> {
     let known = [
         (Dtype::F32, DType::F32),
         (Dtype::F16, DType::F16),

@@ -1,4 +1,4 @@
-//! Op cases × {PyTorch's numbers, every backend}.
+//! Runs every op case against PyTorch's numbers and on every backend.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -6,14 +6,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cutout_graph::{
-    Backend, Builder, Case, Graph, Op, Plain, Profile, Value, Weights, interpret_in, unravel,
+    Backend, Builder, Case, DenseTensor, Graph, Op, Profile, Value, Weights, interpret_in, unravel,
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 
 use crate::case_tensors;
 use crate::fixtures::{Expected, HINT, digest};
 
-/// Everything that failed, at once.
+/// All failures of a run of checks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct Report {
     /// What was checked: "reference against PyTorch", a backend's name.
@@ -32,7 +32,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Collects the outcome of each check.
+/// Collects the outcomes of checks.
 struct Checks {
     report: Report,
 }
@@ -49,7 +49,7 @@ impl Checks {
         }
     }
 
-    /// The number of checks, or everything that failed.
+    /// The number of checks, or all failures.
     fn finish(self) -> Result<usize, Report> {
         if self.report.failures.is_empty() { Ok(self.report.checks) } else { Err(self.report) }
     }
@@ -57,7 +57,7 @@ impl Checks {
 
 /// Compares each case's reference, in double precision, with the number PyTorch gives, under the case's tolerance.
 /// Fails too for a case without a fixture, a fixture without a case, and a fixture made from other inputs or
-/// attributes. The number of cases, or everything that failed.
+/// attributes. Returns the number of cases, or all failures.
 pub fn check_reference_against_fixtures() -> Result<usize, Report> {
     let mut checks = Checks::new("references against PyTorch");
     match Expected::load(&Expected::path()) {
@@ -104,10 +104,10 @@ fn reference(case: &Case) -> Result<(TensorType, Tensor), String> {
     let ty = case.op.infer(&types).map_err(|error| error.to_string())?;
     let inputs = tensors
         .iter()
-        .map(Plain::<f64>::from_tensor)
+        .map(DenseTensor::<f64>::from_tensor)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| error.to_string())?;
-    let inputs: Vec<&Plain<f64>> = inputs.iter().collect();
+    let inputs: Vec<&DenseTensor<f64>> = inputs.iter().collect();
     case.op.check_values(&inputs)?;
     let output = case.op.reference(&inputs).to_tensor(&ty).map_err(|error| error.to_string())?;
     Ok((ty, output))
@@ -140,7 +140,7 @@ impl Operands {
 
 /// Runs every case as a one-op graph on a backend, with its operands as inputs and once more with weights, and
 /// compares with the reference in double precision under the case's tolerance.
-/// The number of checks, or everything that failed.
+/// Returns the number of checks, or all failures.
 pub fn check_backend(
     name: &str,
     backend: &dyn Backend,

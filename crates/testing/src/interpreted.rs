@@ -1,5 +1,5 @@
-//! A backend that runs the references. Tests of models run on it too: its values are not host tensors, so whatever reads
-//! one without fetching it fails.
+//! A backend that runs the reference definitions. Tests of models run on it too: its values are not host tensors, so code
+//! that reads one without fetching it fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use cutout_graph::{
 };
 use cutout_tensor::Tensor;
 
-/// Runs every graph by the plain-loop definitions, in single precision.
+/// Runs every graph by the reference definitions, in single precision.
 #[derive(Default)]
 pub struct Interpreted {
     transfers: Arc<Transfers>,
 }
 
-/// What the interpreter keeps of a value.
+/// A value of the interpreter.
 struct Kept(Tensor);
 
 impl DeviceStorage for Kept {

@@ -1,9 +1,10 @@
-//! For tests only: fixtures made by PyTorch, and the op harness that runs every case on every backend.
+//! For tests only: fixtures made by PyTorch, the op harness that runs every case on every backend, random graphs.
 
 mod case_tensors;
 pub mod fixtures;
 pub mod harness;
 mod interpreted;
+mod outputs;
 mod random;
 mod random_graph;
 mod small_sam3;
@@ -12,6 +13,7 @@ mod stages;
 pub use case_tensors::{case_tensors, input_tensor};
 pub use harness::{Report, check_backend, check_reference_against_fixtures};
 pub use interpreted::Interpreted;
+pub use outputs::compare_outputs;
 pub use random::Random;
 pub use random_graph::RandomGraph;
 pub use small_sam3::SmallSam3;

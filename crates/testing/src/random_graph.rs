@@ -1,7 +1,7 @@
-//! Random small graphs over most of the op set, for tests of passes, plans and backends.
+//! Random graphs over most of the op set, for tests of passes, plans and backends.
 //!
-//! Functions that blow up or jump (exponentials, divisions, rounding) are left out, so that two correct evaluations
-//! stay close however the ops are composed; the op cases cover those.
+//! Functions that amplify rounding errors (exponential, division, rounding) are left out, so that two correct
+//! evaluations stay close for any composition; the op cases cover those.
 
 use std::collections::HashMap;
 
@@ -24,10 +24,10 @@ pub struct RandomGraph {
 }
 
 impl RandomGraph {
-    /// The graph of a seed: the same on every machine.
+    /// The graph of a seed: the same on every machine. Most have axes of a few elements; every eighth is large.
     pub fn new(seed: u64) -> Result<Self, BuildError> {
         let builder = Builder::new();
-        Sketch::new(&builder, seed).draw();
+        Generator::new(&builder, seed).generate();
         let graph = builder.finish()?;
         let mut random = Random::new(seed ^ 0x5eed);
         let mut tensor = |shape: &Shape, scale: f64| {
@@ -51,32 +51,50 @@ impl RandomGraph {
     }
 }
 
-/// Most elements of a value.
-const MOST_ELEMENTS: usize = 3000;
+/// Axes longer than one vector and one tile of any instruction set, none a multiple of either.
+const LONG_AXES: [usize; 5] = [17, 33, 65, 130, 300];
 
-struct Sketch<'g> {
+/// Most pairs of tokens that an attention compares, which bounds the interpreter's time.
+const MOST_SCORES: usize = 400_000;
+
+struct Generator<'g> {
     builder: &'g Builder,
     random: Random,
+    /// Whether axes may be long.
+    large: bool,
+    /// Most elements of a value.
+    most_elements: usize,
     values: Vec<Value<'g>>,
     parameters: usize,
 }
 
-impl<'g> Sketch<'g> {
+impl<'g> Generator<'g> {
     fn new(builder: &'g Builder, seed: u64) -> Self {
-        Sketch { builder, random: Random::new(seed), values: Vec::new(), parameters: 0 }
+        let large = seed % 8 == 7;
+        Generator {
+            builder,
+            random: Random::new(seed),
+            large,
+            most_elements: if large { 20_000 } else { 3000 },
+            values: Vec::new(),
+            parameters: 0,
+        }
     }
 
-    fn draw(&mut self) {
+    fn generate(&mut self) {
         for index in 0..1 + self.random.below(2) {
             let rank = 2 + self.random.below(3);
-            let shape: Vec<usize> = (0..rank).map(|_| 1 + self.random.below(6)).collect();
+            let mut shape = vec![1; rank];
+            for axis in 0..rank {
+                shape[axis] = self.length(6, shape.iter().product());
+            }
             let input = self.builder.input(&format!("x{index}"), DType::F32, shape);
             self.values.push(input);
         }
         for _ in 0..4 + self.random.below(22) {
             let x = self.pick();
             let y = self.step(x);
-            if y.shape().elements() <= MOST_ELEMENTS {
+            if y.shape().elements() <= self.most_elements {
                 self.values.push(y);
             }
         }
@@ -86,7 +104,16 @@ impl<'g> Sketch<'g> {
         self.builder.output("other", other);
     }
 
-    /// Some value, more often a recent one.
+    /// Length of an axis: up to `usual`, in large graphs sometimes a long one if `others` times it is not too much.
+    fn length(&mut self, usual: usize, others: usize) -> usize {
+        let long = LONG_AXES[self.random.below(LONG_AXES.len())];
+        if self.large && self.random.below(2) == 0 && others * long <= self.most_elements {
+            return long;
+        }
+        1 + self.random.below(usual)
+    }
+
+    /// A random value, more often a recent one.
     fn pick(&mut self) -> Value<'g> {
         let count = self.values.len();
         let recent = self.random.below(count).max(self.random.below(count));
@@ -106,7 +133,7 @@ impl<'g> Sketch<'g> {
             6 | 7 => self.linear(x),
             8 => self.rowwise(x),
             9 => self.image(x),
-            10 => self.attention(x),
+            10 if x.shape().rows().pow(2) <= MOST_SCORES => self.attention(x),
             11 => self.two_way_attention(x),
             _ => self.weight_expression(x),
         }
@@ -142,7 +169,7 @@ impl<'g> Sketch<'g> {
         }
     }
 
-    /// A choice by a run-time input, never by a computed value: a rounding error must not flip it.
+    /// A choice that depends on an input only: a rounding error must not change it.
     fn condition(&mut self, x: Value<'g>) -> Value<'g> {
         let first = self.values[0];
         let condition = first.max([0, 1], Reduced::Keep).mean([0, 1], Reduced::Keep);
@@ -183,7 +210,7 @@ impl<'g> Sketch<'g> {
         }
     }
 
-    /// The numbers below `count` in some order.
+    /// A random permutation of `0..count`.
     fn order(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for i in (1..count).rev() {
@@ -192,10 +219,11 @@ impl<'g> Sketch<'g> {
         order
     }
 
-    /// A product with everything that an epilogue can take in, sometimes.
+    /// A product, sometimes followed by what an epilogue can hold.
     fn linear(&mut self, x: Value<'g>) -> Value<'g> {
         let width = x.shape().last_axis();
-        let outputs = if self.random.below(2) == 0 { width } else { 1 + self.random.below(9) };
+        let rows = x.shape().rows();
+        let outputs = if self.random.below(2) == 0 { width } else { self.length(9, rows) };
         let weight = self.parameter([outputs, width]);
         let mut y = x.linear(weight);
         self.values.extend((self.random.below(4) == 0).then_some(y));
@@ -237,7 +265,7 @@ impl<'g> Sketch<'g> {
         let channels = shape[3];
         match self.random.below(5) {
             0 => {
-                let outputs = 1 + self.random.below(5);
+                let outputs = self.length(5, shape.rows());
                 let weight = self.parameter([outputs, channels, 1, 1]);
                 let y = x.conv2d(weight, Conv2d::new(1, 0));
                 (y + self.parameter([outputs])).gelu()
@@ -265,7 +293,7 @@ impl<'g> Sketch<'g> {
         AttentionInputs::new(query, key, value).attend(Attention::new(1, 0.4)).reshape(shape)
     }
 
-    /// A few tokens look at many, or many at a few, with a projection of everything.
+    /// A few tokens attend to many, or many to few, all of them projected.
     fn two_way_attention(&mut self, x: Value<'g>) -> Value<'g> {
         let shape = x.shape();
         let width = shape.last_axis();

@@ -7,10 +7,10 @@ use cutout_tensor::{Tensor, TensorError, TensorType};
 
 use crate::fixtures::{FixtureError, Metadata, read_tensors};
 
-/// Tokens there are.
+/// Size of the token vocabulary.
 const VOCABULARY: usize = 49408;
 
-/// The fixture: a model, and what Meta's code answers with it.
+/// The fixture: a model, and the results of Meta's code with it.
 pub struct SmallSam3 {
     /// Everything in the file, by name.
     pub tensors: HashMap<String, Tensor>,

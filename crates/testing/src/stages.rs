@@ -1,4 +1,4 @@
-//! Whole small models: weights, inputs and every stage as another implementation computed them.
+//! Small whole models: weights, inputs and the stages that another implementation computed.
 //!
 //! A stage file is a safetensors file with `weight/<path>`, and for each run `<run>/input/<name>` and
 //! `<run>/stage/<number>/<name>`, the numbers in the order of computation.
@@ -13,10 +13,10 @@ use cutout_tensor::{Tensor, Tolerance, compare};
 
 use crate::fixtures::{FixtureError, read_tensors};
 
-/// A small model and what each stage of it gives.
+/// A small model and the expected value of each stage.
 pub struct StageFile {
     tensors: BTreeMap<String, Tensor>,
-    /// What the file says about itself.
+    /// Metadata of the file.
     pub metadata: HashMap<String, String>,
 }
 
@@ -50,7 +50,7 @@ impl StageFile {
         self.below(&format!("{run}/stage/")).into_iter().filter_map(without_number).collect()
     }
 
-    /// A tensor by its whole name, for what is neither weight nor run.
+    /// A tensor that is neither a weight nor part of a run, by its full name.
     pub fn tensor(&self, name: &str) -> Option<Tensor> {
         self.tensors.get(name).cloned()
     }
@@ -64,8 +64,8 @@ impl StageFile {
     }
 }
 
-/// Compares what a program gave with the stages that were expected: fails with a table of all stages, which says where
-/// the first one leaves tolerance, and if one is missing.
+/// Compares the outputs of a program with the expected stages. The error is a table of all stages that names the first
+/// one outside tolerance and those that are missing.
 pub fn compare_stages(
     actual: &[Named],
     expected: &[Named],

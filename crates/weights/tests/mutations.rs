@@ -143,7 +143,6 @@ fn originals() -> Vec<(String, Vec<u8>)> {
 // A single test, so that no other test allocates at the same time.
 #[test]
 fn damaged_files_neither_panic_nor_exceed_the_memory_limit() {
-    let start = std::time::Instant::now();
     let mut random = Random(0x5eed);
     let (mut opened, mut refused) = (0, 0);
     for (name, original) in originals() {
@@ -165,8 +164,6 @@ fn damaged_files_neither_panic_nor_exceed_the_memory_limit() {
     // Both outcomes must be common; otherwise the damage is too small or too large for a useful test.
     assert!(opened > 1000 && refused > 1000, "{opened} read, {refused} refused");
     bombs();
-    let seconds = start.elapsed().as_secs_f64();
-    assert!(seconds < 5.0, "{seconds} s is too slow for every test run");
 }
 
 /// Small files that declare huge contents.

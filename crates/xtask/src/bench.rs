@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Builds `cutout-bench` with its rivals, which no other command needs, and runs it.
+/// Builds `cutout-bench` with the crates it compares with, which no other command needs, and runs it.
 pub(crate) fn kernels(options: &[OsString]) -> Result<()> {
     let status = Command::new("cargo")
         .args(["run", "--quiet", "--release", "--package", "cutout-bench", "--features", "rivals"])

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::metadata::{packages, read, text};
 
-/// Which crates of the workspace each crate may depend on (tests aside).
+/// The workspace crates that each crate may depend on, dev-dependencies excepted.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-tensor", &[]),
     ("cutout-parallel", &[]),
@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
 ];
 
-/// Fails if a crate depends on one it may not know, or is missing from the table.
+/// Fails if a crate has a dependency outside the table, or is missing from it.
 pub(crate) fn check() -> Result<()> {
     let metadata = read(&["--no-deps"])?;
     let mut problems = Vec::new();
@@ -55,6 +55,6 @@ pub(crate) fn check() -> Result<()> {
     if !problems.is_empty() {
         bail!("{}", problems.join("\n"));
     }
-    println!("deps: every arrow points down");
+    println!("deps: all dependencies are in the table");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask explain`: what the compiler makes of an example graph.
+//! `cargo xtask explain`: how an example graph is compiled.
 
 use anyhow::{Result, anyhow};
 use cutout_cpu::Cpu;

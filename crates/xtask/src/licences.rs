@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::metadata::{packages, read, text};
 
-/// Licences that may stand alone; an `OR` needs one of them, an `AND` all.
+/// Accepted licences. Of an `OR` one must be accepted, of an `AND` all.
 const ALLOWED: &[&str] = &[
     "MIT",
     "Apache-2.0",
@@ -21,7 +21,7 @@ const ALLOWED: &[&str] = &[
     "MIT-0",
 ];
 
-/// Fails if a package that our programs are built from has no licence of the list.
+/// Fails if a package that our programs are built from has no accepted licence.
 pub(crate) fn check() -> Result<()> {
     let metadata = read(&["--locked"])?;
     let refused: Vec<String> = packages(&metadata)

@@ -25,15 +25,15 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything a change must pass: format, lints, tests, documentation, dependencies, sizes, licences.
+    /// Run everything a change must pass: format, lints, tests, documentation, dependencies, sizes, licences.
     Ci,
-    /// The arrows between the crates.
+    /// Check the dependencies between the crates.
     Deps,
-    /// Lines per crate, and files that are too long.
+    /// Print the lines per crate; fails if a file is too long.
     Size,
-    /// Licences of everything the programs are built from.
+    /// Check the licences of everything the programs are built from.
     Licences,
-    /// What the compiler makes of an example graph: `cargo xtask explain mlp --after fuse_epilogues`.
+    /// Print how an example graph is compiled: `cargo xtask explain mlp --after fuse_epilogues`.
     Explain {
         /// The graph.
         example: explain::Example,
@@ -44,17 +44,17 @@ enum Task {
         #[arg(long)]
         profile: Option<PathBuf>,
     },
-    /// What the scripts that make fixtures need from the workspace.
+    /// Write what the scripts in fixtures/ read.
     #[command(subcommand)]
     Fixtures(Fixtures),
-    /// Measurements, beside the machine's ceilings and other crates.
+    /// Run the benchmarks, with the machine's peak and other crates for comparison.
     #[command(subcommand)]
     Bench(Bench),
 }
 
 #[derive(Subcommand)]
 enum Bench {
-    /// Every kernel on the models' shapes; `--help` behind it tells more.
+    /// Time every kernel on the models' shapes; `--help` lists its options.
     #[command(disable_help_flag = true)]
     Kernels {
         /// Options of the benchmark.

@@ -1,4 +1,4 @@
-//! `cargo xtask size`: files stay short enough to read, and the table says how large each crate is.
+//! `cargo xtask size`: lines of each crate, and the limit on the length of a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

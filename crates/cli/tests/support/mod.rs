@@ -1,4 +1,4 @@
-//! A folder to work in, the program to run in it, and small files for it to read.
+//! A temporary folder, the binary run in it, and small files to read.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,13 +10,15 @@ use cutout_testing::{SmallSam3, StageFile};
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 use serde_json::Value;
 
-/// The small SAM 1 that commands run, in the folder of every test that asks for it.
+use crate::flags;
+
+/// File name of the small SAM 1.
 pub(crate) const MODEL: &str = "model.safetensors";
 
-/// A new folder, which is the working directory and the home of the commands run in it, and is removed when the test ends.
+/// A temporary folder, working directory and home of the commands run in it, removed when dropped.
 pub(crate) struct Folder(PathBuf);
 
-/// How a command ended.
+/// Exit code and output of a command.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -56,7 +58,7 @@ impl Folder {
         serde_json::from_slice(&self.read(name)).unwrap()
     }
 
-    /// Writes a file, with the folders above it.
+    /// Writes a file, creating its folder.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -76,17 +78,20 @@ impl Folder {
         self.checkpoint(name, model_tensors());
     }
 
-    /// Writes a picture with something to see in it.
+    /// Writes a picture with a pattern.
     pub(crate) fn picture(&self, name: &str, size: Size) {
         let pixel = |i: usize| [(i * 7 % 251) as u8, (i / 3 % 256) as u8, (i * i % 239) as u8];
         let pixels = (0..size.width * size.height).flat_map(pixel).collect();
         self.write(name, encode_image(&Image::from_rgb(size, pixels).unwrap()).unwrap());
     }
 
-    /// The program in this folder, with an environment in which nothing else can be found.
+    /// The program in this folder, with an environment that hides the user's models.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cutout"));
-        command.args(arguments).current_dir(&self.0).env("HOME", self.path("home"));
+        command
+            .args(flags::without_ignored(arguments))
+            .current_dir(&self.0)
+            .env("HOME", self.path("home"));
         for name in ["HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME"] {
             command.env_remove(name);
         }
@@ -94,23 +99,23 @@ impl Folder {
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs the program.
     pub(crate) fn cutout(&self, arguments: &[&str]) -> Ended {
         Ended::of(self.command(arguments).output().unwrap())
     }
 
-    /// Runs `segment picture.png` on the small model with one point and what else is given.
+    /// Runs `segment picture.png` on the small model with one point and more arguments.
     pub(crate) fn segment(&self, more: &[&str]) -> Ended {
         let always = ["segment", "picture.png", "--model", MODEL, "--point", "20,11"];
         self.cutout(&[&always[..], more].concat())
     }
 
-    /// Runs `segment picture.png` on the small SAM 3 with what is given.
+    /// Runs `segment picture.png` on the small SAM 3 with these arguments.
     pub(crate) fn find(&self, more: &[&str]) -> Ended {
         self.cutout(&[&["segment", "picture.png", "--model", SAM3], more].concat())
     }
 
-    /// What lies in the folder and starts as temporary files do.
+    /// Temporary files left in the folder.
     pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| is_temporary(path)).collect()
@@ -137,33 +142,33 @@ impl Ended {
         }
     }
 
-    /// Standard output of a command that did its work.
+    /// Standard output of a command that succeeded.
     #[track_caller]
-    pub(crate) fn done(self) -> String {
+    pub(crate) fn succeeds(self) -> String {
         assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
         self.stdout
     }
 
-    /// Standard output of a command that did its work, each run of blanks as one.
+    /// Standard output of a command that succeeded, with single blanks.
     #[track_caller]
     pub(crate) fn words(self) -> String {
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.done().lines().map(squeezed).collect::<Vec<_>>().join("\n")
+        self.succeeds().lines().map(squeezed).collect::<Vec<_>>().join("\n")
     }
 
-    /// Standard output of a command that did its work, as JSON.
+    /// Standard output of a command that succeeded, as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
-        serde_json::from_str(&self.done()).unwrap()
+        serde_json::from_str(&self.succeeds()).unwrap()
     }
 
-    /// The error of a command that could not, which is one line that has all of these words.
+    /// Asserts that the command failed with exit code 1 and an error with all of these words.
     #[track_caller]
-    pub(crate) fn could_not(self, words: &[&str]) {
+    pub(crate) fn fails(self, words: &[&str]) {
         self.failed(1, words);
     }
 
-    /// The error of a command that was called wrongly.
+    /// Asserts that the arguments were rejected, with exit code 2 and an error with all of these words.
     #[track_caller]
     pub(crate) fn wrong_usage(self, words: &[&str]) {
         self.failed(2, words);
@@ -187,7 +192,7 @@ pub(crate) fn model_tensors() -> Vec<(String, Tensor)> {
     weights.paths().map(named).collect()
 }
 
-/// The small SAM 3, in the folder of tests that ask for it.
+/// File name of the small SAM 3.
 pub(crate) const SAM3: &str = "sam3.safetensors";
 
 /// A folder with the small SAM 3, a small SAM 1 and a picture of 50 by 31 pixels, `picture.png`.

@@ -1,6 +1,6 @@
 //! Rows of a table, by index.
 
-use cutout_graph::{CompileError, Data, Op, Plain, RunError, ops};
+use cutout_graph::{CompileError, Data, DenseTensor, Op, RunError, ops};
 use cutout_tensor::{DType, Tensor};
 use half::slice::HalfFloatSliceExt;
 
@@ -59,8 +59,8 @@ impl Gather {
         };
         // The check looks at the table's shape alone.
         let shape = inputs.layout(TABLE).shape.clone();
-        let table = Plain::<f32> { shape, data: Data::Real(Vec::new()) };
-        let plain = Plain::from_int([indices.len()], indices);
+        let table = DenseTensor::<f32> { shape, data: Data::Real(Vec::new()) };
+        let plain = DenseTensor::from_int([indices.len()], indices);
         let op = Op::from(ops::Gather);
         op.check_values(&[&table, &plain])
             .map_err(|reason| RunError::Value { op: op.printed(), reason })?;

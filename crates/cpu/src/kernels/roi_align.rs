@@ -1,7 +1,7 @@
 //! Boxes of a feature map, each averaged to one size.
 
 use cutout_graph::ops::RoiAlign;
-use cutout_graph::{OpDef, Plain, RunError};
+use cutout_graph::{DenseTensor, OpDef, RunError};
 
 use crate::execute::{Execute, Io};
 use crate::kernels::bilinear::{WeightedOffset, weighted_pixels};
@@ -24,8 +24,8 @@ impl Roi {
 
     fn check(&self, boxes: &[f32]) -> Result<(), RunError> {
         // The check reads the batch's length and the boxes, no features.
-        let features = Plain::from_real([self.input.batch, 0, 0, 0], Vec::new());
-        let boxes = Plain::from_real([boxes.len() / 5, 5], boxes.to_vec());
+        let features = DenseTensor::from_real([self.input.batch, 0, 0, 0], Vec::new());
+        let boxes = DenseTensor::from_real([boxes.len() / 5, 5], boxes.to_vec());
         self.op
             .check_values(&[&features, &boxes])
             .map_err(|reason| RunError::Value { op: format!("{:?}", self.op), reason })

@@ -1,14 +1,14 @@
-//! Where the largest element is.
+//! Index of the largest element along an axis.
 
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{noise, values};
 use crate::op::{expect_axis, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
-/// Index of the largest element along an axis of `x: f32`, as `i64`; the axis is gone from the result.
-/// The first of equals; a `NaN` counts as larger than every number, as in PyTorch.
+/// Index of the largest element along an axis of `x: f32`, as `i64`; the result has no such axis.
+/// Of equal elements the first counts; a `NaN` is larger than every number, as in PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ArgMax {
     /// The axis searched along.
@@ -23,7 +23,7 @@ impl ArgMax {
 }
 
 impl<'g> Value<'g> {
-    /// Index of the largest element along an axis, which is gone from the result.
+    /// Index of the largest element along an axis; the result has no such axis.
     #[track_caller]
     pub fn arg_max(self, axis: usize) -> Value<'g> {
         self.apply(ArgMax { axis }, &[])
@@ -44,7 +44,7 @@ impl OpDef for ArgMax {
         countable(TensorType::new(DType::I64, self.shape(&x.shape)))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let length = x.shape[self.axis];
         let stride = Shape::new(&x.shape[self.axis + 1..]).elements();
@@ -62,7 +62,7 @@ impl OpDef for ArgMax {
             best as i64
         };
         let found = (0..shape.elements()).map(largest).collect();
-        Plain::from_int(shape, found)
+        DenseTensor::from_int(shape, found)
     }
 
     fn flops(&self, inputs: &[&TensorType], _: &TensorType) -> u64 {

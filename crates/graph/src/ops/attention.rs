@@ -9,7 +9,7 @@ mod tests;
 use cutout_tensor::TensorType;
 
 use super::checks::{expect_inputs, saturating_product};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `softmax(scale * rope(q) · rope(k)ᵀ + bias) · v`, per batch and head.
 ///
@@ -217,7 +217,7 @@ impl OpDef for Attention {
         check::infer(self, inputs)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let inputs = self.name_inputs(inputs).expect("inference counted the inputs");
         reference::attention(self, &inputs)
     }

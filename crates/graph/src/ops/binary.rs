@@ -4,10 +4,10 @@ use cutout_tensor::{TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{bools, noise, uniform};
+use crate::dense::broadcast_position;
 use crate::op::{expect_bool, expect_f32, take};
 use crate::ops::{Operand, Step};
-use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, DenseTensor, OpDef, OpError, Real};
 
 /// Which function of two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -106,20 +106,20 @@ impl OpDef for Binary {
         }
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let [a, b] = [inputs[0], inputs[1]];
         let shape = a.shape.broadcast(&b.shape).expect("inference has checked the shapes");
-        let at = |i, x: &Plain<T>| broadcast_position(i, &x.shape, &shape);
+        let at = |i, x: &DenseTensor<T>| broadcast_position(i, &x.shape, &shape);
         let count = shape.elements();
         if self.kind.is_logical() {
             let both = (0..count).map(|i| {
                 let (x, y) = (a.bool()[at(i, a)], b.bool()[at(i, b)]);
                 if self.kind == BinaryKind::And { x && y } else { x || y }
             });
-            return Plain::from_bool(shape.clone(), both.collect());
+            return DenseTensor::from_bool(shape.clone(), both.collect());
         }
         let values = (0..count).map(|i| self.kind.apply(a.real()[at(i, a)], b.real()[at(i, b)]));
-        Plain::from_real(shape.clone(), values.collect())
+        DenseTensor::from_real(shape.clone(), values.collect())
     }
 
     fn cases() -> Vec<Case> {

@@ -1,12 +1,12 @@
-//! A tensor repeated to a larger shape.
+//! Repetition of a tensor to a larger shape.
 
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{bools, integers, noise};
+use crate::dense::broadcast_position;
 use crate::op::{ViewRule, take};
-use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `x` with its axes of length one, and missing leading axes, repeated to `shape` (NumPy's rule). Any element type.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -36,7 +36,7 @@ impl OpDef for Broadcast {
         countable(TensorType::new(x.dtype, shape))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         x.gather(&self.shape[..], |i| broadcast_position(i, &x.shape, &self.shape))
     }

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 
 use crate::cases::{CaseInput, bools, integers, noise, uniform, values};
 use crate::op::take;
-use crate::{Case, Data, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, Data, DenseTensor, OpDef, OpError, Real, Value};
 
 /// The same values in another element type.
 ///
@@ -78,13 +78,13 @@ impl OpDef for Cast {
         Ok(TensorType::new(self.dtype, x.shape.clone()))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let data = match &inputs[0].data {
             Data::Real(values) => self.convert(values, |x| x.as_f64(), |x| x.as_f64() as i64),
             Data::Int(values) => self.convert(values, |x| x as f64, |x| x),
             Data::Bool(values) => self.convert(values, |x| f64::from(u8::from(x)), i64::from),
         };
-        Plain { shape: inputs[0].shape.clone(), data }
+        DenseTensor { shape: inputs[0].shape.clone(), data }
     }
 
     fn cases() -> Vec<Case> {

@@ -4,7 +4,7 @@ use cutout_tensor::TensorType;
 
 use crate::OpError;
 
-/// The output type, or an error when a tensor of it, in double precision, could not be addressed.
+/// The output type, or an error if such a tensor of doubles would exceed the address space.
 pub(super) fn countable(output: TensorType) -> Result<TensorType, OpError> {
     if output.shape.elements() <= isize::MAX as usize / size_of::<f64>() {
         return Ok(output);

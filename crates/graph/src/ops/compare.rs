@@ -4,9 +4,9 @@ use cutout_tensor::{DType, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{integers, noise, values};
+use crate::dense::broadcast_position;
 use crate::op::{broadcast_all, take};
-use crate::plain::broadcast_position;
-use crate::{Case, Data, OpDef, OpError, Plain, Real};
+use crate::{Case, Data, DenseTensor, OpDef, OpError, Real};
 
 /// Which comparison; all but `NotEqual` are false for `NaN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -84,17 +84,17 @@ impl OpDef for Compare {
         countable(TensorType::new(DType::Bool, broadcast_all(inputs)?))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let [a, b] = [inputs[0], inputs[1]];
         let shape = a.shape.broadcast(&b.shape).expect("inference has checked the shapes");
-        let at = |i, x: &Plain<T>| broadcast_position(i, &x.shape, &shape);
+        let at = |i, x: &DenseTensor<T>| broadcast_position(i, &x.shape, &shape);
         let positions = (0..shape.elements()).map(|i| (at(i, a), at(i, b)));
         let results = match &a.data {
             Data::Real(a) => positions.map(|(i, j)| self.kind.apply(a[i], b.real()[j])).collect(),
             Data::Int(a) => positions.map(|(i, j)| self.kind.apply(a[i], b.int()[j])).collect(),
             Data::Bool(_) => panic!("inference refuses truth values"),
         };
-        Plain::from_bool(shape.clone(), results)
+        DenseTensor::from_bool(shape.clone(), results)
     }
 
     fn cases() -> Vec<Case> {

@@ -1,25 +1,25 @@
-//! Tensors one after another.
+//! Concatenation along an axis.
 
 use cutout_tensor::{DType, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{bools, integers, noise};
+use crate::dense::{ravel, unravel};
 use crate::op::expect_axis;
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
-/// The inputs one after another along an axis. One or more inputs of one element type (any), equal on all other axes.
+/// Concatenation along an axis of one or more inputs of one element type (any) that agree on all other axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Concat {
-    /// The axis along which they follow each other.
+    /// The axis they are joined along.
     pub axis: usize,
 }
 
 impl<'g> Value<'g> {
-    /// The parts one after another along an axis.
+    /// Concatenation of the parts along an axis.
     ///
     /// # Panics
-    /// Without parts: nothing of nothing has no type.
+    /// Without parts, as the result would have no type.
     #[track_caller]
     pub fn concat(parts: &[Value<'g>], axis: usize) -> Value<'g> {
         let (first, others) = parts.split_first().expect("concat is given at least one part");
@@ -55,10 +55,10 @@ impl OpDef for Concat {
         countable(result)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let mut shape = inputs[0].shape.clone();
         shape[self.axis] = inputs.iter().map(|part| part.shape[self.axis]).sum();
-        Plain::choose(inputs, shape.clone(), |i| {
+        DenseTensor::choose(inputs, shape.clone(), |i| {
             let mut index = unravel(i, &shape);
             let mut part = 0;
             while index[self.axis] >= inputs[part].shape[self.axis] {

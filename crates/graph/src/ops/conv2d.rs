@@ -6,7 +6,7 @@ use super::checks::{countable, expect_inputs, expect_positive, saturating_produc
 use super::{Activation, Epilogue};
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Convolution (cross-correlation, as PyTorch's) with zero padding, then the epilogue.
 ///
@@ -22,7 +22,7 @@ pub struct Conv2d {
     pub padding: [[usize; 2]; 2],
     /// Groups that inputs and outputs are split into.
     pub groups: usize,
-    /// What is fused behind it.
+    /// Scale, bias, activation and residual applied to the sums.
     pub epilogue: Epilogue,
 }
 
@@ -102,7 +102,7 @@ impl OpDef for Conv2d {
         Ok(output)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (x, weight) = (inputs[0], inputs[1]);
         let &[batch, height, width, _] = &x.shape[..] else { panic!("inference checked x") };
         let &[outputs, _, kernel_height, kernel_width] = &weight.shape[..] else {
@@ -117,7 +117,8 @@ impl OpDef for Conv2d {
             let place = [line / output_height, line % output_height, column];
             values.extend((0..outputs).map(|output| self.sum_at(x, weight, place, output)));
         }
-        let mut sums = Plain::from_real([batch, output_height, output_width, outputs], values);
+        let mut sums =
+            DenseTensor::from_real([batch, output_height, output_width, outputs], values);
         self.epilogue.apply(&mut sums, &inputs[2..]);
         sums
     }
@@ -138,8 +139,8 @@ impl Conv2d {
     /// The sum over the kernel at `[image, y, x]` of the output.
     fn sum_at<T: Real>(
         &self,
-        x: &Plain<T>,
-        weight: &Plain<T>,
+        x: &DenseTensor<T>,
+        weight: &DenseTensor<T>,
         [image, top, left]: [usize; 3],
         output: usize,
     ) -> T {
@@ -258,8 +259,9 @@ mod tests {
 
     #[test]
     fn groups_are_convolutions_side_by_side() {
-        let x = Plain::from_real([1, 3, 3, 2], (0..18).map(f64::from).collect());
-        let weight = Plain::from_real([2, 1, 2, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        let x = DenseTensor::from_real([1, 3, 3, 2], (0..18).map(f64::from).collect());
+        let weight =
+            DenseTensor::from_real([2, 1, 2, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
         let both = Conv2d { groups: 2, ..Conv2d::new(1, 0) }.reference(&[&x, &weight]);
         for channel in 0..2 {
             let own = x.gather([1, 3, 3, 1], |i| 2 * i + channel);

@@ -6,7 +6,7 @@ use super::checks::{countable, expect_inputs, expect_positive, saturating_produc
 use super::{Activation, Epilogue};
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Transposed convolution, as PyTorch's with one group and no output padding, then the epilogue.
 ///
@@ -20,7 +20,7 @@ pub struct ConvTranspose2d {
     pub stride: [usize; 2],
     /// Pixels cut from each side of the output, `[vertical, horizontal]`.
     pub padding: [usize; 2],
-    /// What is fused behind it.
+    /// Scale, bias, activation and residual applied to the sums.
     pub epilogue: Epilogue,
 }
 
@@ -51,8 +51,8 @@ impl ConvTranspose2d {
     /// The sum at `[image, y, x]` of the output: all inputs whose kernel covers it.
     fn sum_at<T: Real>(
         &self,
-        x: &Plain<T>,
-        weight: &Plain<T>,
+        x: &DenseTensor<T>,
+        weight: &DenseTensor<T>,
         [image, top, left]: [usize; 3],
         output: usize,
     ) -> T {
@@ -117,7 +117,7 @@ impl OpDef for ConvTranspose2d {
         Ok(output)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (x, weight) = (inputs[0], inputs[1]);
         let &[batch, height, width, _] = &x.shape[..] else { panic!("inference checked x") };
         let &[_, outputs, kernel_height, kernel_width] = &weight.shape[..] else {
@@ -132,7 +132,8 @@ impl OpDef for ConvTranspose2d {
             let place = [line / output_height, line % output_height, column];
             values.extend((0..outputs).map(|output| self.sum_at(x, weight, place, output)));
         }
-        let mut sums = Plain::from_real([batch, output_height, output_width, outputs], values);
+        let mut sums =
+            DenseTensor::from_real([batch, output_height, output_width, outputs], values);
         self.epilogue.apply(&mut sums, &inputs[2..]);
         sums
     }
@@ -180,10 +181,10 @@ mod tests {
     use super::*;
     use crate::ops::Conv2d;
 
-    fn noise<const N: usize>(shape: [usize; N], seed: u64) -> Plain<f64> {
+    fn noise<const N: usize>(shape: [usize; N], seed: u64) -> DenseTensor<f64> {
         let mut random = Random::new(seed);
         let count = shape.iter().product();
-        Plain::from_real(shape, (0..count).map(|_| random.normal()).collect())
+        DenseTensor::from_real(shape, (0..count).map(|_| random.normal()).collect())
     }
 
     #[test]
@@ -196,7 +197,7 @@ mod tests {
             let forward = Conv2d::new(stride, padding).reference(&[&x, &weight]);
             let backward = ConvTranspose2d::new(stride, padding).reference(&[&y, &weight]);
             assert_eq!((&forward.shape, &backward.shape), (&y.shape, &x.shape));
-            let dot = |a: &Plain<f64>, b: &Plain<f64>| -> f64 {
+            let dot = |a: &DenseTensor<f64>, b: &DenseTensor<f64>| -> f64 {
                 a.real().iter().zip(b.real()).map(|(a, b)| a * b).sum()
             };
             assert!((dot(&forward, &y) - dot(&x, &backward)).abs() < 1e-10);

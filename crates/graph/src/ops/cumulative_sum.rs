@@ -1,12 +1,12 @@
-//! Sums of everything so far.
+//! Cumulative sums along an axis.
 
 use cutout_tensor::{Shape, TensorType};
 
 use crate::cases::noise;
 use crate::op::{expect_axis, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
-/// Each element of `x: f32` plus all before it along an axis.
+/// Sum of each element of `x: f32` and all elements before it along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CumulativeSum {
     /// The axis summed along.
@@ -14,7 +14,7 @@ pub struct CumulativeSum {
 }
 
 impl<'g> Value<'g> {
-    /// Each element plus all before it along an axis.
+    /// Sum of each element and all elements before it along an axis.
     #[track_caller]
     pub fn cumulative_sum(self, axis: usize) -> Value<'g> {
         self.apply(CumulativeSum { axis }, &[])
@@ -31,7 +31,7 @@ impl OpDef for CumulativeSum {
         Ok(x.clone())
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let shape = inputs[0].shape.clone();
         let stride = Shape::new(&shape[self.axis + 1..]).elements();
         let mut values = inputs[0].real().to_vec();
@@ -41,7 +41,7 @@ impl OpDef for CumulativeSum {
                 values[i] = values[i - stride] + values[i];
             }
         }
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
     fn cases() -> Vec<Case> {

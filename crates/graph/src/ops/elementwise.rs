@@ -1,13 +1,13 @@
-//! A chain of element-wise functions in one op.
+//! A chain of elementwise functions in one op.
 
 use cutout_tensor::{TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{noise, uniform};
+use crate::dense::broadcast_position;
 use crate::op::{broadcast_all, expect_f32};
 use crate::ops::{BinaryKind, UnaryKind};
-use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, DenseTensor, OpDef, OpError, Real};
 
 /// What a step of a chain reads.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -56,7 +56,7 @@ impl Step {
     }
 }
 
-/// A fused chain of element-wise functions over `f32` inputs that broadcast to one shape; the result is the last step.
+/// A fused chain of elementwise functions over `f32` inputs that broadcast to one shape; the result is the last step.
 /// Every input is used; a step reads only earlier steps.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Elementwise {
@@ -109,7 +109,7 @@ impl OpDef for Elementwise {
         countable(TensorType::f32(broadcast_all(inputs)?))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let shape = inputs.iter().fold(inputs[0].shape.clone(), |shape, input| {
             shape.broadcast(&input.shape).expect("inference has checked the shapes")
         });
@@ -118,7 +118,7 @@ impl OpDef for Elementwise {
             for step in &self.steps {
                 let read = |operand| match operand {
                     Operand::Input(input) => {
-                        let input: &Plain<T> = inputs[input];
+                        let input: &DenseTensor<T> = inputs[input];
                         input.real()[broadcast_position(i, &input.shape, &shape)]
                     }
                     Operand::Step(earlier) => results[earlier],
@@ -133,7 +133,7 @@ impl OpDef for Elementwise {
             *results.last().expect("inference refuses a chain without steps")
         };
         let values = (0..shape.elements()).map(chain).collect();
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {

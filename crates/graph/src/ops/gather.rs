@@ -1,11 +1,11 @@
-//! Rows of a table, by index.
+//! Rows of a table by index.
 
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{integers, noise};
 use crate::op::{expect_f32, expect_integer, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `table[indices[..]]`: `table: f32[n, ..row]`, `indices: integer[..]` → `f32[..indices, ..row]`.
 /// Every index must be in `0..n`.
@@ -38,7 +38,7 @@ impl OpDef for Gather {
         countable(TensorType::f32(shape(&table.shape, &indices.shape)))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let [table, indices] = [inputs[0], inputs[1]];
         let width = Shape::new(&table.shape[1..]).elements();
         table.gather(shape(&table.shape, &indices.shape), |i| {
@@ -46,7 +46,7 @@ impl OpDef for Gather {
         })
     }
 
-    fn check_values<T: Real>(&self, inputs: &[&Plain<T>]) -> Result<(), String> {
+    fn check_values<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> Result<(), String> {
         let rows = inputs[0].shape[0];
         let inside = |&index: &i64| usize::try_from(index).is_ok_and(|index| index < rows);
         match inputs[1].int().iter().position(|index| !inside(index)) {
@@ -85,9 +85,10 @@ mod tests {
 
     #[test]
     fn the_first_index_outside_is_reported() {
-        let table = Plain::from_real([2, 1], vec![1.0f32, 2.0]);
+        let table = DenseTensor::from_real([2, 1], vec![1.0f32, 2.0]);
         let check = |indices: &[i64]| {
-            Gather.check_values(&[&table, &Plain::from_int([indices.len()], indices.to_vec())])
+            Gather
+                .check_values(&[&table, &DenseTensor::from_int([indices.len()], indices.to_vec())])
         };
         assert_eq!(check(&[0, 1]), Ok(()));
         assert_eq!(

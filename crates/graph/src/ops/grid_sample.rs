@@ -1,12 +1,12 @@
-//! An image read at given positions.
+//! Bilinear samples of an image at given positions.
 
 use cutout_tensor::TensorType;
 
 use super::checks::countable;
 use crate::cases::{noise, uniform, values};
+use crate::dense::{ravel, unravel};
 use crate::op::{axes, expect_f32, take};
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Bilinear samples of an image: `x: f32[batch, height, width, channels]`,
 /// `grid: f32[batch, out_height, out_width, 2]` as (x, y) → `f32[batch, out_height, out_width, channels]`.
@@ -54,7 +54,7 @@ impl OpDef for GridSample {
         countable(TensorType::f32([batch, rows, columns, channels]))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let &[_, height, width, channels] = &inputs[0].shape[..] else {
             panic!("inference checked the rank")
         };
@@ -71,7 +71,7 @@ impl OpDef for GridSample {
                 }
             }
         }
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {

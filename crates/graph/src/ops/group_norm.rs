@@ -6,7 +6,7 @@ use super::checks::{expect_epsilon, expect_positive};
 use super::layer_norm::Statistics;
 use crate::cases::noise;
 use crate::op::{expect_f32, expect_shape, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, channel-last.
 ///
@@ -52,7 +52,7 @@ impl OpDef for GroupNorm {
         Ok(x.clone())
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (x, weight, bias) = (inputs[0], inputs[1].real(), inputs[2].real());
         let channels = x.shape.last_axis();
         let width = channels / self.groups;
@@ -70,7 +70,7 @@ impl OpDef for GroupNorm {
                 }
             }
         }
-        Plain::from_real(x.shape.clone(), values)
+        DenseTensor::from_real(x.shape.clone(), values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn one_group_is_a_layer_norm_of_the_whole_image() {
-        let x = Plain::from_real([2, 3, 2], (0..12).map(|i| f64::from(i * i % 7)).collect());
+        let x = DenseTensor::from_real([2, 3, 2], (0..12).map(|i| f64::from(i * i % 7)).collect());
         let flat = x.gather([2, 6], |i| i);
-        let constant = |length, value| Plain::from_real([length], vec![value; length]);
+        let constant = |length, value| DenseTensor::from_real([length], vec![value; length]);
         let group = GroupNorm { groups: 1, epsilon: 1e-3 };
         let layer = LayerNorm { axis: 1, epsilon: 1e-3 };
         let actual = group.reference(&[&x, &constant(2, 3.0), &constant(2, 0.5)]);

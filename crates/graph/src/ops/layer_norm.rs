@@ -5,7 +5,7 @@ use cutout_tensor::{Shape, TensorType};
 use super::checks::expect_epsilon;
 use crate::cases::noise;
 use crate::op::{expect_f32, expect_shape, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias` with mean and biased variance over one axis.
 ///
@@ -47,7 +47,7 @@ impl OpDef for LayerNorm {
         Ok(x.clone())
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (x, weight, bias) = (inputs[0], inputs[1].real(), inputs[2].real());
         let length = x.shape[self.axis];
         let inner = Shape::new(&x.shape[self.axis + 1..]).elements();
@@ -62,7 +62,7 @@ impl OpDef for LayerNorm {
                     statistics.normalise(values[at(i)], self.epsilon) * weight[i] + bias[i];
             }
         }
-        Plain::from_real(x.shape.clone(), values)
+        DenseTensor::from_real(x.shape.clone(), values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn a_row_by_hand() {
         // Mean 3, variance 8: with epsilon 1 the deviation is 3.
-        let x = Plain::from_real([1, 3], vec![3.0, 3.0 - 12f64.sqrt(), 3.0 + 12f64.sqrt()]);
-        let weight = Plain::from_real([3], vec![1.0, 3.0, 6.0]);
-        let bias = Plain::from_real([3], vec![5.0, 0.0, 1.0]);
+        let x = DenseTensor::from_real([1, 3], vec![3.0, 3.0 - 12f64.sqrt(), 3.0 + 12f64.sqrt()]);
+        let weight = DenseTensor::from_real([3], vec![1.0, 3.0, 6.0]);
+        let bias = DenseTensor::from_real([3], vec![5.0, 0.0, 1.0]);
         let output = LayerNorm { axis: 1, epsilon: 1.0 }.reference(&[&x, &weight, &bias]);
         let expected = [5.0, -(12f64.sqrt()), 2.0 * 12f64.sqrt() + 1.0];
         for (actual, expected) in output.real().iter().zip(expected) {

@@ -6,7 +6,7 @@ use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{expect_f32, expect_shape, take};
 use crate::ops::UnaryKind;
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Function applied by an epilogue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
@@ -34,7 +34,7 @@ impl Activation {
     }
 }
 
-/// What happens to each sum before it is written: `activation(scale * sum + bias) + residual`.
+/// Applied to each sum before it is written: `activation(scale * sum + bias) + residual`.
 ///
 /// The op's last inputs are the bias (`f32[channels]`) and the residual (shape of the output), as far as they exist.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -78,7 +78,7 @@ impl Epilogue {
     }
 
     /// Applies the epilogue to sums laid out `[.., channels]`.
-    pub(crate) fn apply<T: Real>(&self, sums: &mut Plain<T>, extra: &[&Plain<T>]) {
+    pub(crate) fn apply<T: Real>(&self, sums: &mut DenseTensor<T>, extra: &[&DenseTensor<T>]) {
         let channels = sums.shape.last_axis();
         let bias = self.bias.then(|| extra[0].real());
         let residual = self.residual.then(|| extra[usize::from(self.bias)].real());
@@ -88,7 +88,7 @@ impl Epilogue {
                 + bias.map_or(T::ZERO, |bias| bias[i % channels]);
             *value = self.activation.apply(biased) + residual.map_or(T::ZERO, |added| added[i]);
         }
-        *sums = Plain::from_real(sums.shape.clone(), values);
+        *sums = DenseTensor::from_real(sums.shape.clone(), values);
     }
 }
 
@@ -96,7 +96,7 @@ impl Epilogue {
 /// the epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Linear {
-    /// What is fused behind it.
+    /// Scale, bias, activation and residual applied to the sums.
     pub epilogue: Epilogue,
 }
 
@@ -135,7 +135,7 @@ impl OpDef for Linear {
         countable(output)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (x, weight) = (inputs[0].real(), inputs[1].real());
         let &[outputs, width] = &inputs[1].shape[..] else { panic!("inference checked the rank") };
         let mut shape = inputs[0].shape.clone();
@@ -152,7 +152,7 @@ impl OpDef for Linear {
                 values.push(sum);
             }
         }
-        let mut sums = Plain::from_real(shape, values);
+        let mut sums = DenseTensor::from_real(shape, values);
         self.epilogue.apply(&mut sums, &inputs[2..]);
         sums
     }

@@ -5,9 +5,9 @@ use cutout_tensor::{Shape, TensorType, Tolerance};
 use super::checks::{countable, expect_inputs, saturating_product};
 use super::{Activation, Epilogue};
 use crate::cases::noise;
+use crate::dense::broadcast_position;
 use crate::op::{expect_f32, take};
-use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `a · b` over the last two axes: `a: f32[.., M, K]` and `b: f32[.., K, N]` give `f32[.., M, N]`. The leading axes
 /// broadcast as NumPy's; both have at least two axes. `K` may be 0: the sums are then 0. Then the epilogue.
@@ -15,7 +15,7 @@ use crate::{Case, OpDef, OpError, Plain, Real, Value};
 pub struct MatMul {
     /// Whether `b` is stored as `f32[.., N, K]`, so that the product is `a · bᵀ`.
     pub transpose_right: bool,
-    /// What is fused behind it.
+    /// Scale, bias, activation and residual applied to the sums.
     pub epilogue: Epilogue,
 }
 
@@ -102,7 +102,7 @@ impl OpDef for MatMul {
         countable(output)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (a, b) = (inputs[0].real(), inputs[1].real());
         let sizes = self.sizes(&inputs[0].shape, &inputs[1].shape).expect("inference checked them");
         let Sizes { rows, depth, columns, left, right, batch, .. } = &sizes;
@@ -120,7 +120,7 @@ impl OpDef for MatMul {
             }
         }
         let shape: Shape = batch.iter().copied().chain([*rows, *columns]).collect();
-        let mut sums = Plain::from_real(shape, values);
+        let mut sums = DenseTensor::from_real(shape, values);
         self.epilogue.apply(&mut sums, &inputs[2..]);
         sums
     }
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_product_by_hand() {
-        let a = Plain::from_real([1, 2], vec![2.0, 3.0]);
-        let b = Plain::from_real([2, 2], vec![5.0, 7.0, 11.0, 13.0]);
+        let a = DenseTensor::from_real([1, 2], vec![2.0, 3.0]);
+        let b = DenseTensor::from_real([2, 2], vec![5.0, 7.0, 11.0, 13.0]);
         let product =
             |transpose_right| MatMul { transpose_right, ..MatMul::PLAIN }.reference(&[&a, &b]);
         assert_eq!(product(false).real(), [43.0, 53.0]);

@@ -1,16 +1,16 @@
-//! The largest pixel of each window.
+//! Max pooling of images.
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::noise;
+use crate::dense::{ravel, unravel};
 use crate::op::{axes, expect_f32, take};
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// The largest value of each window: `x: f32[batch, height, width, channels]` →
 /// `f32[batch, out_height, out_width, channels]` with `out = (in + 2 * padding - kernel) / stride + 1`, rounded down.
-/// Padding never wins, a `NaN` always does; as in PyTorch it is at most half of the kernel.
+/// Padding counts as minus infinity and is at most half of the kernel, as in PyTorch; a `NaN` is the largest value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MaxPool2d {
     /// Height and width of a window, at least 1.
@@ -73,7 +73,7 @@ impl OpDef for MaxPool2d {
         }
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let &[batch, height, width, channels] = &x.shape[..] else {
             panic!("inference checked the rank")
@@ -92,7 +92,7 @@ impl OpDef for MaxPool2d {
                 }
             }
         }
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {

@@ -1,12 +1,12 @@
-//! A tensor with a border.
+//! Padding with a constant.
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::noise;
+use crate::dense::{ravel, unravel};
 use crate::op::{expect_f32, take};
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `x: f32` with `before[axis]` elements of `value` in front of each axis and `after[axis]` behind it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -15,12 +15,12 @@ pub struct Pad {
     pub before: Vec<usize>,
     /// Elements added behind each axis.
     pub after: Vec<usize>,
-    /// What is added.
+    /// Value of the added elements.
     pub value: f32,
 }
 
 impl<'g> Value<'g> {
-    /// With `before[axis]` elements of `value` in front of each axis and `after[axis]` behind it.
+    /// Padded with `before[axis]` elements of `value` in front of each axis and `after[axis]` behind it.
     #[track_caller]
     pub fn pad(
         self,
@@ -53,7 +53,7 @@ impl OpDef for Pad {
         }
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let rank = x.shape.rank();
         let shape: Shape =
@@ -72,7 +72,7 @@ impl OpDef for Pad {
                 values.push(T::of(f64::from(self.value)));
             }
         }
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
     fn flops(&self, _: &[&TensorType], _: &TensorType) -> u64 {

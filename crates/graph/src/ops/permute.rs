@@ -3,9 +3,9 @@
 use cutout_tensor::{DType, Shape, TensorType, Tolerance};
 
 use crate::cases::{bools, integers, noise};
+use crate::dense::{ravel, unravel};
 use crate::op::{ViewRule, take};
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// The same elements with the axes in another order: axis `i` of the result is axis `axes[i]` of `x`.
 /// Any element type.
@@ -55,7 +55,7 @@ impl OpDef for Permute {
         Ok(TensorType::new(x.dtype, shape))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let shape: Shape = self.axes.iter().map(|&axis| x.shape[axis]).collect();
         x.gather(shape.clone(), |i| {

@@ -7,7 +7,7 @@ use super::checks::{expect_inputs, saturating_product};
 use super::{Activation, Epilogue};
 use crate::cases::{CaseInput, Fill, noise, uniform, values};
 use crate::op::{axes, expect_f32, expect_shape};
-use crate::{Case, OpDef, OpError, Plain, Real};
+use crate::{Case, DenseTensor, OpDef, OpError, Real};
 
 /// Longest run of bytes under one scale: a sum of this many products fits 32 bits.
 pub const LONGEST_GROUP: usize = 1 << 17;
@@ -34,7 +34,7 @@ pub struct QuantizedLinear {
     /// Which elements of a row of the weight share a scale.
     #[serde(serialize_with = "serialize_scales")]
     pub scales: Scales,
-    /// What is fused behind it.
+    /// Scale, bias, activation and residual applied to the sums.
     pub epilogue: Epilogue,
 }
 
@@ -110,7 +110,7 @@ impl OpDef for QuantizedLinear {
         super::checks::countable(output)
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (x, weight, scales) = (inputs[0].real(), inputs[1].int(), inputs[2].real());
         let &[outputs, width] = &inputs[1].shape[..] else { panic!("inference checked the rank") };
         let (group, per_row) = (self.scales.block_length(width), self.scales.per_row(width));
@@ -125,7 +125,7 @@ impl OpDef for QuantizedLinear {
                 row.times(&weight[output * width..(output + 1) * width], scales, group)
             }));
         }
-        let mut sums = Plain::from_real(shape, sums);
+        let mut sums = DenseTensor::from_real(shape, sums);
         self.epilogue.apply(&mut sums, &inputs[3..]);
         sums
     }
@@ -193,19 +193,20 @@ mod tests {
     #[test]
     fn the_definition_by_hand() {
         // largest 127: q = x rounded, halves to even; the step is 1.
-        let x = Plain::from_real([1, 4], vec![127.0f64, 2.5, -3.5, 0.4]);
-        let values = Plain::from_int([1, 4], vec![1, 10, 100, -127]);
-        let scales = Plain::from_real([1, 1], vec![0.5]);
+        let x = DenseTensor::from_real([1, 4], vec![127.0f64, 2.5, -3.5, 0.4]);
+        let values = DenseTensor::from_int([1, 4], vec![1, 10, 100, -127]);
+        let scales = DenseTensor::from_real([1, 1], vec![0.5]);
         let output = PER_ROW.reference(&[&x, &values, &scales]);
         assert_eq!(output.real(), [(127.0 + 20.0 - 400.0) * 0.5]);
     }
 
     #[test]
     fn tiny_rows_are_zero_and_bad_rows_are_nan() {
-        let values = Plain::from_int([1, 2], vec![100, 100]);
-        let scales = Plain::from_real([1, 1], vec![1.0f32]);
+        let values = DenseTensor::from_int([1, 2], vec![100, 100]);
+        let scales = DenseTensor::from_real([1, 1], vec![1.0f32]);
         let run = |x: [f32; 2]| {
-            PER_ROW.reference(&[&Plain::from_real([2], x.to_vec()), &values, &scales]).real()[0]
+            PER_ROW.reference(&[&DenseTensor::from_real([2], x.to_vec()), &values, &scales]).real()
+                [0]
         };
         assert_eq!(run([0.0, 0.0]), 0.0);
         assert_eq!(run([1e-44, 0.0]), 0.0);

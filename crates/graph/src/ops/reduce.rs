@@ -1,14 +1,14 @@
-//! Sums, means and extremes over axes.
+//! Sum, mean, maximum and minimum over axes.
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::noise;
+use crate::dense::{ravel, unravel};
 use crate::op::{expect_axis, expect_f32, take};
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Reduced, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Reduced, Value};
 
-/// What becomes of the elements that are reduced to one.
+/// The function that reduces many elements to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub enum ReduceKind {
     /// Their sum; 0 for none.
@@ -24,9 +24,9 @@ pub enum ReduceKind {
 /// One number for all elements along some axes of `x: f32`; the other axes stay.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Reduce {
-    /// Which number.
+    /// Which function.
     pub kind: ReduceKind,
-    /// The axes, each once, in any order. None at all leaves every element to itself.
+    /// The axes, each once, in any order. Without axes every element is reduced alone.
     pub axes: Vec<usize>,
     /// Whether the axes stay, with length one.
     pub keep: bool,
@@ -100,7 +100,7 @@ impl OpDef for Reduce {
         countable(TensorType::f32(self.shape(&x.shape)))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let kept = self.kept(&x.shape);
         let start = match self.kind {
@@ -124,7 +124,7 @@ impl OpDef for Reduce {
             let count = T::of(lengths.product());
             results.iter_mut().for_each(|result| *result = *result / count);
         }
-        Plain::from_real(self.shape(&x.shape), results)
+        DenseTensor::from_real(self.shape(&x.shape), results)
     }
 
     fn flops(&self, inputs: &[&TensorType], _: &TensorType) -> u64 {

@@ -4,7 +4,7 @@ use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use crate::cases::noise;
 use crate::op::{ViewRule, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// The same elements, in row-major order, under another shape.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -38,7 +38,7 @@ impl OpDef for Reshape {
         }
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         inputs[0].gather(Shape::from(&self.shape[..]), |i| i)
     }
 

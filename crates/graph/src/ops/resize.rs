@@ -1,21 +1,21 @@
-//! Images in another size.
+//! Resampling of images to another size.
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
-/// How pixels between pixels are found.
+/// Interpolation between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub enum ResizeMode {
     /// The pixel at `floor(i * scale)`, computed in single precision as PyTorch does for images in single precision
     /// (its `nearest`, not `nearest-exact`).
     Nearest,
-    /// Straight lines between neighbours.
+    /// Bilinear.
     Bilinear,
-    /// Cubic convolution over four neighbours; `a = -0.75`, with antialiasing `a = -0.5`.
+    /// Bicubic, by cubic convolution over four neighbours; `a = -0.75`, with antialiasing `a = -0.5`.
     Bicubic,
 }
 
@@ -23,13 +23,13 @@ pub enum ResizeMode {
 /// `interpolate(size=size, align_corners=False)`: pixel `i` of the result lies at `(i + 0.5) * scale - 0.5` of the
 /// input, `scale = in / out`, and the border is repeated.
 ///
-/// With antialiasing, a filter widened by `scale` (where it shrinks) is laid over the input, its weights inside the
-/// image brought to a sum of one. [`Resize::taps`] has the weights.
+/// With antialiasing, the filter is widened by `scale` when shrinking, and its weights inside the image are normalised
+/// to sum to one. [`Resize::taps`] has the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Resize {
-    /// How pixels between pixels are found.
+    /// Interpolation between pixels.
     pub mode: ResizeMode,
-    /// Whether shrinking averages all pixels it covers; not with `Nearest`.
+    /// Whether shrinking averages all covered pixels; not with `Nearest`.
     pub antialias: bool,
     /// New height and width, at least 1.
     pub size: [usize; 2],
@@ -159,14 +159,14 @@ impl OpDef for Resize {
         countable(TensorType::f32([batch, new_height, new_width, channels]))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let &[batch, height, width, channels] = &x.shape[..] else {
             panic!("inference checked the rank")
         };
         let shape = Shape::from([batch, self.size[0], self.size[1], channels]);
         if shape.elements() == 0 {
-            return Plain::from_real(shape, Vec::new());
+            return DenseTensor::from_real(shape, Vec::new());
         }
         let rows = self.taps(height, self.size[0]);
         let columns = self.taps(width, self.size[1]);
@@ -178,7 +178,7 @@ impl OpDef for Resize {
                 }
             }
         }
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
     fn flops(&self, inputs: &[&TensorType], output: &TensorType) -> u64 {

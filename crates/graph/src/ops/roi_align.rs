@@ -1,11 +1,11 @@
-//! Boxes of an image, each resampled to one size.
+//! Boxes of a feature map, resampled to one size.
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{CaseInput, noise, values};
 use crate::op::{axes, expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Boxes of a feature map, each averaged to `output` cells, as torchvision's `roi_align`.
 ///
@@ -24,7 +24,7 @@ pub struct RoiAlign {
     pub aligned: bool,
 }
 
-/// Most samples along one side of a cell; keeps a box without bounds from running without end.
+/// Limit on the samples along one side of a cell, which bounds the time that a huge box takes.
 const MOST_SAMPLES: usize = 4096;
 
 /// A box on the feature map along one direction.
@@ -140,7 +140,7 @@ impl OpDef for RoiAlign {
         countable(TensorType::f32([count, self.output[0], self.output[1], channels]))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let &[_, height, width, channels] = &inputs[0].shape[..] else {
             panic!("inference checked the rank")
         };
@@ -163,10 +163,10 @@ impl OpDef for RoiAlign {
             let samples = (rows.samples * columns.samples).max(1);
             sums.iter_mut().for_each(|sum| *sum = *sum / T::of(samples as f64));
         }
-        Plain::from_real(shape, values)
+        DenseTensor::from_real(shape, values)
     }
 
-    fn check_values<T: Real>(&self, inputs: &[&Plain<T>]) -> Result<(), String> {
+    fn check_values<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> Result<(), String> {
         let batch = inputs[0].shape[0];
         for (i, corners) in inputs[1].real().chunks_exact(5).enumerate() {
             self.check_box(batch, corners).map_err(|error| format!("box {i}: {error}"))?;
@@ -228,10 +228,10 @@ mod tests {
     #[test]
     fn boxes_that_mean_nothing_are_reported() {
         let op = RoiAlign { output: [1, 1], spatial_scale: 1.0, sampling_ratio: 0, aligned: true };
-        let features = Plain::from_real([2, 1, 1, 1], vec![1.0f32, 2.0]);
+        let features = DenseTensor::from_real([2, 1, 1, 1], vec![1.0f32, 2.0]);
         let check = |corners: [f32; 5]| {
             let good = [1.0, 0.0, 0.0, 1.0, 1.0];
-            let boxes = Plain::from_real([2, 5], [good, corners].concat());
+            let boxes = DenseTensor::from_real([2, 5], [good, corners].concat());
             op.check_values(&[&features, &boxes])
         };
         assert_eq!(check([0.0, 0.0, 0.0, 1.0, 1.0]), Ok(()));

@@ -1,15 +1,15 @@
-//! Rotary positions: pairs of channels turned by an angle that depends on the token.
+//! Rotary position embedding: rotation of pairs of channels by an angle that depends on the token.
 
 use cutout_tensor::{Tensor, TensorError, TensorType};
 
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Rotation of adjacent pairs of channels, `(a, b) -> (a·cos - b·sin, a·sin + b·cos)`.
 ///
-/// `x: f32[.., tokens, width]`, `cos` and `sin: f32[positions, width / 2]`. Token `t` is turned by row
-/// `t % positions`; the last `tail` tokens stay as they are. `tokens - tail` is a multiple of `positions`. The
+/// `x: f32[.., tokens, width]`, `cos` and `sin: f32[positions, width / 2]`. Token `t` is rotated by row
+/// `t % positions`; the last `tail` tokens are not rotated. `tokens - tail` is a multiple of `positions`. The
 /// tables hold any numbers: nothing requires `cos² + sin² = 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Rope {
@@ -39,7 +39,7 @@ impl OpDef for Rope {
         Ok(x.clone())
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let [x, cos, sin] = [inputs[0], inputs[1], inputs[2]];
         let &[.., tokens, width] = &x.shape[..] else { panic!("inference checked the rank") };
         let table = RopeTable::new(cos, sin);
@@ -50,7 +50,7 @@ impl OpDef for Rope {
                 table.rotate(channels, token);
             }
         }
-        Plain::from_real(x.shape.clone(), values)
+        DenseTensor::from_real(x.shape.clone(), values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {
@@ -86,7 +86,7 @@ pub(super) struct RopeTable<'a, T> {
 
 impl<'a, T: Real> RopeTable<'a, T> {
     /// The table of two inputs that [`check_table`] accepts.
-    pub(super) fn new(cos: &'a Plain<T>, sin: &'a Plain<T>) -> Self {
+    pub(super) fn new(cos: &'a DenseTensor<T>, sin: &'a DenseTensor<T>) -> Self {
         let &[positions, pairs] = &cos.shape[..] else { panic!("inference checked the table") };
         RopeTable { cos: cos.real(), sin: sin.real(), positions, pairs }
     }
@@ -144,7 +144,7 @@ pub(super) fn check_tokens(
 /// Cosines and sines, `f32[height * width, channels / 2]` each, of the axial rotation in SAM 2's memory attention and
 /// SAM 3's image encoder, for heads of `channels` channels on a row-major grid `[height, width]`.
 ///
-/// The first half of the pairs turns by x, the second by y: pair `i` of a half by
+/// The first half of the pairs is rotated by x, the second by y: pair `i` of a half by
 /// `scale * position * theta^(-4 i / channels)`.
 pub fn axial_rope_tables(
     grid: [usize; 2],
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_quarter_turn_moves_the_first_of_a_pair_to_the_second() {
-        let row = |values: &[f64]| Plain::from_real([1, values.len()], values.to_vec());
+        let row = |values: &[f64]| DenseTensor::from_real([1, values.len()], values.to_vec());
         let [x, cos, sin] = [row(&[3.0, 5.0]), row(&[0.0]), row(&[1.0])];
         assert_eq!(Rope { tail: 0 }.reference(&[&x, &cos, &sin]).real(), [-5.0, 3.0]);
         assert_eq!(Rope { tail: 1 }.reference(&[&x, &cos, &sin]).real(), [3.0, 5.0]);

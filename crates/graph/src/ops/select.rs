@@ -1,12 +1,12 @@
-//! One of two elements, by a condition.
+//! Choice between two tensors by a condition.
 
 use cutout_tensor::{DType, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{bools, integers, noise};
+use crate::dense::broadcast_position;
 use crate::op::{broadcast_all, expect_bool, take};
-use crate::plain::broadcast_position;
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `a` where `condition: bool` holds, else `b`; the three broadcast to a common shape, `a` and `b` have one element
 /// type (any).
@@ -34,14 +34,14 @@ impl OpDef for Select {
         countable(TensorType::new(a.dtype, broadcast_all(inputs)?))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let [condition, a, b] = [inputs[0], inputs[1], inputs[2]];
         let both = a.shape.broadcast(&b.shape);
         let shape = both
             .and_then(|both| both.broadcast(&condition.shape))
             .expect("inference has checked the shapes");
-        let at = |i, x: &Plain<T>| broadcast_position(i, &x.shape, &shape);
-        Plain::choose(&[a, b], shape.clone(), |i| {
+        let at = |i, x: &DenseTensor<T>| broadcast_position(i, &x.shape, &shape);
+        DenseTensor::choose(&[a, b], shape.clone(), |i| {
             if condition.bool()[at(i, condition)] { (0, at(i, a)) } else { (1, at(i, b)) }
         })
     }

@@ -1,22 +1,22 @@
-//! A part of a tensor.
+//! Ranges of indices along each axis.
 
 use std::ops::Range;
 
 use cutout_tensor::{Shape, TensorType, Tolerance};
 
 use crate::cases::{bools, integers, noise};
+use crate::dense::{ravel, unravel};
 use crate::op::{ViewRule, take};
-use crate::plain::{ravel, unravel};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// Every `steps[axis]`-th element of `starts[axis]..ends[axis]`, for each axis of `x`. Any element type.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Slice {
     /// First index of each axis.
     pub starts: Vec<usize>,
-    /// Bound of each axis that is not reached.
+    /// Exclusive end of each axis.
     pub ends: Vec<usize>,
-    /// Distance between neighbours, at least 1.
+    /// Distance between the indices taken, at least 1.
     pub steps: Vec<usize>,
 }
 
@@ -101,7 +101,7 @@ impl OpDef for Slice {
         Ok(TensorType::new(x.dtype, self.shape()))
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let x = inputs[0];
         let shape = self.shape();
         x.gather(shape.clone(), |i| {

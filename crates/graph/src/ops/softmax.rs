@@ -1,19 +1,19 @@
-//! Exponentials that sum to one.
+//! Softmax over the last axis.
 
 use cutout_tensor::{TensorType, Tolerance};
 
 use crate::cases::{noise, uniform, values};
 use crate::op::{expect_f32, take};
-use crate::{Case, OpDef, OpError, Plain, Real, Value};
+use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
 /// `exp(x - max) / sum(exp(x - max))` over the last axis of `f32[.., length]`.
 ///
-/// Minus infinity has weight 0; a row of nothing else, or with `NaN` or plus infinity, is all `NaN`.
+/// Minus infinity gives 0. A row of only minus infinity, or with a `NaN` or plus infinity, gives `NaN` everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Softmax;
 
 impl<'g> Value<'g> {
-    /// Exponentials over the last axis that sum to one.
+    /// Softmax over the last axis.
     #[track_caller]
     pub fn softmax(self) -> Value<'g> {
         self.apply(Softmax, &[])
@@ -32,10 +32,10 @@ impl OpDef for Softmax {
         Ok(x.clone())
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let mut values = inputs[0].real().to_vec();
         values.chunks_mut(inputs[0].shape.last_axis().max(1)).for_each(softmax_row);
-        Plain::from_real(inputs[0].shape.clone(), values)
+        DenseTensor::from_real(inputs[0].shape.clone(), values)
     }
 
     fn flops(&self, _: &[&TensorType], output: &TensorType) -> u64 {
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn infinities_follow_the_contract() {
         let softmax = |row: [f64; 3]| {
-            let output = Softmax.reference(&[&Plain::from_real([3], row.to_vec())]);
+            let output = Softmax.reference(&[&DenseTensor::from_real([3], row.to_vec())]);
             output.real().to_vec()
         };
         let lowest = f64::NEG_INFINITY;

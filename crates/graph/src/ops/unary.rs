@@ -5,7 +5,7 @@ use cutout_tensor::{TensorType, Tolerance};
 use crate::cases::{noise, uniform};
 use crate::op::{expect_bool, expect_f32, take};
 use crate::ops::{Operand, Step};
-use crate::{Case, Data, OpDef, OpError, Plain, Real};
+use crate::{Case, Data, DenseTensor, OpDef, OpError, Real};
 
 /// Declares each function once: variant, name, definition over [`Real`].
 macro_rules! unary_kinds {
@@ -95,12 +95,14 @@ impl OpDef for Unary {
         Ok(x.clone())
     }
 
-    fn reference<T: Real>(&self, inputs: &[&Plain<T>]) -> Plain<T> {
+    fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let shape = inputs[0].shape.clone();
         match &inputs[0].data {
-            Data::Bool(values) => Plain::from_bool(shape, values.iter().map(|&x| !x).collect()),
+            Data::Bool(values) => {
+                DenseTensor::from_bool(shape, values.iter().map(|&x| !x).collect())
+            }
             Data::Real(values) => {
-                Plain::from_real(shape, values.iter().map(|&x| self.kind.apply(x)).collect())
+                DenseTensor::from_real(shape, values.iter().map(|&x| self.kind.apply(x)).collect())
             }
             Data::Int(_) => panic!("inference refuses integers"),
         }

@@ -1,4 +1,4 @@
-//! Projects the few tokens of an attention instead of the many.
+//! Moves projections of many tokens in an attention to the few tokens on its other side.
 
 use std::cell::Cell;
 
@@ -12,8 +12,8 @@ use crate::ops::{
 };
 use crate::{CompileError, Op};
 
-/// Share of the multiply-adds that a rewrite may leave: it has more and smaller ops, and has to win by more than those
-/// cost.
+/// Largest share of the multiply-adds that a rewrite may leave. Its ops are more and smaller, so it must save more than
+/// their overhead.
 const WORTHWHILE: f64 = 0.75;
 
 /// Where a few tokens meet many in an attention, the projections of the many move to the few. Products may be taken in
@@ -41,7 +41,7 @@ const WORTHWHILE: f64 = 0.75;
 ///                                                            %9 = MatMul %7 %8 : f32[1, 4096, 256]
 /// ```
 ///
-/// Either happens where it leaves at most three quarters of the multiply-adds.
+/// Either rewrite is made where it leaves at most three quarters of the multiply-adds.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only these two can absorb a projection")]
 pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, CompileError> {
     let count = Cell::new(0);
@@ -119,7 +119,7 @@ fn axes<const N: usize>(draft: &Draft<'_>, id: NodeId) -> [usize; N] {
     std::array::from_fn(|axis| shape[axis])
 }
 
-/// Whether every query simply looks at every key.
+/// Whether every query attends to every key, without mask, bias or windows.
 fn is_plain(op: &Attention) -> bool {
     *op == Attention::new(op.heads, op.scale)
 }

@@ -1,4 +1,4 @@
-//! The graph a pass is writing, with the way from old nodes to new ones.
+//! The graph that a pass is writing, and the mapping from old nodes to new ones.
 
 use std::collections::HashMap;
 
@@ -71,12 +71,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether the old node behind a new one is read exactly once, so that a fusion leaves nothing behind.
+    /// Whether the old node of a new one is read exactly once, so that fusing it computes nothing twice.
     pub(crate) fn read_once(&self, new: NodeId) -> bool {
         self.stands_for.get(&new).is_some_and(|old| self.uses[old.0] == 1)
     }
 
-    /// Adds an op; `None` when the op refuses these inputs, which means the rewrite does not apply.
+    /// Adds an op; `None` if the op does not accept these inputs, which means that the rewrite does not apply.
     pub(crate) fn add(
         &mut self,
         op: impl Into<Op>,

@@ -1,4 +1,4 @@
-//! Computes what depends only on weights and constants.
+//! Constant folding: evaluates expressions of weights and constants at compile time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType};
 
 use super::{Context, Draft, remove_dead_code};
 use crate::graph::{Constant, Graph, Kind, NodeId};
-use crate::{CompileError, Layout, Op, Plain};
+use crate::{CompileError, DenseTensor, Layout, Op};
 
 /// Names longer than this are replaced by their hash.
 const LONGEST_NAME: usize = 200;
 
 /// Expressions of weights and constants become constants: resized position tables, permuted weights. Each is named
-/// by its expression, and computed once for all graphs over the same weights. A weight whose elements are only moved is
-/// moved when it is packed, and not kept. A broadcast stays an op: it would only make the constant larger.
+/// by its expression, and computed once for all graphs over the same weights. A view of a weight is not computed here: it
+/// is made when a kernel packs it. A broadcast stays an op: folding would only make the constant larger.
 ///
 /// ```text
 /// %0 = input "x" : f32[4, 2]
@@ -26,7 +26,7 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
     let mut folder = Folder {
         graph,
         context,
-        known: known_nodes(graph, context),
+        foldable: foldable_nodes(graph, context),
         tensors: HashMap::new(),
         names: HashMap::new(),
     };
@@ -46,38 +46,39 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
     Ok(remove_dead_code(&draft.finish()))
 }
 
-/// Which nodes have a value at compile time.
-fn known_nodes(graph: &Graph, context: &Context<'_>) -> Vec<bool> {
-    let mut known = vec![false; graph.nodes().len()];
+/// For each node, whether its value can be computed at compile time.
+fn foldable_nodes(graph: &Graph, context: &Context<'_>) -> Vec<bool> {
+    let mut foldable = vec![false; graph.nodes().len()];
     for (id, node) in graph.iter() {
-        known[id.0] = match &node.kind {
+        foldable[id.0] = match &node.kind {
             Kind::Input(_) | Kind::Op(Op::Broadcast(_)) => false,
             Kind::Parameter(path) => {
                 context.weights.is_some_and(|weights| weights.get(path).is_some())
             }
             Kind::Constant(_) => true,
             Kind::Op(_) => {
-                !node.inputs.is_empty() && node.inputs.iter().all(|input| known[input.0])
+                !node.inputs.is_empty() && node.inputs.iter().all(|input| foldable[input.0])
             }
         };
     }
-    known
+    foldable
 }
 
+/// Computes the values of a graph's foldable nodes.
 struct Folder<'a> {
     graph: &'a Graph,
     context: &'a Context<'a>,
-    known: Vec<bool>,
+    foldable: Vec<bool>,
+    /// Values computed so far.
     tensors: HashMap<NodeId, Tensor>,
     names: HashMap<NodeId, Arc<str>>,
 }
 
 impl Folder<'_> {
-    /// Known ops that something unknown reads: only these need a value at run time.
+    /// Foldable ops that outputs or other ops read at run time: only these become constants.
     fn needed(&self) -> Vec<bool> {
-        let mut needed = vec![false; self.known.len()];
-        for (id, node) in self.graph.iter().filter(|(id, _)| !self.known[id.0]) {
-            debug_assert!(!self.known[id.0]);
+        let mut needed = vec![false; self.foldable.len()];
+        for (_, node) in self.graph.iter().filter(|(id, _)| !self.foldable[id.0]) {
             for input in &node.inputs {
                 needed[input.0] = true;
             }
@@ -86,16 +87,16 @@ impl Folder<'_> {
             needed[id.0] = true;
         }
         for (id, _) in self.graph.iter() {
-            needed[id.0] &= self.known[id.0] && self.graph.op(id).is_some();
+            needed[id.0] &= self.foldable[id.0] && self.graph.op(id).is_some();
         }
         needed
     }
 
-    /// The value of a needed node: a moved weight is made when somebody asks for it; anything else is computed now, unless
+    /// The value of a needed node: a view of a weight is made when it is read; anything else is computed now, unless
     /// another graph has computed it.
     fn value(&mut self, id: NodeId, name: &Arc<str>) -> Result<LazyTensor, CompileError> {
-        if let Some(moved) = self.moved_weight(id) {
-            return Ok(moved);
+        if let Some(view) = self.weight_view(id) {
+            return Ok(view);
         }
         let computed = match self.context.weights {
             Some(weights) => weights.folded(name, || self.tensor(id)),
@@ -104,15 +105,15 @@ impl Folder<'_> {
         computed.map(LazyTensor::from)
     }
 
-    /// A weight, or one that ops only move; `None` where anything is computed.
-    fn moved_weight(&self, id: NodeId) -> Option<LazyTensor> {
+    /// A weight or a view of one; `None` for values that are computed.
+    fn weight_view(&self, id: NodeId) -> Option<LazyTensor> {
         let node = self.graph.node(id);
         match &node.kind {
             Kind::Parameter(path) => self.context.weights?.get(path).cloned(),
             Kind::Op(op) if op.is_view() => {
                 let op = op.clone();
-                let source = self.moved_weight(node.inputs[0])?;
-                // What is stored in half precision stays so, whatever the graph calls it.
+                let source = self.weight_view(node.inputs[0])?;
+                // A weight stored in half precision stays in half precision, though the graph says f32.
                 let ty = TensorType::new(source.dtype(), node.ty.shape.clone());
                 Some(source.map(ty, move |x| viewed(&op, x)))
             }
@@ -120,7 +121,7 @@ impl Folder<'_> {
         }
     }
 
-    /// The value of a known node. What is computed on the way is kept for this pass only.
+    /// The value of a node at compile time. Intermediate values are kept until the pass ends.
     fn tensor(&mut self, id: NodeId) -> Result<Tensor, CompileError> {
         if let Some(tensor) = self.tensors.get(&id) {
             return Ok(tensor.clone());
@@ -129,10 +130,10 @@ impl Folder<'_> {
             Kind::Constant(constant) => constant.value.tensor().map_err(unreadable("constant"))?,
             Kind::Parameter(path) => {
                 let weight = self.context.weights.and_then(|weights| weights.get(path));
-                let weight = weight.expect("only weights that exist are known");
+                let weight = weight.expect("only weights that exist are folded");
                 weight.tensor().map_err(unreadable(path))?
             }
-            Kind::Input(_) => panic!("inputs are never known"),
+            Kind::Input(_) => panic!("inputs are never folded"),
             Kind::Op(op) => self.evaluate(id, op)?,
         };
         self.tensors.insert(id, tensor.clone());
@@ -150,17 +151,20 @@ impl Folder<'_> {
             let copy = viewed(op, &tensors[0]).and_then(|view| view.cast(dtype)?.detached());
             return copy.map_err(broken);
         }
-        let plain: Vec<Plain<f64>> =
-            tensors.iter().map(Plain::from_tensor).collect::<Result<_, _>>().map_err(broken)?;
-        let plain: Vec<&Plain<f64>> = plain.iter().collect();
-        op.check_values(&plain)
+        let dense: Vec<DenseTensor<f64>> = tensors
+            .iter()
+            .map(DenseTensor::from_tensor)
+            .collect::<Result<_, _>>()
+            .map_err(broken)?;
+        let dense: Vec<&DenseTensor<f64>> = dense.iter().collect();
+        op.check_values(&dense)
             .map_err(|reason| CompileError::Unsupported { op: op.printed(), reason })?;
-        let computed = op.reference(&plain).to_tensor(self.graph.ty(id)).map_err(broken)?;
+        let computed = op.reference(&dense).to_tensor(self.graph.ty(id)).map_err(broken)?;
         tensors.iter().for_each(Tensor::release);
         Ok(computed)
     }
 
-    /// What a known node is computed from, as text.
+    /// The expression of a node over weights and constants, as text.
     fn name(&mut self, id: NodeId) -> Result<Arc<str>, CompileError> {
         if let Some(name) = self.names.get(&id) {
             return Ok(name.clone());
@@ -175,7 +179,7 @@ impl Folder<'_> {
                 .and_then(|tensor| content_name(&tensor))
                 .map_err(unreadable("constant"))?
                 .into(),
-            Kind::Input(_) => panic!("inputs are never known"),
+            Kind::Input(_) => panic!("inputs are never folded"),
             Kind::Op(op) => {
                 let inputs: Vec<Arc<str>> =
                     node.inputs.iter().map(|&input| self.name(input)).collect::<Result<_, _>>()?;

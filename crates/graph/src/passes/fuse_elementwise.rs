@@ -1,14 +1,14 @@
-//! Turns chains of elementwise ops into one loop.
+//! Fuses chains of elementwise ops into one loop.
 
 use super::{Context, Draft, rewrite};
 use crate::graph::{Graph, Kind, NodeId};
 use crate::ops::{Elementwise, Operand, Step};
 use crate::{CompileError, Op};
 
-/// Longest chain one loop evaluates: its values stay in registers and first-level cache.
+/// Longest chain that one loop evaluates: its values stay in registers and the first-level cache.
 const MOST_STEPS: usize = 16;
 
-/// An elementwise op takes in the elementwise ops that only it reads and that have its shape.
+/// An elementwise op is fused with the elementwise ops that only it reads and that have its shape.
 ///
 /// ```text
 /// %1 = Unary { kind: Exp } %0 : f32[4]
@@ -35,7 +35,7 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
         }
         let origin = draft.old().node(id).origin.clone();
         let new = draft.add(Elementwise { steps: chain.steps }, &chain.inputs, &origin)?;
-        // A chain of numbers only has lost its shape; inference tells.
+        // If all inputs became numbers, the shape is lost and the op stays as it was.
         if draft.node(new).ty != draft.old().node(id).ty {
             return None;
         }
@@ -90,7 +90,7 @@ fn take_in(draft: &Draft<'_>, id: NodeId, chain: &mut Chain, position: usize) ->
     true
 }
 
-/// Writes inputs that are numbers into the steps.
+/// Replaces inputs that are scalar constants by numbers in the steps.
 fn take_numbers(draft: &Draft<'_>, chain: &mut Chain) {
     for position in (0..chain.inputs.len()).rev() {
         // A chain needs one input to have a shape.
@@ -122,7 +122,7 @@ impl Chain {
         self.steps = self.steps.iter().map(|step| step.map(|x| renumber(x, 0, into))).collect();
     }
 
-    /// Reads a node that appears twice among the inputs once.
+    /// Merges inputs that are the same node.
     fn merge_equal_inputs(&mut self) {
         for position in (1..self.inputs.len()).rev() {
             let same = |other: &NodeId| *other == self.inputs[position];

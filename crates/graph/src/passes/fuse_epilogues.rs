@@ -5,8 +5,8 @@ use crate::graph::{Graph, Kind, NodeId};
 use crate::ops::{Activation, BinaryKind, Epilogue, UnaryKind};
 use crate::{CompileError, Op};
 
-/// `activation(scale * product + bias) + residual` becomes one op, as far as each step follows the one before and
-/// nothing else reads the values in between.
+/// `activation(scale * product + bias) + residual` becomes one op, up to the first step that is out of order or whose
+/// input has another reader.
 ///
 /// ```text
 /// %3 = Linear { .. } %0 %1 : f32[9, 8]
@@ -59,7 +59,7 @@ fn fuse_binary(
 ) -> Option<NodeId> {
     let inputs = draft.new_inputs(id);
     let orders = [(inputs[0], inputs[1]), (inputs[1], inputs[0])];
-    // The product that was computed last takes the other operand along.
+    // Of two products the later one takes the other as its operand.
     let mut orders =
         if inputs[0] >= inputs[1] { orders } else { [orders[1], orders[0]] }.into_iter();
     orders.find_map(|(before, other)| {
@@ -86,8 +86,8 @@ fn added_operand(
     let output = &draft.node(before).ty.shape;
     let shape = &draft.node(other).ty.shape;
     let is_bias = shape[..] == [output.last_axis()];
-    let plain = current.activation == Activation::Identity && !current.residual;
-    if is_bias && plain && !current.bias {
+    let sums_only = current.activation == Activation::Identity && !current.residual;
+    if is_bias && sums_only && !current.bias {
         return Some((Epilogue { bias: true, ..current }, Some(other)));
     }
     if shape == output && !current.residual {
@@ -103,7 +103,7 @@ fn scaled(draft: &Draft<'_>, current: Epilogue, other: NodeId) -> Option<Epilogu
     (first && scale.is_finite()).then_some(Epilogue { scale, ..current })
 }
 
-/// One step of an epilogue: the node it replaces, the product before it, and the operand it adds.
+/// A step to fuse: the node it replaces, the product before it, the new epilogue, and the operand it adds.
 struct Growth {
     id: NodeId,
     before: NodeId,
@@ -123,7 +123,7 @@ fn grow(draft: &mut Draft<'_>, context: &Context<'_>, growth: Growth) -> Option<
         ));
         return None;
     }
-    // The bias goes before a residual that is already there; growth never adds a bias behind one.
+    // Inputs end with the bias, then the residual; a bias is never fused after a residual.
     let inputs: Vec<NodeId> = node.inputs.iter().copied().chain(added).collect();
     let mut op = draft.op(before)?.clone();
     *op.epilogue_mut()? = epilogue;

@@ -1,4 +1,4 @@
-//! Turns the weights of linear layers into bytes where the profile asks for it.
+//! Quantises the weights of linear layers to 8 bits where the profile asks for it.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError
     Ok([named(values_name, values), named(scales_name, scales.into())])
 }
 
-/// Quantises a weight, whose pages are let go of.
+/// Quantises a weight and releases the pages it was read from.
 fn quantize(weight: &LazyTensor) -> Result<QuantizedMatrix, TensorError> {
     let tensor = weight.tensor()?;
     let matrix = QuantizedMatrix::quantize(&tensor.cast(DType::F32)?, Scales::PerRow)?;
@@ -72,7 +72,7 @@ fn quantize(weight: &LazyTensor) -> Result<QuantizedMatrix, TensorError> {
     Ok(matrix)
 }
 
-/// Puts the quantised layer in the place of a linear one.
+/// Replaces a linear layer by the quantised one.
 fn replace(draft: &mut Draft<'_>, id: NodeId, op: Linear, parts: [Constant; 2]) -> Option<NodeId> {
     let origin = draft.old().node(id).origin.clone();
     let inputs = draft.new_inputs(id);

@@ -1,4 +1,4 @@
-//! Merges and drops ops that only move elements.
+//! Merges and removes ops that only rearrange elements.
 
 use super::{Context, Draft, rewrite};
 use crate::graph::{Graph, Kind, NodeId};

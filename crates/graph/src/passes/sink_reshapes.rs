@@ -1,4 +1,4 @@
-//! Moves reshapes and permutes behind elementwise ops, so that those meet the product they can be fused with.
+//! Moves reshapes and permutes behind elementwise ops, which can then be fused with the product before them.
 
 use super::{Context, Draft, rewrite};
 use crate::CompileError;
@@ -6,7 +6,7 @@ use crate::Op;
 use crate::graph::{Graph, Kind, NodeId};
 use crate::ops::{Binary, Reshape};
 
-/// An elementwise op of a moved value becomes the moved result of the op.
+/// An elementwise op on a reshaped or permuted value becomes a reshape or permute of the op's result.
 ///
 /// ```text
 /// %2 = Linear { .. } %0 %1 : f32[9, 8]                %2 = Linear { .. } %0 %1 : f32[9, 8]
@@ -25,7 +25,7 @@ pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError>
     }))
 }
 
-/// A reshape or permute that only one op reads: the move, and the value before it.
+/// A reshape or permute that only one op reads, and its input.
 #[expect(clippy::wildcard_enum_match_arm, reason = "these two move without changing the count")]
 fn movement(draft: &Draft<'_>, id: NodeId) -> Option<(Op, NodeId)> {
     let moved = match draft.op(id)? {
@@ -45,7 +45,7 @@ fn unary(draft: &mut Draft<'_>, id: NodeId, op: Op) -> Option<NodeId> {
 fn binary(draft: &mut Draft<'_>, id: NodeId, op: Binary) -> Option<NodeId> {
     let inputs = draft.new_inputs(id);
     let origin = draft.old().node(id).origin.clone();
-    // The value computed last is the product an epilogue could grow on.
+    // The later value is the product that the op may be fused into.
     let first = usize::from(inputs[1] > inputs[0]);
     let (side, moved, source) = [first, 1 - first].into_iter().find_map(|side| {
         movement(draft, inputs[side]).map(|(moved, source)| (side, moved, source))
@@ -59,8 +59,8 @@ fn binary(draft: &mut Draft<'_>, id: NodeId, op: Binary) -> Option<NodeId> {
     draft.add(moved, &[result], &origin)
 }
 
-/// The other operand as it looks before the move of the first: numbers and per-channel rows stay as they are, a
-/// value of the moved shape is moved back, which is free for a reshape.
+/// The other operand of a binary op before the reshape or permute `moved`: scalars and per-channel rows are unchanged, a
+/// value of the new shape is reshaped back, which costs nothing.
 fn before_move(draft: &mut Draft<'_>, moved: &Op, source: NodeId, other: NodeId) -> Option<NodeId> {
     let ty = draft.node(other).ty.clone();
     if ty.rank() == 0 {
@@ -74,7 +74,7 @@ fn before_move(draft: &mut Draft<'_>, moved: &Op, source: NodeId, other: NodeId)
     if row {
         return Some(other);
     }
-    // Worth it only when the result can join the epilogue of a product.
+    // Useful only if the result can be fused into a product.
     let product = draft.op(source).and_then(Op::epilogue);
     if product.is_none() || ty.shape[..] != reshape.shape[..] {
         return None;

@@ -10,7 +10,7 @@ use crate::cases::{CaseInput, bools, noise, values};
 pub(super) fn all() -> Vec<Case> {
     let cases =
         [plain(), masked(), biased(), rotated(), windowed(), many_keys()].into_iter().flatten();
-    // Softmax multiplies what the fast exponentials are off by.
+    // Softmax amplifies the error of the fast exponentials.
     cases.map(|case| case.within(Tolerance::FastMath)).collect()
 }
 
@@ -119,7 +119,7 @@ fn biased() -> Vec<Case> {
     ]
 }
 
-/// So many keys for so few queries that a backend may divide them.
+/// Many keys for few queries: a backend may split the keys between threads.
 fn many_keys() -> Vec<Case> {
     let mask = Attention { key_mask: true, ..Attention::new(2, 0.3) };
     let causal = Attention { causal: true, ..Attention::new(1, 0.3) };

@@ -1,4 +1,4 @@
-//! What the inputs and attributes of attention must satisfy.
+//! Checks of the inputs and attributes of attention.
 
 use cutout_tensor::TensorType;
 

@@ -1,9 +1,9 @@
-//! The plain-loop definition of attention.
+//! The reference definition of attention.
 
 use super::{Attention, AttentionInputs, BiasForm, Windows};
 use crate::ops::rope::RopeTable;
 use crate::ops::softmax::softmax_row;
-use crate::{Plain, Real};
+use crate::{DenseTensor, Real};
 
 /// A key that a query meets.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ struct Met {
 /// Queries and keys after rotation, beside what else the scores need.
 struct Operands<'a, T> {
     op: &'a Attention,
-    inputs: &'a AttentionInputs<&'a Plain<T>>,
+    inputs: &'a AttentionInputs<&'a DenseTensor<T>>,
     queries: usize,
     keys: usize,
     width: usize,
@@ -30,7 +30,10 @@ struct Operands<'a, T> {
 }
 
 /// Attention of inputs that inference accepts.
-pub(super) fn attention<T: Real>(op: &Attention, inputs: &AttentionInputs<&Plain<T>>) -> Plain<T> {
+pub(super) fn attention<T: Real>(
+    op: &Attention,
+    inputs: &AttentionInputs<&DenseTensor<T>>,
+) -> DenseTensor<T> {
     let operands = prepare(op, inputs);
     let &[batch, queries, _] = &inputs.query.shape[..] else {
         panic!("inference checked the rank")
@@ -53,13 +56,13 @@ pub(super) fn attention<T: Real>(op: &Attention, inputs: &AttentionInputs<&Plain
             }
         }
     }
-    Plain::from_real([batch, queries, value_channels], output)
+    DenseTensor::from_real([batch, queries, value_channels], output)
 }
 
 /// Rotates queries, keys and padding where the op asks for it.
 fn prepare<'a, T: Real>(
     op: &'a Attention,
-    inputs: &'a AttentionInputs<&'a Plain<T>>,
+    inputs: &'a AttentionInputs<&'a DenseTensor<T>>,
 ) -> Operands<'a, T> {
     let (queries, keys) = (inputs.query.shape[1], inputs.key.shape[1]);
     let channels = inputs.query.shape.last_axis();
@@ -122,7 +125,7 @@ impl<T: Real> Operands<'_, T> {
     }
 
     fn is_masked(&self, image: usize, query: usize, token: usize) -> bool {
-        let excluded = |mask: &Plain<T>| !mask.bool()[image * self.keys + token];
+        let excluded = |mask: &DenseTensor<T>| !mask.bool()[image * self.keys + token];
         let later = self.op.causal && token > query + (self.keys - self.queries);
         later || self.inputs.key_mask.is_some_and(excluded)
     }

@@ -1,16 +1,16 @@
-//! What the cases cannot say: forms of attention that must agree, and what is refused.
+//! Forms of attention that must agree with each other, and inputs that must be refused.
 
 use cutout_tensor::{DType, TensorType};
 use cutout_testing::Random;
 
 use super::{Attention, AttentionRope, BiasForm, SeparableBias, Windows};
 use crate::ops::Rope;
-use crate::{OpDef, Plain};
+use crate::{DenseTensor, OpDef};
 
-fn noise<const N: usize>(shape: [usize; N], seed: u64) -> Plain<f64> {
+fn noise<const N: usize>(shape: [usize; N], seed: u64) -> DenseTensor<f64> {
     let mut random = Random::new(seed);
     let count = shape.iter().product();
-    Plain::from_real(shape, (0..count).map(|_| random.normal()).collect())
+    DenseTensor::from_real(shape, (0..count).map(|_| random.normal()).collect())
 }
 
 fn assert_near(actual: &[f64], expected: &[f64]) {
@@ -21,13 +21,17 @@ fn assert_near(actual: &[f64], expected: &[f64]) {
 }
 
 /// Rows of a `[1, tokens, channels]` tensor; `None` reads `padding`.
-fn rows(x: &Plain<f64>, tokens: &[Option<usize>], padding: &Plain<f64>) -> Plain<f64> {
+fn rows(
+    x: &DenseTensor<f64>,
+    tokens: &[Option<usize>],
+    padding: &DenseTensor<f64>,
+) -> DenseTensor<f64> {
     let channels = x.shape[2];
     let row = |token: &Option<usize>| match token {
         Some(token) => x.real()[token * channels..(token + 1) * channels].to_vec(),
         None => padding.real().to_vec(),
     };
-    Plain::from_real([1, tokens.len(), channels], tokens.iter().flat_map(row).collect())
+    DenseTensor::from_real([1, tokens.len(), channels], tokens.iter().flat_map(row).collect())
 }
 
 #[test]
@@ -60,7 +64,7 @@ fn a_relative_bias_is_an_absolute_one_read_from_the_query() {
         |form| Attention { bias: Some(SeparableBias { form, grid }), ..Attention::new(2, 0.6) };
     let [q, k, v] = [1, 2, 3].map(|seed| noise([1, 12, 6], seed));
     let [rows, columns] = [noise([1, 12, 2, 5], 4), noise([1, 12, 2, 7], 5)];
-    let shifted = |x: &Plain<f64>, length: usize, own: fn(usize) -> usize| {
+    let shifted = |x: &DenseTensor<f64>, length: usize, own: fn(usize) -> usize| {
         let wide = 2 * length - 1;
         x.gather([1, 12, 2, length], |i| {
             let (line, at) = (i / length, i % length);
@@ -91,7 +95,7 @@ fn rotation_inside_is_rotation_before() {
 fn one_key_gives_its_value_and_no_key_gives_nan() {
     let op = Attention { key_mask: true, ..Attention::new(1, 1.0) };
     let [q, k, v] = [noise([2, 1, 3], 1), noise([2, 2, 3], 2), noise([2, 2, 3], 3)];
-    let mask = Plain::from_bool([2, 2], vec![false, true, false, false]);
+    let mask = DenseTensor::from_bool([2, 2], vec![false, true, false, false]);
     let output = op.reference(&[&q, &k, &v, &mask]);
     assert_near(&output.real()[..3], &v.real()[3..6]);
     assert!(output.real()[3..].iter().all(|x| x.is_nan()));

@@ -1,10 +1,10 @@
-//! The tensors that reference definitions compute on: dense, row-major, nothing clever.
+//! The tensors that reference definitions compute on.
 
 use cutout_tensor::{DType, Shape, Tensor, TensorError, TensorType, contiguous_strides};
 
 use crate::Real;
 
-/// Elements of a [`Plain`] tensor: all float types as `T`, all integer types as `i64`.
+/// Elements of a [`DenseTensor`] tensor: all float types as `T`, all integer types as `i64`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data<T> {
     /// Floating-point values.
@@ -17,35 +17,38 @@ pub enum Data<T> {
 
 /// A dense row-major tensor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plain<T> {
+pub struct DenseTensor<T> {
     /// Lengths of the axes.
     pub shape: Shape,
     /// The elements.
     pub data: Data<T>,
 }
 
-impl<T: Real> Plain<T> {
+impl<T: Real> DenseTensor<T> {
     /// A tensor of floating-point values.
     pub fn from_real(shape: impl Into<Shape>, values: Vec<T>) -> Self {
-        Plain::checked(shape.into(), values.len(), Data::Real(values))
+        DenseTensor::checked(shape.into(), values.len(), Data::Real(values))
     }
 
     /// A tensor of whole numbers.
     pub fn from_int(shape: impl Into<Shape>, values: Vec<i64>) -> Self {
-        Plain::checked(shape.into(), values.len(), Data::Int(values))
+        DenseTensor::checked(shape.into(), values.len(), Data::Int(values))
     }
 
     /// A tensor of truth values.
     pub fn from_bool(shape: impl Into<Shape>, values: Vec<bool>) -> Self {
-        Plain::checked(shape.into(), values.len(), Data::Bool(values))
+        DenseTensor::checked(shape.into(), values.len(), Data::Bool(values))
     }
 
     fn checked(shape: Shape, found: usize, data: Data<T>) -> Self {
         assert_eq!(shape.elements(), found, "a reference returns as many elements as its shape");
-        Plain { shape, data }
+        DenseTensor { shape, data }
     }
 
-    /// The values of a float tensor. Inference has checked the type: anything else is our bug.
+    /// The values of a float tensor.
+    ///
+    /// # Panics
+    /// For another element type: inference has checked it.
     pub fn real(&self) -> &[T] {
         match &self.data {
             Data::Real(values) => values,
@@ -53,7 +56,7 @@ impl<T: Real> Plain<T> {
         }
     }
 
-    /// The values of an integer tensor; as [`Plain::real`].
+    /// The values of an integer tensor; as [`DenseTensor::real`].
     pub fn int(&self) -> &[i64] {
         match &self.data {
             Data::Int(values) => values,
@@ -63,7 +66,7 @@ impl<T: Real> Plain<T> {
         }
     }
 
-    /// The values of a bool tensor; as [`Plain::real`].
+    /// The values of a bool tensor; as [`DenseTensor::real`].
     pub fn bool(&self) -> &[bool] {
         match &self.data {
             Data::Bool(values) => values,
@@ -71,7 +74,7 @@ impl<T: Real> Plain<T> {
         }
     }
 
-    /// The elements chosen by `source`, whatever their type: `result[i] = self[source(i)]`.
+    /// The elements at the positions that `source` gives, of any type: `result[i] = self[source(i)]`.
     pub fn gather(&self, shape: impl Into<Shape>, source: impl Fn(usize) -> usize) -> Self {
         let shape = shape.into();
         let count = shape.elements();
@@ -80,10 +83,10 @@ impl<T: Real> Plain<T> {
             Data::Int(values) => Data::Int((0..count).map(|i| values[source(i)]).collect()),
             Data::Bool(values) => Data::Bool((0..count).map(|i| values[source(i)]).collect()),
         };
-        Plain { shape, data }
+        DenseTensor { shape, data }
     }
 
-    /// Elements of several tensors of one kind: `result[i] = parts[part][position]` for `(part, position) = source(i)`.
+    /// Elements of several tensors of one type: `result[i] = parts[part][position]` for `(part, position) = source(i)`.
     pub fn choose(
         parts: &[&Self],
         shape: impl Into<Shape>,
@@ -96,10 +99,10 @@ impl<T: Real> Plain<T> {
             Data::Int(_) => Data::Int(sources.map(|(part, i)| parts[part].int()[i]).collect()),
             Data::Bool(_) => Data::Bool(sources.map(|(part, i)| parts[part].bool()[i]).collect()),
         };
-        Plain { shape, data }
+        DenseTensor { shape, data }
     }
 
-    /// Reads a host tensor; half precisions widen exactly.
+    /// The elements of a host tensor; half precision widens exactly.
     pub fn from_tensor(tensor: &Tensor) -> Result<Self, TensorError> {
         let shape = tensor.shape().clone();
         let data = match tensor.dtype() {
@@ -112,10 +115,10 @@ impl<T: Real> Plain<T> {
             }
             DType::Bool => Data::Bool(tensor.to_vec::<bool>()?),
         };
-        Ok(Plain { shape, data })
+        Ok(DenseTensor { shape, data })
     }
 
-    /// Writes a host tensor of type `ty`, rounding floats to its precision.
+    /// A host tensor of type `ty`; floats are rounded to its precision.
     pub fn to_tensor(&self, ty: &TensorType) -> Result<Tensor, TensorError> {
         let tensor = match &self.data {
             Data::Real(values) => {

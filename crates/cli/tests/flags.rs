@@ -1,0 +1,232 @@
+//! Every flag of every command has a test that fails when the program ignores the flag.
+//!
+//! The table below names that test for each flag that `cutout COMMAND --help` lists. The check runs the test again
+//! with the flag left out of all command lines, which is what a program that ignores it would see, and the test must fail.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+
+use crate::support::folder;
+
+/// A flag of a command, as its help shows it.
+#[derive(Clone, Debug)]
+struct Flag {
+    command: String,
+    /// `--point`.
+    long: String,
+    /// `-p`, where there is one.
+    short: Option<String>,
+    takes_value: bool,
+}
+
+thread_local! {
+    /// The flag that commands started by this thread do not get to see.
+    static IGNORED: RefCell<Option<Flag>> = const { RefCell::new(None) };
+}
+
+/// The arguments of a command without the flag that is being ignored.
+pub(crate) fn without_ignored<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    IGNORED.with_borrow(|ignored| {
+        let Some(flag) = ignored.as_ref().filter(|flag| arguments.first() == Some(&&*flag.command))
+        else {
+            return arguments.to_vec();
+        };
+        let mut rest = arguments.iter();
+        let mut kept = Vec::new();
+        while let Some(argument) = rest.next() {
+            if *argument != flag.long && flag.short.as_deref() != Some(*argument) {
+                kept.push(*argument);
+            } else if flag.takes_value {
+                rest.next();
+            }
+        }
+        kept
+    })
+}
+
+/// The flags that the help of a command lists: lines as `  -p, --point <X,Y>` and `      --json  Print ...`.
+fn flags(command: &str) -> Vec<Flag> {
+    let help = folder().cutout(&[command, "--help"]).succeeds();
+    let flag = |line: &str| {
+        let (before, after) = line.split_at_checked(6)?;
+        let name = after.strip_prefix("--")?.split([' ', '.']).next()?;
+        let short = before.trim().strip_suffix(',').map(str::to_owned);
+        if !before.trim().is_empty() && short.is_none() {
+            return None;
+        }
+        let takes_value = after[2 + name.len()..].starts_with(" <");
+        let (command, long) = (command.to_owned(), format!("--{name}"));
+        Some(Flag { command, long, short, takes_value })
+    };
+    let own = |flag: &Flag| !["--help", "--version"].contains(&&*flag.long);
+    help.lines().filter_map(flag).filter(own).collect()
+}
+
+/// Whether a test fails when a flag is ignored.
+fn notices(test: fn(), flag: &Flag) -> bool {
+    IGNORED.set(Some(flag.clone()));
+    let outcome = catch_unwind(test);
+    IGNORED.set(None);
+    outcome.is_err()
+}
+
+/// Checks that `tests` has one entry for each flag of a command, and that each test notices its flag.
+fn check(command: &str, tests: &[(&str, fn())]) {
+    let flags = flags(command);
+    let listed: BTreeSet<&str> = tests.iter().map(|(flag, _)| *flag).collect();
+    let existing: BTreeSet<&str> = flags.iter().map(|flag| &*flag.long).collect();
+    assert_eq!(listed, existing, "cutout {command}: the flags in the table and in the help");
+    for flag in &flags {
+        let (_, test) = tests.iter().find(|(name, _)| *name == flag.long).unwrap();
+        let name = &flag.long;
+        assert!(notices(*test, flag), "cutout {command} {name}: its test passes without the flag");
+    }
+}
+
+/// Makes one check for each command.
+macro_rules! flag_tests {
+    ($($command:ident { $($flag:literal => $test:path,)* })*) => {
+        const COMMANDS: &[&str] = &[$(stringify!($command)),*];
+        $(#[test]
+        fn $command() {
+            check(stringify!($command), &[$(($flag, $test)),*]);
+        })*
+    };
+}
+
+flag_tests! {
+    segment {
+        "--model" => crate::segment::a_saved_scene_replaces_the_encoder,
+        "--point" => crate::segment::points_boxes_and_candidates,
+        "--box" => crate::segment::points_boxes_and_candidates,
+        "--mask-input" => crate::segment::raw_tensors_can_be_fed_back,
+        "--normalized" => crate::segment::points_boxes_and_candidates,
+        "--multimask" => crate::segment::points_boxes_and_candidates,
+        "--text" => crate::segment::phrases_find_objects,
+        "--exemplar" => crate::segment::exemplars_and_semantic_masks,
+        "--semantic" => crate::segment::exemplars_and_semantic_masks,
+        "--mask-nms-thresh" => crate::segment::exemplars_and_semantic_masks,
+        "--threshold" => crate::segment::thresholds_drop_masks_and_pixels,
+        "--mask-threshold" => crate::segment::thresholds_drop_masks_and_pixels,
+        "--scene" => crate::segment::a_saved_scene_replaces_the_encoder,
+        "--save-scene" => crate::segment::a_saved_scene_replaces_the_encoder,
+        "--raw" => crate::segment::raw_tensors_can_be_fed_back,
+        "--output" => crate::segment::every_output_holds_the_same_mask,
+        "--overlay" => crate::segment::every_output_holds_the_same_mask,
+        "--cutout" => crate::segment::every_output_holds_the_same_mask,
+        "--json" => crate::segment::every_output_holds_the_same_mask,
+        "--device" => crate::segment::devices_threads_and_precisions,
+        "--threads" => crate::segment::devices_threads_and_precisions,
+        "--precision" => crate::segment::devices_threads_and_precisions,
+        "--profile" => crate::segment::profiles_are_applied_and_checked,
+    }
+    everything {
+        "--model" => crate::everything::one_picture,
+        "--output" => crate::everything::one_picture,
+        "--convert-to-rle" => crate::everything::a_folder_of_pictures,
+        "--overlay" => crate::everything::one_picture,
+        "--json" => crate::everything::one_picture,
+        "--resume" => crate::everything::a_folder_of_pictures,
+        "--points-per-side" => crate::everything::options_change_the_masks,
+        "--pred-iou-thresh" => crate::everything::options_change_the_masks,
+        "--stability-score-thresh" => crate::everything::options_change_the_masks,
+        "--stability-score-offset" => crate::everything::options_change_the_masks,
+        "--box-nms-thresh" => crate::everything::options_change_the_masks,
+        "--min-mask-region-area" => crate::everything::options_change_the_masks,
+        "--use-m2m" => crate::everything::options_change_the_masks,
+        "--crop-n-layers" => crate::everything::crops_add_masks,
+        "--crop-nms-thresh" => crate::everything::crops_add_masks,
+        "--crop-overlap-ratio" => crate::everything::crops_add_masks,
+        "--crop-n-points-downscale-factor" => crate::everything::crops_add_masks,
+        "--points-per-batch" => crate::everything::invalid_options_and_ways_to_run,
+        "--device" => crate::everything::invalid_options_and_ways_to_run,
+        "--threads" => crate::everything::invalid_options_and_ways_to_run,
+        "--precision" => crate::everything::invalid_options_and_ways_to_run,
+        "--profile" => crate::everything::invalid_options_and_ways_to_run,
+    }
+    track {
+        "--model" => crate::track::invalid_arguments_are_rejected,
+        "--reverse" => crate::track::backwards_from_a_mask,
+        "--both" => crate::track::backwards_from_a_mask,
+        "--size" => crate::track::raw_frames_on_standard_input,
+        "--max-frames" => crate::track::objects_frames_and_outputs,
+        "--max-prompted-frames" => crate::track::the_closest_prompted_frames_are_read,
+        "--fill-hole-area" => crate::track::small_holes_are_filled,
+        "--look-ahead" => crate::track::ways_to_run,
+        "--history" => crate::track::objects_frames_and_outputs,
+        "--frame" => crate::track::backwards_from_a_mask,
+        "--object" => crate::track::objects_frames_and_outputs,
+        "--point" => crate::track::a_disc_is_followed,
+        "--box" => crate::track::small_holes_are_filled,
+        "--mask-input" => crate::track::backwards_from_a_mask,
+        "--output" => crate::track::raw_frames_on_standard_input,
+        "--overlay" => crate::track::objects_frames_and_outputs,
+        "--raw" => crate::track::objects_frames_and_outputs,
+        "--device" => crate::track::ways_to_run,
+        "--threads" => crate::track::ways_to_run,
+        "--precision" => crate::track::ways_to_run,
+        "--profile" => crate::track::ways_to_run,
+    }
+    info {
+        "--tensors" => crate::info::a_model_is_described,
+        "--json" => crate::info::json_report,
+    }
+    convert {
+        "--quantize" => crate::convert::formats_and_types,
+    }
+    models {
+        "--json" => crate::models::the_usual_places_are_searched,
+    }
+    explain {
+        "--part" => crate::explain::parts_and_passes,
+        "--after" => crate::explain::parts_and_passes,
+        "--device" => crate::explain::the_graph_depends_on_how_it_runs,
+        "--threads" => crate::explain::the_graph_depends_on_how_it_runs,
+        "--precision" => crate::explain::the_graph_depends_on_how_it_runs,
+        "--profile" => crate::explain::the_graph_depends_on_how_it_runs,
+    }
+    bench {
+        "--model" => crate::bench::json_has_the_documented_keys,
+        "--image" => crate::bench::text_report_shows_the_options,
+        "--track" => crate::bench::tracking_is_timed_on_a_clip_or_generated_frames,
+        "--text" => crate::bench::phrases_are_timed,
+        "--repeat" => crate::bench::text_report_shows_the_options,
+        "--json" => crate::bench::json_has_the_documented_keys,
+        "--device" => crate::bench::text_report_shows_the_options,
+        "--threads" => crate::bench::text_report_shows_the_options,
+        "--precision" => crate::bench::text_report_shows_the_options,
+        "--profile" => crate::bench::text_report_shows_the_options,
+    }
+    doctor {
+        "--json" => crate::doctor::json_report,
+    }
+    completions {
+    }
+}
+
+#[test]
+fn every_command_is_in_the_table() {
+    let help = folder().cutout(&["--help"]).succeeds();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let names = commands.lines().take_while(|line| !line.is_empty());
+    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, [COMMANDS, &["help"]].concat());
+}
+
+#[test]
+fn a_flag_is_dropped_with_its_value() {
+    let flag = |long: &str, short: Option<&str>, takes_value| Flag {
+        command: "segment".to_owned(),
+        long: long.to_owned(),
+        short: short.map(str::to_owned),
+        takes_value,
+    };
+    let arguments = ["segment", "--point", "1,2", "--json", "-p", "3,4", "--points"];
+    IGNORED.set(Some(flag("--point", Some("-p"), true)));
+    assert_eq!(without_ignored(&arguments), ["segment", "--json", "--points"]);
+    assert_eq!(without_ignored(&["track", "-p", "3,4"]), ["track", "-p", "3,4"]);
+    IGNORED.set(Some(flag("--json", None, false)));
+    assert_eq!(without_ignored(&arguments[..5]), ["segment", "--point", "1,2", "-p"]);
+    IGNORED.set(None);
+}
