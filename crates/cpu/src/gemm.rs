@@ -15,7 +15,7 @@
 mod batched;
 mod combined;
 mod driver;
-mod finish;
+mod epilogue;
 pub mod int8;
 mod kernel;
 mod left;
@@ -25,54 +25,17 @@ mod split;
 mod strassen;
 mod terms;
 mod tile;
+mod writer;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
 pub use combined::{LeftSides, Quarters, Term, combined_gemm};
 pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
+pub use epilogue::{Epilogue, Residual};
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub use pack::{PackedWeights, WeightData, WeightView};
 pub use terms::Use;
 pub use tile::Tile;
-
-/// What is added to the activated sums.
-#[derive(Clone, Copy, Debug)]
-pub enum Residual<'a> {
-    /// Nothing.
-    None,
-    /// A matrix of the output's shape.
-    Rows {
-        /// Its elements.
-        data: &'a [f32],
-        /// Elements from one row to the next.
-        row_stride: usize,
-    },
-    /// What the output holds before the product.
-    Output,
-}
-
-/// What becomes of the sums: `activation(scale * sum + bias) + residual`.
-#[derive(Clone, Copy, Debug)]
-pub struct Epilogue<'a> {
-    /// Factor of the sums.
-    pub scale: f32,
-    /// One element per column.
-    pub bias: Option<&'a [f32]>,
-    /// Applied to the scaled and biased sums.
-    pub activation: Activation,
-    /// Added last.
-    pub residual: Residual<'a>,
-}
-
-impl Epilogue<'_> {
-    /// Leaves the sums as they are.
-    pub const NONE: Epilogue<'static> = Epilogue {
-        scale: 1.0,
-        bias: None,
-        activation: Activation::Identity,
-        residual: Residual::None,
-    };
-}
 
 /// Where a product goes: rows of a larger matrix, perhaps.
 #[derive(Debug)]
@@ -133,9 +96,9 @@ impl<'a> Output<'a> {
         Output { data, row_stride, rows, columns }
     }
 
-    /// Whether no two elements of a product with so many columns share a place: a row ends before the next begins, a group of
-    /// rows before its next group of columns, and all groups of columns before the next group of rows.
-    fn has_a_place_for_each(&self, columns: usize) -> bool {
+    /// Whether no two elements of a product with `columns` columns overlap: a row ends before the next begins, a group of rows
+    /// before its next group of columns, and all groups of columns before the next group of rows.
+    fn is_disjoint(&self, columns: usize) -> bool {
         let Output { row_stride, rows, columns: groups, .. } = *self;
         let (length, count) = match groups.gap {
             0 => (columns, 1),

@@ -5,13 +5,13 @@ use std::ops::Range;
 use cutout_parallel::Pool;
 
 use crate::gemm::driver::blocks;
-use crate::gemm::finish::Finish;
 use crate::gemm::kernel::{Block, FloatProduct};
 use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::split::{Shape, even_blocks};
 use crate::gemm::tile::Tile;
-use crate::gemm::{Activation, Epilogue, Output, Residual};
+use crate::gemm::writer::OutputWriter;
+use crate::gemm::{Epilogue, Output, Residual};
 use crate::simd::{Isa, dispatch};
 
 /// `batch` products of `rows` by `depth` with `depth` by `columns`.
@@ -118,11 +118,10 @@ pub fn batched_gemm(
     }
     product.check();
     let batch_stride = output.batch_stride;
-    let finish = first_finish(product, epilogue, output);
+    let writer = first_writer(product, epilogue, output);
     let tile = Tile::choose(product.isa, columns);
     let mut split = BatchSplit::new(shape, tile);
-    if finish.residual == finish.output && finish.activation != Activation::Identity {
-        // The output cannot hold both the residual and partial sums.
+    if writer.needs_complete_sums() {
         split.depth_block = depth.max(1);
     }
     let (row_tasks, column_tasks) =
@@ -131,20 +130,15 @@ pub fn batched_gemm(
     let scratch = left_size + split.column_block * split.depth_block;
     pool.run_with_scratch(batch * row_tasks * column_tasks, scratch, &|task, scratch| {
         let (index, rest) = (task / (row_tasks * column_tasks), task % (row_tasks * column_tasks));
-        let mut finish = finish;
-        finish.output = finish.output.wrapping_add(index * batch_stride);
-        if !finish.residual.is_null() {
-            finish.residual = finish.residual.wrapping_add(index * batch_stride);
-        }
-        let part = Part {
+        let block = OutputBlock {
             product,
-            finish,
+            writer: writer.shifted(index * batch_stride),
             index,
             rows: block_of(rest / column_tasks, split.task_rows, rows),
             columns: block_of(rest % column_tasks, split.column_block, columns),
         };
         let (left, right) = scratch.split_at_mut(left_size);
-        part.run(tile, split, left, right);
+        block.run(tile, split, left, right);
     });
 }
 
@@ -170,12 +164,12 @@ impl BatchedProduct<'_> {
     }
 }
 
-/// The epilogue of the first product.
-fn first_finish(
+/// Checks the output and the residual of all products; the writer of the first.
+fn first_writer<'a>(
     product: &BatchedProduct<'_>,
-    epilogue: &Epilogue<'_>,
+    epilogue: &Epilogue<'a>,
     output: BatchedOutput<'_>,
-) -> Finish {
+) -> OutputWriter<'a> {
     let BatchedProduct { batch, rows, columns, depth, .. } = *product;
     let BatchedOutput { data, batch_stride, row_stride } = output;
     let extent = (rows - 1) * row_stride + columns;
@@ -191,20 +185,20 @@ fn first_finish(
         assert!(needed <= given, "residual: {needed} elements needed, {given} given");
     }
     let shape = Shape { rows, columns, depth };
-    let finish = Finish::new(shape, epilogue, Output::new(data, row_stride));
-    Finish { streaming: false, ..finish }
+    let writer = OutputWriter::new(shape, epilogue, Output::new(data, row_stride));
+    OutputWriter { streaming: false, ..writer }
 }
 
-/// What a task computes: a block of one product of the batch.
-struct Part<'a> {
+/// The block of one product's output that a task computes.
+struct OutputBlock<'a> {
     product: &'a BatchedProduct<'a>,
-    finish: Finish,
+    writer: OutputWriter<'a>,
     index: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-impl Part<'_> {
+impl OutputBlock<'_> {
     fn run(&self, tile: Tile, split: BatchSplit, left: &mut [f32], right: &mut [f32]) {
         let BatchedProduct { rows, columns, depth: total, left: matrix, right: other, .. } =
             *self.product;
@@ -220,7 +214,7 @@ impl Part<'_> {
             depth_stride: other.depth_stride,
         };
         for depth in blocks(total, split.depth_block) {
-            let finish = self.finish.for_depths(&depth, total);
+            let writer = self.writer.for_depths(&depth, total);
             let block = RightBlock { tile, columns: self.columns.clone(), depth: depth.clone() };
             view.pack(&block, right);
             for rows in blocks(self.rows.len(), split.row_block) {
@@ -239,7 +233,7 @@ impl Part<'_> {
                 let block = Block {
                     tile,
                     product,
-                    finish: &finish,
+                    writer: &writer,
                     first_row: rows.start,
                     rows: rows.len(),
                     first_column: self.columns.start,

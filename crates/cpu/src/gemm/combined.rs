@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use cutout_parallel::Pool;
 
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::{RowProduct, for_each_tile};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, even_blocks};
-use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
+use crate::gemm::terms::{MultiplyInto, StoreTile, Use};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::gemm::{Epilogue, Groups, Output, Residual};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
@@ -73,7 +73,7 @@ pub fn combined_gemm(
     if shape.rows == 0 || shape.columns == 0 {
         return;
     }
-    let finishes = finishes(shape, epilogue, image);
+    let writers = writers(shape, epilogue, image);
     let bytes = terms.len() * shape.depth.max(1) * size_of::<f32>();
     let row_block = even_blocks(shape.rows, (LEFT_BYTES / bytes).max(tile.rows), tile.rows);
     let term_stride = row_block * shape.depth + APART;
@@ -83,13 +83,17 @@ pub fn combined_gemm(
         let (filled, tiles) = scratch.split_at_mut(filled);
         let rows = task * row_block..shape.rows.min((task + 1) * row_block);
         left.fill(tile.isa, rows.clone(), term_stride, filled);
-        let finishes = &finishes;
-        dispatch(tile.isa, Task { tile, shape, terms, finishes, rows, filled, tiles });
+        let writers = &writers;
+        dispatch(tile.isa, Task { tile, shape, terms, writers, rows, filled, tiles });
     });
 }
 
-/// How the sums of each output are finished.
-fn finishes(shape: Shape, epilogue: &Epilogue<'_>, image: Quarters<'_>) -> [Finish; OUTPUTS] {
+/// The writer of each output.
+fn writers<'a>(
+    shape: Shape,
+    epilogue: &Epilogue<'a>,
+    image: Quarters<'_>,
+) -> [OutputWriter<'a>; OUTPUTS] {
     let Quarters { data, width } = image;
     let columns = shape.columns;
     assert!(width.is_multiple_of(2) && width > 0, "rows of {width} pixels");
@@ -97,30 +101,18 @@ fn finishes(shape: Shape, epilogue: &Epilogue<'_>, image: Quarters<'_>) -> [Fini
     let elements = OUTPUTS * shape.rows * columns;
     assert_eq!(data.len(), elements, "elements of the image");
     let offset = |output: usize| (output / 2 * width + output % 2) * columns;
-    // The outputs differ only in where they begin, so what suffices for the first without the largest offset suffices for all.
+    // The outputs differ only in where they start, so memory that suffices for the first without the largest offset suffices for
+    // all.
     let inside = elements - offset(OUTPUTS - 1);
     let mut epilogue = *epilogue;
     if let Residual::Rows { data, row_stride } = epilogue.residual {
         assert_eq!((data.len(), row_stride), (elements, columns), "residual");
-        epilogue.residual = Residual::Rows { data: &data[..inside], row_stride: 2 * columns };
+        epilogue.residual = Residual::Rows { data, row_stride: 2 * columns };
     }
     let rows = Groups { length: width / 2, gap: width * columns };
     let output = Output::grouped(&mut data[..inside], 2 * columns, rows, Groups::NONE);
-    let finish = Finish::new(shape, &epilogue, output);
-    [0, 1, 2, 3].map(|output| finish.shifted(offset(output)))
-}
-
-impl Finish {
-    /// The same for an output and a residual that begin `elements` later.
-    fn shifted(&self, elements: usize) -> Finish {
-        let mut shifted = *self;
-        shifted.output = self.output.wrapping_add(elements);
-        if !self.residual.is_null() {
-            shifted.residual = self.residual.wrapping_add(elements);
-        }
-        shifted.streaming = self.streaming && elements.is_multiple_of(16);
-        shifted
-    }
+    let writer = OutputWriter::new(shape, &epilogue, output);
+    [0, 1, 2, 3].map(|output| writer.shifted(offset(output)))
 }
 
 /// Some rows of all outputs.
@@ -128,7 +120,7 @@ struct Task<'a> {
     tile: Tile,
     shape: Shape,
     terms: &'a [Term<'a>],
-    finishes: &'a [Finish; OUTPUTS],
+    writers: &'a [OutputWriter<'a>; OUTPUTS],
     rows: Range<usize>,
     /// Rows of the left sides, `[term][row][depth]`, as many rows for each as a task has at most, and [`APART`].
     filled: &'a [f32],
@@ -154,7 +146,7 @@ impl Task<'_> {
             for term in 0..self.terms.len() {
                 self.multiply::<S, ROWS, VECTORS>(simd, term, right);
             }
-            self.finish::<S, ROWS, VECTORS>(simd, right * width);
+            self.store::<S, ROWS, VECTORS>(simd, right * width);
         }
     }
 
@@ -195,21 +187,21 @@ impl Task<'_> {
     }
 
     #[inline(always)]
-    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, simd: S, column: usize) {
+    fn store<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, simd: S, column: usize) {
         let width = VECTORS * S::LANES;
         let panels = self.rows.len().div_ceil(ROWS);
         for (index, tile) in
             self.tiles.chunks_exact(ROWS * width).take(OUTPUTS * panels).enumerate()
         {
             let row = index % panels * ROWS;
-            let place = Place {
+            let bounds = TileBounds {
                 row: self.rows.start + row,
                 column,
                 rows: ROWS.min(self.rows.len() - row),
                 columns: width.min(self.shape.columns - column),
             };
-            let finish = &self.finishes[index / panels];
-            simd.vectorize(FinishTile::<ROWS, VECTORS> { tile, finish, place: &place });
+            let writer = &self.writers[index / panels];
+            simd.vectorize(StoreTile::<ROWS, VECTORS> { tile, writer, bounds: &bounds });
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::simd::{Isa, Kernel, Simd};
 
 /// The product of a left panel and a right panel. `f32` and `int8` differ in this and in nothing else.
@@ -218,7 +218,7 @@ pub(super) use for_each_tile;
 pub(super) struct Block<'a, P> {
     pub(super) tile: Tile,
     pub(super) product: P,
-    pub(super) finish: &'a Finish,
+    pub(super) writer: &'a OutputWriter<'a>,
     /// The block's first row in the output.
     pub(super) first_row: usize,
     /// Rows of the block, packed from panel 0 on.
@@ -236,7 +236,7 @@ impl<P: Product> Kernel for Block<'_, P> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for_each_tile!(self.tile, S, P::BLOCKED, self.tiles(simd));
-        if self.finish.streaming {
+        if self.writer.streaming {
             simd.fence();
         }
     }
@@ -252,8 +252,8 @@ impl<P: Product> Block<'_, P> {
             for left in 0..self.rows.div_ceil(PANEL) {
                 let first = left * PANEL;
                 let rows = PANEL.min(self.rows - first);
-                let place = Place { row: self.first_row + first, column, rows, columns };
-                self.tile::<S, PANEL, VECTORS>(simd, (left, right), &place);
+                let bounds = TileBounds { row: self.first_row + first, column, rows, columns };
+                self.tile::<S, PANEL, VECTORS>(simd, (left, right), &bounds);
             }
         }
     }
@@ -264,11 +264,11 @@ impl<P: Product> Block<'_, P> {
         &self,
         simd: S,
         panels: (usize, usize),
-        place: &Place,
+        bounds: &TileBounds,
     ) {
-        let (product, finish) = (self.product, self.finish);
-        let call = TileCall::<P, PANEL, PANEL, VECTORS> { product, finish, panels, place };
-        match place.rows {
+        let (product, writer) = (self.product, self.writer);
+        let call = TileCall::<P, PANEL, PANEL, VECTORS> { product, writer, panels, bounds };
+        match bounds.rows {
             rows if rows == PANEL => simd.vectorize(call),
             1 => simd.vectorize(call.with_rows::<1>()),
             2 => simd.vectorize(call.with_rows::<2>()),
@@ -285,9 +285,9 @@ impl<P: Product> Block<'_, P> {
 /// A call of the microkernel.
 struct TileCall<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize> {
     product: P,
-    finish: &'a Finish,
+    writer: &'a OutputWriter<'a>,
     panels: (usize, usize),
-    place: &'a Place,
+    bounds: &'a TileBounds,
 }
 
 impl<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize>
@@ -295,8 +295,8 @@ impl<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize>
 {
     #[inline(always)]
     fn with_rows<const FEWER: usize>(self) -> TileCall<'a, P, FEWER, PANEL, VECTORS> {
-        let TileCall { product, finish, panels, place } = self;
-        TileCall { product, finish, panels, place }
+        let TileCall { product, writer, panels, bounds } = self;
+        TileCall { product, writer, panels, bounds }
     }
 }
 
@@ -309,6 +309,6 @@ impl<P: Product, const ROWS: usize, const PANEL: usize, const VECTORS: usize> Ke
         // SAFETY: the driver made the panels for this tile and covers the block with them.
         let sums = unsafe { self.product.sums::<S, ROWS, PANEL, VECTORS>(simd, self.panels) };
         // SAFETY: the driver gives each block its own part of the output.
-        unsafe { self.finish.store(simd, sums, self.place) };
+        unsafe { self.writer.store(simd, sums, self.bounds) };
     }
 }

@@ -30,13 +30,13 @@ pub(super) use scheme::MAX_LEVELS;
 use scheme::Scheme;
 
 use crate::gemm::driver::{LeftRows, TaskRows, blocks};
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::{FloatProduct, for_each_tile};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, even_blocks};
-use crate::gemm::terms::{FinishTile, MultiplyInto};
+use crate::gemm::terms::{MultiplyInto, StoreTile};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Bytes of right panels and their sums that are multiplied with all rows before the next: a part of a shared cache.
@@ -107,7 +107,7 @@ impl Strassen {
         pool: &Pool,
         left: &dyn LeftSource,
         weights: &PackedWeights,
-        finish: &Finish,
+        writer: &OutputWriter<'_>,
     ) {
         let panels = self.shape.columns.div_ceil(self.tile.columns());
         let all = panels / self.parts();
@@ -117,9 +117,9 @@ impl Strassen {
             let end = if groups.end == all { panels } else { groups.end * self.parts() };
             let others = groups.end * self.parts()..end;
             for depth in blocks(self.shape.depth, self.depth_block) {
-                let finish = finish.for_depths(&depth, self.shape.depth);
+                let writer = writer.for_depths(&depth, self.shape.depth);
                 let (groups, others) = (groups.clone(), others.clone());
-                let part = Part { whole: self, scheme, weights, finish, groups, depth, others };
+                let part = Part { whole: self, scheme, weights, writer, groups, depth, others };
                 part.run(pool, left);
             }
         }
@@ -131,7 +131,7 @@ struct Part<'a> {
     whole: &'a Strassen,
     scheme: &'static Scheme,
     weights: &'a PackedWeights,
-    finish: Finish,
+    writer: OutputWriter<'a>,
     groups: Range<usize>,
     depth: Range<usize>,
     /// Panels that are multiplied as usual.
@@ -255,7 +255,7 @@ impl Part<'_> {
             tile: self.whole.tile,
             left: LeftRows::Packed(work.packed),
             rows: work.rows.clone(),
-            finish: &self.finish,
+            writer: &self.writer,
             columns: self.whole.shape.columns,
         };
         rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), self.others.clone());
@@ -286,9 +286,9 @@ impl Kernel for GroupProducts<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Part { whole, finish, .. } = self.work.part;
+        let Part { whole, writer, .. } = self.work.part;
         for_each_tile!(whole.tile, S, self.groups(simd));
-        if finish.streaming {
+        if writer.streaming {
             simd.fence();
         }
     }
@@ -314,15 +314,15 @@ impl GroupProducts<'_> {
                     });
                 }
             }
-            work.finish::<S, ROWS, VECTORS>(simd, work.part.groups.start + group, tiles);
+            work.store::<S, ROWS, VECTORS>(simd, work.part.groups.start + group, tiles);
         }
     }
 }
 
 impl Work<'_> {
-    /// Finishes the tiles of a group.
+    /// Stores the tiles of a group.
     #[inline(always)]
-    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    fn store<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
         simd: S,
         group: usize,
@@ -339,14 +339,14 @@ impl Work<'_> {
                 continue;
             }
             let column = (parts * group + block % parts) * width;
-            let place = Place {
+            let bounds = TileBounds {
                 row: self.rows.start + row,
                 column,
                 rows: ROWS.min(self.rows.len() - row),
                 columns: width.min(columns - column),
             };
-            let finish = &self.part.finish;
-            simd.vectorize(FinishTile::<ROWS, VECTORS> { tile, finish, place: &place });
+            let writer = &self.part.writer;
+            simd.vectorize(StoreTile::<ROWS, VECTORS> { tile, writer, bounds: &bounds });
         }
     }
 

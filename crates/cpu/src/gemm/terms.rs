@@ -1,7 +1,7 @@
 //! Products that are terms of several outputs: their sums are gathered in tiles in memory before they are finished.
 
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::Product;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::simd::{Kernel, Simd};
 
 /// What a product is to one of the outputs, which is named by its number.
@@ -79,18 +79,18 @@ fn add_to_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// Finishes a tile of sums.
-pub(super) struct FinishTile<'a, const ROWS: usize, const VECTORS: usize> {
+/// Applies the epilogue to a tile of sums and stores it.
+pub(super) struct StoreTile<'a, const ROWS: usize, const VECTORS: usize> {
     pub(super) tile: &'a [f32],
-    pub(super) finish: &'a Finish,
-    pub(super) place: &'a Place,
+    pub(super) writer: &'a OutputWriter<'a>,
+    pub(super) bounds: &'a TileBounds,
 }
 
-impl<const ROWS: usize, const VECTORS: usize> Kernel for FinishTile<'_, ROWS, VECTORS> {
+impl<const ROWS: usize, const VECTORS: usize> Kernel for StoreTile<'_, ROWS, VECTORS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         // SAFETY: the driver gives each task its own rows of the output.
-        unsafe { self.finish.store_tile::<S, ROWS, VECTORS>(simd, self.tile, self.place) };
+        unsafe { self.writer.store_tile::<S, ROWS, VECTORS>(simd, self.tile, self.bounds) };
     }
 }

@@ -14,8 +14,7 @@ pub(crate) use self::patches::{Patches, Places};
 pub(crate) use self::weights::{Form, Weight, pack_matrix};
 use self::winograd::Winograd;
 use crate::execute::{Execute, Io};
-use crate::gemm::{LeftSource, Output, PackedWeights, RowMajor, gemm};
-use crate::kernels::epilogue::Fused;
+use crate::gemm::{Epilogue, LeftSource, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 use crate::simd::Isa;
@@ -112,17 +111,17 @@ impl Convolution {
 impl Execute for Convolution {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io)?;
-        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
+        let stride = self.output.channels;
+        let epilogue = Epilogue::new(&self.op.epilogue, &io.inputs, 2, stride);
         if self.output.batch == 0 {
             return Ok(());
         }
         let lefts: Vec<_> = (0..weights.len()).map(|group| self.left(&io, group)).collect();
         let output = io.output.f32();
-        let stride = self.output.channels;
         for (group, (left, weight)) in lefts.iter().zip(&*weights).enumerate() {
             let first = group * weight.outputs();
-            let bias = fused.bias.map(|bias| &bias[first..first + weight.outputs()]);
-            let epilogue = fused.product(bias, first, stride);
+            let bias = epilogue.bias.map(|bias| &bias[first..first + weight.outputs()]);
+            let epilogue = Epilogue { bias, ..epilogue.shifted(first) };
             let output = Output::new(&mut output[first..], stride);
             gemm(io.pool, &**left, weight, &epilogue, output);
         }

@@ -7,7 +7,6 @@ use cutout_tensor::{Tensor, TensorError};
 use crate::execute::{Execute, Io};
 use crate::gemm::{Epilogue, GROUP_COLUMNS, Groups, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
-use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 use crate::simd::Isa;
@@ -74,7 +73,6 @@ impl Form for ByKernelRow {
 impl Execute for Upscale {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io)?;
-        let fused = Fused::new(&self.epilogue, &io.inputs, 2);
         let Image { width, channels, .. } = self.input;
         let rows = self.input.rows() * width;
         if rows == 0 {
@@ -87,11 +85,11 @@ impl Execute for Upscale {
         // Between the outputs of two input rows lie those of the other kernel rows; from one kernel row to the next, a line.
         let row_groups = Groups { length: width, gap: (self.kernel[0] - 1) * line };
         let column_groups = Groups { length: stride, gap: line - stride };
-        let bias = fused.bias.map(|bias| bias.repeat(weights[0].outputs() / bias.len()));
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, stride);
+        let bias = epilogue.bias.map(|bias| bias.repeat(weights[0].outputs() / bias.len()));
         for (part, weight) in weights.iter().enumerate() {
             let first = part * weight.outputs() / stride * line;
-            let epilogue = fused.product(None, first, stride);
-            let epilogue = Epilogue { bias: bias.as_deref(), ..epilogue };
+            let epilogue = Epilogue { bias: bias.as_deref(), ..epilogue.shifted(first) };
             let output = Output::grouped(&mut output[first..], stride, row_groups, column_groups);
             gemm(io.pool, &left, weight, &epilogue, output);
         }
@@ -131,7 +129,6 @@ impl Form for Gathered {
 impl Execute for Gather {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weight = self.weight.get(&io)?;
-        let fused = Fused::new(&self.epilogue, &io.inputs, 2);
         let patches = Patches {
             image: io.inputs.f32(0),
             strides: Strides::new(io.inputs.layout(0)),
@@ -141,7 +138,7 @@ impl Execute for Gather {
             channels: self.input.channels,
         };
         let stride = self.output.channels;
-        let epilogue = fused.product(fused.bias, 0, stride);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, stride);
         gemm(io.pool, &patches, &weight, &epilogue, Output::new(io.output.f32(), stride));
         Ok(())
     }

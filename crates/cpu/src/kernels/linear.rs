@@ -8,10 +8,9 @@ use half::{bf16, f16};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, PackedWeights, RowMajor,
-    WeightData, WeightView, batched_gemm,
+    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, PackedWeights,
+    RowMajor, WeightData, WeightView, batched_gemm,
 };
-use crate::kernels::epilogue::Fused;
 use crate::lower::{Lowered, Site};
 
 /// Position of the weight among the inputs.
@@ -86,7 +85,7 @@ impl Execute for Linear {
         let columns = self.weights.outputs();
         let left =
             RowMajor::new(io.inputs.f32(0), self.rows, self.weights.depth(), self.row_stride);
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, columns);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, WEIGHT + 1, columns);
         let output = gemm::Output::new(io.output.f32(), columns);
         gemm::gemm(io.pool, &left, &self.weights, &epilogue, output);
         Ok(())
@@ -96,7 +95,7 @@ impl Execute for Linear {
 impl Execute for LinearAtRunTime {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let LinearAtRunTime { outputs, depth, rows, row_stride, .. } = *self;
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
         let output = io.output.f32();
         let product = BatchedProduct {
             isa: io.isa,

@@ -5,9 +5,8 @@ use cutout_tensor::contiguous_strides;
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, Residual, batched_gemm,
+    BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, batched_gemm,
 };
-use crate::kernels::epilogue::Fused;
 use crate::lower::Site;
 
 /// `epilogue(left · right)` over the last two axes, batch axes broadcast.
@@ -85,7 +84,7 @@ fn batch_axes(left: &Layout, right: &Layout, lengths: &[usize]) -> Vec<BatchAxis
 impl Execute for MatMul {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let (left, right) = (io.inputs.f32(0), io.inputs.f32(1));
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, 2, self.columns);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, self.columns);
         let output = io.output.f32();
         if output.is_empty() {
             return Ok(());
@@ -124,18 +123,9 @@ impl Execute for MatMul {
             };
             let output =
                 BatchedOutput { data: output, batch_stride: size, row_stride: self.columns };
-            let epilogue = part_of(epilogue, group * length * size);
+            let epilogue = epilogue.shifted(group * length * size);
             batched_gemm(io.pool, &product, &epilogue, output);
         }
         Ok(())
     }
-}
-
-/// The epilogue of the products whose output starts at element `start`.
-fn part_of(epilogue: Epilogue<'_>, start: usize) -> Epilogue<'_> {
-    let residual = match epilogue.residual {
-        Residual::Rows { data, row_stride } => Residual::Rows { data: &data[start..], row_stride },
-        residual @ (Residual::None | Residual::Output) => residual,
-    };
-    Epilogue { residual, ..epilogue }
 }

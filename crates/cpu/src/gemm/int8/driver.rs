@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use cutout_parallel::Pool;
 
-use crate::gemm::finish::Finish;
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
 use crate::gemm::int8::quantize::quantize_row;
 use crate::gemm::int8::{PackedInt8, Scales, padded_depth};
@@ -12,6 +11,7 @@ use crate::gemm::kernel::{Block, Product};
 use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
 use crate::simd::dispatch;
 
@@ -34,7 +34,7 @@ pub fn gemm_int8(
         return;
     }
     let tile = weights.tile();
-    let finish = Finish::new(shape, epilogue, output);
+    let writer = OutputWriter::new(shape, epilogue, output);
     let words = padded_depth(shape.depth, weights.granularity) / 4;
     let split = Split::with_depth_block(shape, tile, words.max(1));
     let tasks = Tasks::new(shape, tile, split);
@@ -50,29 +50,29 @@ pub fn gemm_int8(
             starts: weights.starts.as_ptr(),
             words,
         };
-        let part = Part { tile, finish: &finish, rows, panels, columns: shape.columns };
+        let block = OutputBlock { tile, writer: &writer, rows, panels, columns: shape.columns };
         match weights.granularity {
-            Scales::PerRow => part.run(product),
-            Scales::PerBlock => part.run(BlockProduct(product)),
+            Scales::PerRow => block.run(product),
+            Scales::PerBlock => block.run(BlockProduct(product)),
         }
     });
 }
 
-/// A task's block of the output.
-struct Part<'a> {
+/// The block of the output that a task computes.
+struct OutputBlock<'a> {
     tile: Tile,
-    finish: &'a Finish,
+    writer: &'a OutputWriter<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
     columns: usize,
 }
 
-impl Part<'_> {
+impl OutputBlock<'_> {
     fn run<P: Product>(self, product: P) {
         let block = Block {
             tile: self.tile,
             product,
-            finish: self.finish,
+            writer: self.writer,
             first_row: self.rows.start,
             rows: self.rows.len(),
             first_column: 0,

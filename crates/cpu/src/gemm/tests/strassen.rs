@@ -1,9 +1,9 @@
 use half::f16;
 
 use super::*;
-use crate::gemm::finish::Finish;
 use crate::gemm::split::Shape;
 use crate::gemm::strassen::{MAX_LEVELS, Strassen};
+use crate::gemm::writer::OutputWriter;
 
 /// A cut of a small product, as large ones have it: several blocks each way.
 fn cut(problem: &Problem, isa: Isa, levels: usize) -> Strassen {
@@ -28,8 +28,8 @@ fn run_with(
 ) -> Vec<f32> {
     let mut output = problem.blank();
     let target = Output::new(&mut output, problem.columns + problem.gap);
-    let finish = Finish::new(cut.shape, epilogue, target);
-    cut.run(&Pool::new(threads), &problem.source(), weights, &finish);
+    let writer = OutputWriter::new(cut.shape, epilogue, target);
+    cut.run(&Pool::new(threads), &problem.source(), weights, &writer);
     output
 }
 

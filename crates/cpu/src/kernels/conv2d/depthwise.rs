@@ -12,7 +12,7 @@ use cutout_tensor::{DType, Tensor, TensorError};
 
 use super::weights::{Form, Weight};
 use crate::execute::{Execute, Io};
-use crate::kernels::epilogue::Fused;
+use crate::gemm::{Epilogue, Residual};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
 use crate::simd::{Kernel, Simd, dispatch};
@@ -120,7 +120,7 @@ impl Depthwise {
 impl Execute for Depthwise {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weight = self.weight.get(&io)?;
-        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
+        let epilogue = Epilogue::new(&self.op.epilogue, &io.inputs, 2, self.output.channels);
         let source = io.inputs.f32(0);
         let strides = Strides::new(io.inputs.layout(0));
         let output = SharedSlice::new(io.output.f32());
@@ -139,7 +139,7 @@ impl Execute for Depthwise {
             };
             let source = (source, strides);
             let (depthwise, weight, output) = (self, &weight.0[..], &output);
-            let task = DepthwiseTask { depthwise, part, source, weight, fused, tiles, output };
+            let task = DepthwiseTask { depthwise, part, source, weight, epilogue, tiles, output };
             dispatch(io.isa, task);
         });
         Ok(())
@@ -159,7 +159,7 @@ struct DepthwiseTask<'a> {
     source: (&'a [f32], Strides),
     /// `[channel vector][kernel_height * kernel_width][LANES]`, of all channels.
     weight: &'a [f32],
-    fused: Fused<'a>,
+    epilogue: Epilogue<'a>,
     /// The task's own images, `[channel vector][tile_height][tile_width][LANES]`.
     tiles: &'a mut [f32],
     output: &'a SharedSlice<f32>,
@@ -261,20 +261,20 @@ impl DepthwiseTask<'_> {
         let channel = self.part.channels.start + vector * S::LANES;
         let count = S::LANES.min(self.part.channels.end - channel);
         let line = self.part.image * output.height + self.part.rows.start + row;
-        let zero = simd.splat(0.0);
-        let bias = match self.fused.bias {
-            Some(bias) => load_count(simd, &bias[channel..], count),
-            None => zero,
-        };
+        let mut bias = None;
+        if let Some(elements) = self.epilogue.bias {
+            bias = Some(load_count(simd, &elements[channel..], count));
+        }
         for (index, sum) in sums.into_iter().enumerate().take(output.width - x) {
             let at = (line * output.width + x + index) * output.channels + channel;
-            let residual = match self.fused.residual {
-                Some(residual) => load_count(simd, &residual[at..], count),
-                None => zero,
-            };
-            let value = self.fused.finish(simd, sum, bias, residual);
             // SAFETY: tasks have different images, rows or channels, so that no two write the same elements.
             let target = unsafe { self.output.part(at, count) };
+            let residual = match self.epilogue.residual {
+                Residual::None => None,
+                Residual::Rows { data, .. } => Some(load_count(simd, &data[at..], count)),
+                Residual::Output => Some(load_count(simd, target, count)),
+            };
+            let value = self.epilogue.apply(simd, sum, bias, residual);
             store_count(simd, value, target, count);
         }
     }

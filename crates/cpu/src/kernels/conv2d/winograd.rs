@@ -24,9 +24,8 @@ use super::patches::ZEROS;
 use super::weights::{Form, Weight};
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    LeftSides, PackedWeights, Quarters, Term, Use, WeightData, WeightView, combined_gemm,
+    Epilogue, LeftSides, PackedWeights, Quarters, Term, Use, WeightData, WeightView, combined_gemm,
 };
-use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -122,7 +121,6 @@ impl Winograd {
 impl Execute for Winograd {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io)?;
-        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
         let blocks = Blocks {
             image: io.inputs.f32(0),
             strides: Strides::new(io.inputs.layout(0)),
@@ -133,7 +131,7 @@ impl Execute for Winograd {
         let uses = uses();
         let terms = weights.iter().zip(&uses).map(|(weights, uses)| Term { weights, uses });
         let terms: Vec<Term<'_>> = terms.collect();
-        let epilogue = fused.product(fused.bias, 0, self.output.channels);
+        let epilogue = Epilogue::new(&self.op.epilogue, &io.inputs, 2, self.output.channels);
         let image = Quarters { data: io.output.f32(), width: self.output.width };
         combined_gemm(io.pool, &blocks, &terms, &epilogue, image);
         Ok(())
