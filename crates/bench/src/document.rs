@@ -1,4 +1,4 @@
-//! The page about performance.
+//! Writes the page of measurements.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::outcome::{Outcome, Role};
 use crate::rivals;
 use crate::table;
 
-/// What a page is made from.
+/// The contents of a page.
 pub(crate) struct Run<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) command: &'a str,
@@ -29,7 +29,7 @@ const CHAPTERS: [(&str, &[&str]); 6] = [
     ("Compile time", &["compile"]),
 ];
 
-/// The whole page. The notes are those of the `old` page.
+/// The whole page. The notes are taken from the `old` page.
 pub(crate) fn render(run: &Run<'_>, ceilings: &Ceilings, old: &str) -> String {
     let mut page = head(run, ceilings);
     page += &format!("\n## Notes\n\n{NOTES_BEGIN}\n{}\n{NOTES_END}\n", notes(old));

@@ -1,14 +1,15 @@
 //! Matrix products with fused epilogues.
 //!
 //! `C[M, N] = epilogue(A[M, K] · W[N, K]^T)`, where `W` was packed once ([`PackedWeights`]) and `A` is anything that can be
-//! copied into panels ([`LeftSource`]). All products share one driver:
+//! copied into panels ([`LeftSource`]). The steps:
 //!
-//! 1. The output is cut into tasks of some rows by some column panels, by shape alone (`split`).
+//! 1. The output is split into tasks of some rows by some column panels, by shape alone (`split`).
 //! 2. A task packs its rows, one block of depths at a time, into its thread's scratch memory (`left`).
-//! 3. It multiplies each right panel with each left panel in registers (`kernel`) and finishes the sums there (`finish`).
+//! 3. It multiplies each left panel with each right panel in registers (`kernel`), applies the epilogue there (`epilogue`) and
+//!    stores the tile (`writer`).
 //!
-//! Large products are cut in another way, with seven multiplications for eight (`strassen`). Several products can be summed
-//! into several outputs on the way (`combined`), as convolutions do that multiply less than once per element of their kernel.
+//! Large products use Strassen's algorithm, seven multiplications instead of eight (`strassen`). `combined` sums several products
+//! into several outputs, for Winograd convolutions.
 //!
 //! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
 
@@ -28,7 +29,7 @@ mod tile;
 mod writer;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
-pub use combined::{LeftSides, Quarters, Term, combined_gemm};
+pub use combined::{LeftOperands, Quarters, Term, combined_gemm};
 pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
 pub use epilogue::{Epilogue, Residual};
@@ -37,7 +38,7 @@ pub use pack::{PackedWeights, WeightData, WeightView};
 pub use terms::Use;
 pub use tile::Tile;
 
-/// Where a product goes: rows of a larger matrix, perhaps.
+/// The matrix that a product is stored in. Its rows may be parts of longer rows.
 #[derive(Debug)]
 pub struct Output<'a> {
     data: &'a mut [f32],
@@ -46,15 +47,15 @@ pub struct Output<'a> {
     columns: Groups,
 }
 
-/// What groups of columns are multiples of: the lanes of the widest vector, so that no vector is in two of them.
-pub const GROUP_COLUMNS: usize = 16;
+/// Groups of columns are multiples of this, so that no vector spans two groups.
+pub const GROUP_COLUMNS: usize = crate::simd::MAX_LANES;
 
-/// Rows or columns that are further apart where one group ends and the next begins.
+/// Rows or columns in groups, with a gap after each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// Rows or columns of a group, at least one.
     pub length: usize,
-    /// Elements between groups, besides the usual distance of two rows or columns. Nothing touches them.
+    /// Elements between two groups, in addition to the stride of rows or columns. They are not written.
     pub gap: usize,
 }
 
@@ -62,7 +63,7 @@ impl Groups {
     /// No gaps.
     pub const NONE: Groups = Groups { length: 1, gap: 0 };
 
-    /// Where row or column `index` begins.
+    /// Offset of row or column `index`.
     #[inline(always)]
     fn start(self, index: usize, stride: usize) -> usize {
         // Almost every output has no gaps, and a division costs as much as a few multiply-adds.
@@ -70,7 +71,7 @@ impl Groups {
         index * stride + gaps
     }
 
-    /// Whether some of the `count` rows or columns from `first` on are in different groups.
+    /// Whether the `count` rows or columns from `first` on span more than one group.
     #[inline(always)]
     fn divide(self, first: usize, count: usize) -> bool {
         self.gap != 0 && first % self.length + count > self.length
@@ -78,8 +79,8 @@ impl Groups {
 }
 
 impl<'a> Output<'a> {
-    /// An output whose rows start `row_stride` elements apart. What lies between the end of one row and the start of the next
-    /// is not touched.
+    /// An output whose rows start `row_stride` elements apart. Elements between the end of a row and the start of the next are
+    /// not written.
     pub fn new(data: &'a mut [f32], row_stride: usize) -> Output<'a> {
         Output { data, row_stride, rows: Groups::NONE, columns: Groups::NONE }
     }

@@ -1,4 +1,4 @@
-//! Batches of products whose right side is an activation too.
+//! Batched products of two activations: neither operand is packed in advance.
 
 use std::ops::Range;
 
@@ -21,36 +21,36 @@ pub struct BatchedProduct<'a> {
     pub isa: Isa,
     /// Number of products.
     pub batch: usize,
-    /// Rows of each left side and output.
+    /// Rows of each left operand and output.
     pub rows: usize,
-    /// Columns of each right side and output.
+    /// Columns of each right operand and output.
     pub columns: usize,
     /// Length of the sums.
     pub depth: usize,
-    /// Left sides: their rows are contiguous in depth.
+    /// Left operands, contiguous in depth.
     pub left: BatchedLeft<'a>,
-    /// Right sides, of any order.
+    /// Right operands, in any memory order.
     pub right: BatchedRight<'a>,
 }
 
-/// Left sides: product `b`, row `m`, depth `k` is at `b * batch_stride + m * row_stride + k`.
+/// Left operands: product `b`, row `m`, depth `k` is at `b * batch_stride + m * row_stride + k`.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchedLeft<'a> {
     /// The elements.
     pub data: &'a [f32],
-    /// Elements from one product to the next; zero to use one left side for all.
+    /// Elements from one product to the next; zero to share one left operand.
     pub batch_stride: usize,
     /// Elements from one row to the next.
     pub row_stride: usize,
 }
 
-/// Right sides: product `b`, depth `k`, column `n` is at `b * batch_stride + k * depth_stride + n * column_stride`. Either of the
-/// last two is 1 where packing should be fast: `B[K, N]` has strides `(N, 1)`, `B[N, K]` (for `A · B^T`) has `(1, K)`.
+/// Right operands: product `b`, depth `k`, column `n` is at `b * batch_stride + k * depth_stride + n * column_stride`. Packing is
+/// fast if one of the last two is 1: `B[K, N]` has strides `(N, 1)`, `B[N, K]` (for `A · B^T`) has `(1, K)`.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchedRight<'a> {
     /// The elements.
     pub data: &'a [f32],
-    /// Elements from one product to the next; zero to use one right side for all.
+    /// Elements from one product to the next; zero to share one right operand.
     pub batch_stride: usize,
     /// Elements from one depth to the next.
     pub depth_stride: usize,
@@ -58,7 +58,7 @@ pub struct BatchedRight<'a> {
     pub column_stride: usize,
 }
 
-/// Outputs: product `b`, row `m`, column `n` goes to `b * batch_stride + m * row_stride + n`.
+/// Outputs: product `b`, row `m`, column `n` is at `b * batch_stride + m * row_stride + n`.
 #[derive(Debug)]
 pub struct BatchedOutput<'a> {
     /// The elements.
@@ -69,15 +69,15 @@ pub struct BatchedOutput<'a> {
     pub row_stride: usize,
 }
 
-/// Bytes of packed right panels of a task, and of packed left panels: together half of a second-level cache of 1 MiB.
+/// Bytes of packed right panels and of packed left panels of a task: together half of a 1 MiB L2 cache.
 const RIGHT_BYTES: usize = 320 << 10;
 const LEFT_BYTES: usize = 192 << 10;
 /// Most depths per block.
 const MAX_DEPTH: usize = 512;
-/// Most rows of a task: the right side is packed once for as many.
+/// Most rows of a task: the right operand is packed once for all of them.
 const MAX_TASK_ROWS: usize = 576;
 
-/// How a batched product is cut, by shape alone.
+/// Block sizes of a batched product, chosen by shape alone.
 #[derive(Clone, Copy)]
 struct BatchSplit {
     task_rows: usize,
@@ -101,7 +101,7 @@ impl BatchSplit {
 
 /// `output[b] = activation(scale * left[b] · right[b] + bias) + residual` for each product `b` of the batch.
 ///
-/// The right side is packed on the fly. A residual of its own has the batch stride of the output. With no depth the sums are zero.
+/// The right operand is packed on the fly. The residual has the batch stride of the output. With depth zero the sums are zero.
 /// The result has the same bits for any number of threads.
 ///
 /// Panics if a matrix reaches beyond its data or if outputs overlap.
@@ -156,11 +156,11 @@ impl BatchedProduct<'_> {
         let (batch, rows, columns, depth) =
             (self.batch - 1, self.rows - 1, self.columns - 1, self.depth - 1);
         let last = batch * self.left.batch_stride + rows * self.left.row_stride + depth;
-        assert!(last < self.left.data.len(), "left side: element {last} needed");
+        assert!(last < self.left.data.len(), "left operand: element {last} needed");
         let right = &self.right;
         let last =
             batch * right.batch_stride + depth * right.depth_stride + columns * right.column_stride;
-        assert!(last < right.data.len(), "right side: element {last} needed");
+        assert!(last < right.data.len(), "right operand: element {last} needed");
     }
 }
 

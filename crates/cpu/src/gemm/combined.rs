@@ -1,4 +1,4 @@
-//! Sums of several products that share their terms, as a convolution has them that computes 2 by 2 pixels at a time.
+//! Several products summed into four outputs, as in a Winograd convolution that computes 2 by 2 pixels at a time.
 
 use std::ops::Range;
 
@@ -13,26 +13,26 @@ use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::gemm::{Epilogue, Groups, Output, Residual};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// The left sides of all products.
-pub trait LeftSides: Sync {
-    /// Rows of each.
+/// The left operands of all products.
+pub trait LeftOperands: Sync {
+    /// Rows of each operand.
     fn rows(&self) -> usize;
-    /// Columns of each: the depth of the products.
+    /// Columns of each operand: the depth of the products.
     fn depth(&self) -> usize;
-    /// Fills `out` with some rows of all, `[term][row][depth]`; terms are `term_stride` elements apart.
+    /// Fills `out` with some rows of all operands, `[term][row][depth]`; terms are `term_stride` elements apart.
     fn fill(&self, isa: Isa, rows: Range<usize>, term_stride: usize, out: &mut [f32]);
 }
 
-/// A product and the outputs it is a term of.
+/// A product and how it contributes to the outputs.
 pub struct Term<'a> {
-    /// The right side.
+    /// The right operand.
     pub weights: &'a PackedWeights,
-    /// The outputs; each begins with the first of its terms.
+    /// Its contribution to each output that has it as a term.
     pub uses: &'a [Use],
 }
 
-/// An image `[.., width, channels]` that is written in blocks of 2 by 2 pixels: output `2 * i + j` has the pixels `(i, j)` of all
-/// blocks, row by row.
+/// An image `[.., width, channels]` that is written in blocks of 2 by 2 pixels: output `2 * i + j` is pixel `(i, j)` of every
+/// block, row by row.
 pub struct Quarters<'a> {
     /// The pixels of an even number of rows.
     pub data: &'a mut [f32],
@@ -43,14 +43,14 @@ pub struct Quarters<'a> {
 /// Outputs of [`Quarters`].
 const OUTPUTS: usize = 4;
 
-/// Bytes of left panels of a task, all terms together: half of a second-level cache of 1 MiB.
+/// Bytes of left panels of a task, all terms together: half of a 1 MiB L2 cache.
 const LEFT_BYTES: usize = 480 << 10;
-/// Elements between the rows of two terms. The same row of all terms is written at a time, and where their distance is a power
-/// of two they would drive each other out of the first-level cache.
-const APART: usize = 16;
+/// Padding elements between two terms. One row is written for all terms at a time; at a power-of-two distance those writes would
+/// evict each other from the L1 cache.
+const TERM_PADDING: usize = 16;
 
-/// `output = activation(scale * (± left · weights^T ± …) + bias) + residual` for each of the four outputs, over the terms that
-/// say so. A residual has the shape of the whole image.
+/// `output = activation(scale * (± left · weights^T ± …) + bias) + residual` for each of the four outputs, over the terms whose
+/// `uses` name it. A residual has the shape of the whole image.
 ///
 /// The result has the same bits for any number of threads.
 ///
@@ -58,7 +58,7 @@ const APART: usize = 16;
 /// residual or the bias is too short.
 pub fn combined_gemm(
     pool: &Pool,
-    left: &dyn LeftSides,
+    left: &dyn LeftOperands,
     terms: &[Term<'_>],
     epilogue: &Epilogue<'_>,
     image: Quarters<'_>,
@@ -68,7 +68,7 @@ pub fn combined_gemm(
     let tile = first.weights.tile();
     for term in terms {
         let weights = (term.weights.outputs(), term.weights.depth(), term.weights.tile());
-        assert_eq!(weights, (shape.columns, shape.depth, tile), "right side");
+        assert_eq!(weights, (shape.columns, shape.depth, tile), "right operand");
     }
     if shape.rows == 0 || shape.columns == 0 {
         return;
@@ -76,7 +76,7 @@ pub fn combined_gemm(
     let writers = writers(shape, epilogue, image);
     let bytes = terms.len() * shape.depth.max(1) * size_of::<f32>();
     let row_block = even_blocks(shape.rows, (LEFT_BYTES / bytes).max(tile.rows), tile.rows);
-    let term_stride = row_block * shape.depth + APART;
+    let term_stride = row_block * shape.depth + TERM_PADDING;
     let filled = terms.len() * term_stride;
     let tiles = OUTPUTS * row_block * tile.columns();
     pool.run_with_scratch(shape.rows.div_ceil(row_block), filled + tiles, &|task, scratch| {
@@ -115,14 +115,14 @@ fn writers<'a>(
     [0, 1, 2, 3].map(|output| writer.shifted(offset(output)))
 }
 
-/// Some rows of all outputs.
+/// A block of rows of all outputs.
 struct Task<'a> {
     tile: Tile,
     shape: Shape,
     terms: &'a [Term<'a>],
     writers: &'a [OutputWriter<'a>; OUTPUTS],
     rows: Range<usize>,
-    /// Rows of the left sides, `[term][row][depth]`, as many rows for each as a task has at most, and [`APART`].
+    /// Rows of the left operands, `[term][row][depth]`, with as many rows as a task has at most, plus [`TERM_PADDING`].
     filled: &'a [f32],
     /// Tiles of sums, `[output][panel]`.
     tiles: &'a mut [f32],
@@ -161,7 +161,7 @@ impl Task<'_> {
         let depth = self.shape.depth;
         let Term { weights, uses, .. } = self.terms[term];
         let filled = &self.filled[self.filled.len() / self.terms.len() * term..];
-        // A last panel may reach beyond the rows; its sums there are not stored.
+        // The last panel may reach beyond the rows; those sums are not stored.
         assert!(filled.len() >= panels * ROWS * depth);
         let whole = weights.whole().expect("terms are packed from single precision");
         let product = RowProduct {

@@ -1,4 +1,4 @@
-//! The driver: from a product to tasks, from a task to blocks.
+//! Splits a product into tasks and a task into blocks.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::simd::dispatch;
 
 /// `output = activation(scale * left · weights^T + bias) + residual`
 ///
-/// With no depth the sums are zero; with no rows nothing happens. The result has the same bits for any number of threads.
+/// With depth zero the sums are zero; without rows nothing is written. The result has the same bits for any number of threads.
 ///
 /// Panics if the depths differ or the output, the bias or the residual is too short.
 pub fn gemm(
@@ -26,7 +26,7 @@ pub fn gemm(
     epilogue: &Epilogue<'_>,
     output: Output<'_>,
 ) {
-    assert_eq!(left.depth(), weights.depth(), "depth of the left side and of the weights");
+    assert_eq!(left.depth(), weights.depth(), "depth of the left operand and of the weights");
     let shape = Shape { rows: left.rows(), columns: weights.outputs(), depth: weights.depth() };
     if shape.rows == 0 || shape.columns == 0 {
         return;
@@ -62,26 +62,26 @@ pub fn gemm(
                 };
                 let writer = &writer.for_depths(&depth, shape.depth);
                 let rows = rows.clone();
-                let block = TaskRows { tile, left, rows, writer, columns: shape.columns };
+                let block = RowBlock { tile, left, rows, writer, columns: shape.columns };
                 block.multiply(right, depth, panels.clone());
             }
         });
     });
 }
 
-/// Right panels up to which a task reads its rows where they lie: packing, a transpose, takes longer than it gains where each
-/// row meets few columns.
+/// Up to this many right panels a task reads its rows in place: with few columns per row, packing (a transpose) costs more than
+/// it saves.
 const FEW_PANELS: usize = 24;
-/// Bytes from one line of a set of the first-level cache to the next: rows so far apart drive each other out.
+/// Bytes of a way of the L1 cache: rows at multiples of this distance fall into the same set and evict each other.
 const CACHE_WAY: usize = 4 << 10;
 
-/// Whether a product reads its rows where they lie.
+/// Whether a product reads its rows in place.
 fn reads_in_place(rows: &RowMajor<'_>, split: Split) -> bool {
     let conflict = rows.row_stride() > 0 && (4 * rows.row_stride()).is_multiple_of(CACHE_WAY);
     split.panel_block <= FEW_PANELS && !conflict
 }
 
-/// Packs some rows over some depths.
+/// Packs a block of rows and depths.
 fn pack<'a>(
     left: &dyn LeftSource,
     tile: Tile,
@@ -96,28 +96,28 @@ fn pack<'a>(
     packed
 }
 
-/// The left side of a task.
+/// The left operand of a task.
 #[derive(Clone, Copy)]
 pub(super) enum LeftRows<'a> {
-    /// Panels of the task's rows over its depths.
+    /// Packed panels of the task's rows and depths.
     Packed(&'a [f32]),
-    /// The whole matrix.
+    /// The whole matrix, not packed.
     InPlace(RowMajor<'a>),
 }
 
-/// Some rows of a product.
-pub(super) struct TaskRows<'a> {
+/// A block of rows of a product.
+pub(super) struct RowBlock<'a> {
     pub(super) tile: Tile,
     pub(super) left: LeftRows<'a>,
-    /// Their places in the output.
+    /// The rows in the output.
     pub(super) rows: Range<usize>,
     pub(super) writer: &'a OutputWriter<'a>,
     /// Columns of the whole output.
     pub(super) columns: usize,
 }
 
-impl TaskRows<'_> {
-    /// Multiplies with some panels of the weights over some depths, those of packed rows.
+impl RowBlock<'_> {
+    /// Multiplies by `panels` of the weights over `depth`, which are the depths of packed rows.
     pub(super) fn multiply(
         &self,
         right: &RightPanels<'_>,
@@ -159,7 +159,7 @@ impl TaskRows<'_> {
     }
 }
 
-/// `0..total` in blocks; one empty block if there is nothing.
+/// `0..total` in blocks; one empty block if `total` is zero.
 pub(super) fn blocks(total: usize, block: usize) -> impl Iterator<Item = Range<usize>> {
     (0..total.div_ceil(block).max(1)).map(move |i| i * block..total.min((i + 1) * block))
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::gemm::split::Shape;
 use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Groups, Output, Residual};
+use crate::simd::prefers_streaming;
 
 /// Applies the epilogue to tiles of sums and stores them in the output.
 #[derive(Clone, Copy)]
@@ -40,9 +41,6 @@ pub(super) struct TileBounds {
     pub(super) columns: usize,
 }
 
-/// Outputs of at least this many bytes use non-temporal stores: the caches could not keep them for the next reader.
-const STREAMING_BYTES: usize = 32 << 20;
-
 impl<'a> OutputWriter<'a> {
     /// Checks the epilogue and the output against the product's shape.
     pub(super) fn new(
@@ -76,7 +74,7 @@ impl<'a> OutputWriter<'a> {
             row_groups: rows,
             column_groups: columns,
             partial: false,
-            streaming: aligned && size_of::<f32>() * needed >= STREAMING_BYTES,
+            streaming: aligned && prefers_streaming(needed),
             epilogue: *epilogue,
         }
     }

@@ -1,4 +1,4 @@
-//! Convolutions: products of image patches and weights, and a kernel of its own for the depthwise ones.
+//! Convolutions: products of image patches and weights; depthwise convolutions have a kernel of their own.
 
 mod depthwise;
 mod patches;
@@ -10,7 +10,7 @@ use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use self::depthwise::Depthwise;
-pub(crate) use self::patches::{Patches, Places};
+pub(crate) use self::patches::{Patches, TapPositions};
 pub(crate) use self::weights::{Form, Weight, pack_matrix};
 use self::winograd::Winograd;
 use crate::execute::{Execute, Io};
@@ -40,12 +40,12 @@ struct Convolution {
     input: Image,
     output: Image,
     weight: Weight<Dense>,
-    rows: Places,
-    columns: Places,
+    rows: TapPositions,
+    columns: TapPositions,
 }
 
 /// A weight `[outputs, inputs / groups, kernel_height, kernel_width]` packed with depths ordered
-/// `[kernel_height, kernel_width, inputs / groups]`, as pixels lie in memory; one matrix for each group.
+/// `[kernel_height, kernel_width, inputs / groups]`, the memory order of pixels; one matrix for each group.
 struct Dense {
     isa: Isa,
     groups: usize,
@@ -76,18 +76,18 @@ impl Convolution {
         let &[_, _, height, width] = &site.inputs[1].ty.shape[..] else {
             panic!("inference checked the weight")
         };
-        let rows = Places::convolution(op, 0, [input.height, output.height, height]);
-        let columns = Places::convolution(op, 1, [input.width, output.width, width]);
+        let rows = TapPositions::convolution(op, 0, [input.height, output.height, height]);
+        let columns = TapPositions::convolution(op, 1, [input.width, output.width, width]);
         Convolution { op: *op, input, output, weight, rows, columns }
     }
 
-    /// Whether each output pixel reads the one pixel in its place.
+    /// Whether each output pixel reads only the input pixel at the same position.
     fn is_pointwise(&self) -> bool {
         let kernel = [self.rows.kernel(), self.columns.kernel()];
         kernel == [1, 1] && self.op.stride == [1, 1] && self.op.padding == [[0; 2]; 2]
     }
 
-    /// The left side of the product of a group.
+    /// The left operand of the product of a group.
     fn left<'a>(&'a self, io: &Io<'a>, group: usize) -> Box<dyn LeftSource + 'a> {
         let (image, layout) = (io.inputs.f32(0), io.inputs.layout(0));
         if self.is_pointwise()

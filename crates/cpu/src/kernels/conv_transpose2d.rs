@@ -1,4 +1,4 @@
-//! Transposed convolutions: products whose rows are scattered over the output, or a gather where kernels overlap.
+//! Transposed convolutions: products whose rows are scattered over the output, or a gather if kernels overlap.
 
 use cutout_graph::{CompileError, RunError, ops};
 use cutout_parallel::Pool;
@@ -6,7 +6,7 @@ use cutout_tensor::{Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{Epilogue, GROUP_COLUMNS, Groups, Output, PackedWeights, RowMajor, gemm};
-use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
+use crate::kernels::conv2d::{Form, Patches, TapPositions, Weight, pack_matrix};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 use crate::simd::Isa;
@@ -25,14 +25,14 @@ pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowere
     }
     let weight = Weight::new(Gathered { isa: site.isa }, site)?;
     let absorbed = weight.absorbed();
-    let rows = Places::transposed(op, 0, [input.height, output.height, kernel[0]]);
-    let columns = Places::transposed(op, 1, [input.width, output.width, kernel[1]]);
+    let rows = TapPositions::transposed(op, 0, [input.height, output.height, kernel[0]]);
+    let columns = TapPositions::transposed(op, 1, [input.width, output.width, kernel[1]]);
     let gather = Gather { epilogue: op.epilogue, input, output, weight, rows, columns };
     Ok(Lowered { kernel: Box::new(gather), absorbed })
 }
 
-/// Kernels that lie side by side: every input pixel becomes a block of the output. One product with a row for each input
-/// pixel and its block in the columns, or one for each row of the kernel where that row does not fill vectors.
+/// Kernels that do not overlap (stride = kernel size): every input pixel becomes a block of the output. One product with a row
+/// for each input pixel and its block in the columns, or one product for each kernel row if that row does not fill vectors.
 struct Upscale {
     epilogue: ops::Epilogue,
     kernel: [usize; 2],
@@ -42,7 +42,7 @@ struct Upscale {
 }
 
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix `[kernel_width * outputs, inputs]` for each row of
-/// the kernel; all of them as one where they fill vectors.
+/// the kernel; one matrix for all rows if they fill vectors.
 struct ByKernelRow {
     isa: Isa,
 }
@@ -82,7 +82,7 @@ impl Execute for Upscale {
         let output = io.output.f32();
         let line = self.output.row();
         let stride = self.kernel[1] * self.output.channels;
-        // Between the outputs of two input rows lie those of the other kernel rows; from one kernel row to the next, a line.
+        // The outputs of two input rows are separated by those of the other kernel rows; kernel rows are a line apart.
         let row_groups = Groups { length: width, gap: (self.kernel[0] - 1) * line };
         let column_groups = Groups { length: stride, gap: line - stride };
         let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, stride);
@@ -97,15 +97,15 @@ impl Execute for Upscale {
     }
 }
 
-/// The general case: every output pixel gathers the inputs whose kernels cover it, as a convolution would. Kernel elements
-/// that reach no input at a pixel are multiplied with zeros.
+/// The general case: every output pixel gathers the inputs whose kernels cover it, as in a convolution. Kernel elements without
+/// an input at a pixel are multiplied by zero.
 struct Gather {
     epilogue: ops::Epilogue,
     input: Image,
     output: Image,
     weight: Weight<Gathered>,
-    rows: Places,
-    columns: Places,
+    rows: TapPositions,
+    columns: TapPositions,
 }
 
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix

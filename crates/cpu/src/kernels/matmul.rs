@@ -1,4 +1,4 @@
-//! Products of two activations, batch by batch.
+//! Batched products of two activations.
 
 use cutout_graph::{Layout, RunError, ops};
 use cutout_tensor::contiguous_strides;
@@ -15,15 +15,15 @@ pub(crate) struct MatMul {
     rows: usize,
     columns: usize,
     depth: usize,
-    /// Elements from one row of the left side to the next.
+    /// Stride of the rows of the left operand.
     row_stride: usize,
-    /// Elements from one depth, and one column, of the right side to the next.
+    /// Strides of the depths and of the columns of the right operand.
     right_strides: [usize; 2],
-    /// The batch axes, outermost first, merged as far as both sides allow. The last is one call.
+    /// The batch axes, outermost first, merged as far as both operands allow. The last is the batch of one `batched_gemm`.
     batch: Vec<BatchAxis>,
 }
 
-/// One batch axis and how each side walks it.
+/// A batch axis and the strides of both operands along it.
 #[derive(Clone, Copy, Debug)]
 struct BatchAxis {
     length: usize,
@@ -43,7 +43,7 @@ impl MatMul {
             rows: output[rank - 2],
             columns: output[rank - 1],
             depth: left.shape[last(left)],
-            // A row of no elements lies anywhere.
+            // With depth zero the stride is not used.
             row_stride: match left.shape[last(left)] {
                 0 => 0,
                 _ => left.strides[last(left) - 1],
