@@ -1,4 +1,4 @@
-//! What all measurements of a run share.
+//! State shared by all measurements of a run.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub(crate) struct Bench {
 /// Every sample of every ceiling in this run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ceilings {
-    /// Multiply-adds in registers, GFLOP/s.
+    /// Multiply-adds on registers, GFLOP/s.
     pub(crate) multiply_add: Vec<f64>,
-    /// Dot products of bytes in registers, 10^9 operations per second.
+    /// Dot products of bytes on registers, 10^9 operations per second.
     pub(crate) dot: Vec<f64>,
     /// Copies between buffers larger than the caches, GB/s, bytes read and bytes written.
     pub(crate) copy: Vec<f64>,

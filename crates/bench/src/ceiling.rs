@@ -70,7 +70,7 @@ fn best_seconds(threads: usize, body: &(dyn Fn() + Sync)) -> f64 {
         let running: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(measure)).collect();
         running.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
     });
-    // A repeat took as long as its slowest thread.
+    // The time of a repeat is that of its slowest thread.
     let repeat = |index: usize| times.iter().map(|thread| thread[index]).fold(0.0, f64::max);
     (0..REPEATS).map(repeat).fold(f64::INFINITY, f64::min)
 }

@@ -1,4 +1,4 @@
-//! Rounds in which every implementation of a kernel and the ceiling run one after another.
+//! Rounds: every implementation of a kernel and the ceiling, measured one after another.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -11,16 +11,16 @@ use crate::goal::Goal;
 use crate::outcome::{Entry, Outcome, Role, Unit};
 use crate::progress::Progress;
 
-/// A sample of a short kernel is the mean over calls that take this long together.
+/// Total time of the calls of one sample: a sample of a short kernel is the mean over several calls.
 const SAMPLE_SECONDS: f64 = 0.004;
 
-/// Largest difference between results, as a share of the largest element, that counts as the same computation.
+/// Largest relative difference (by the largest element) between results of the same computation.
 const TOLERANCE: f64 = 1e-4;
 
-/// How many rounds a kernel is measured: at least the first number, then until the time is over or the second is reached.
+/// Number of rounds of a kernel: at least the first number, then until the time is over or the second number is reached.
 ///
-/// Only quiet rounds count, those in which no other process ran. Waiting for them uses up a patience that all kernels of a
-/// run share; once it is gone, disturbed rounds count too.
+/// Only quiet rounds count, in which no other process ran. The time spent waiting for them is limited for the whole run
+/// (`patience`); after that, disturbed rounds count too.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     rounds: RangeInclusive<usize>,
@@ -33,7 +33,7 @@ impl Budget {
         Budget { rounds, time, patience: Cell::new(patience) }
     }
 
-    /// Whether another round is due, after as many quiet ones in so much time and as many in all.
+    /// Whether another round is due, after `quiet` quiet rounds that took `time` and `all` rounds in total.
     fn allows(&self, quiet: usize, all: usize, time: Duration) -> bool {
         let enough = *self.rounds.start();
         if quiet >= enough {
@@ -42,7 +42,7 @@ impl Budget {
         all < enough || !self.patience.get().is_zero()
     }
 
-    /// Lets a disturbance pass, or patience run out.
+    /// Waits until the disturbance is over or patience has run out.
     fn wait(&self, disturbed: Watch) {
         let mut watch = disturbed;
         loop {
@@ -76,7 +76,7 @@ pub(crate) struct Contestant<'a> {
 }
 
 impl Contest {
-    /// What the machine can do at best, in this contest's unit.
+    /// The machine's ceiling, in the unit of this contest.
     pub(crate) fn ceiling<'a>(&self, mut rate: impl FnMut() -> f64 + 'a) -> Contestant<'a> {
         Contestant {
             name: "ceiling".to_owned(),
@@ -86,7 +86,7 @@ impl Contest {
         }
     }
 
-    /// An implementation whose `call` does the work once and says how many seconds it took.
+    /// An implementation whose `call` does the work once and returns the seconds it took.
     pub(crate) fn timed<'a>(
         &self,
         name: impl Into<String>,
@@ -106,7 +106,7 @@ impl Contest {
         Contestant { name: name.into(), role, error: Some(error), sample: Box::new(sample) }
     }
 
-    /// Measures; fails if a contestant computes something else.
+    /// Measures all contestants; fails if one computes something else.
     pub(crate) fn run(
         self,
         mut contestants: Vec<Contestant<'_>>,
@@ -114,7 +114,7 @@ impl Contest {
         progress: &Progress,
     ) -> Result<Outcome> {
         for Contestant { name, error, .. } in &contestants {
-            // Written so that NaN fails too.
+            // Negated so that NaN fails too.
             let same = error.is_none_or(|error| error <= TOLERANCE);
             ensure!(same, "{name} computes something else: error {:e}", error.unwrap_or(f64::NAN));
         }
@@ -148,14 +148,14 @@ impl Contest {
 
 /// The samples of all rounds.
 struct Rounds {
-    /// Of each contestant, one per round.
+    /// The samples of each contestant, one per round.
     samples: Vec<Vec<f64>>,
     /// Whether no other process ran in the round.
     quiet: Vec<bool>,
 }
 
 impl Rounds {
-    /// Drops the disturbed rounds if enough quiet ones are left; says how many disturbed ones remain.
+    /// Drops the disturbed rounds if enough quiet ones are left; returns the number of disturbed rounds that remain.
     fn settle(&mut self, enough: usize) -> usize {
         let quiet = self.quiet.iter().filter(|quiet| **quiet).count();
         if quiet < enough {
@@ -169,7 +169,7 @@ impl Rounds {
     }
 }
 
-/// Samples everybody once per round. Rounds start with different contestants, so that nobody always follows the same one.
+/// Samples every contestant once per round. The order changes, so that no contestant always follows the same one.
 fn rounds(
     contestants: &mut [Contestant<'_>],
     budget: &Budget,
@@ -179,7 +179,7 @@ fn rounds(
     let mut rounds = Rounds { samples: vec![Vec::new(); count], quiet: Vec::new() };
     let (mut quiet, mut time) = (0, Duration::ZERO);
     while budget.allows(quiet, rounds.quiet.len(), time) {
-        // Short rounds are judged together: other processes are counted in ticks of the system's clock.
+        // Short rounds are judged together: the time of other processes is counted in clock ticks.
         let watch = Watch::start();
         let first = rounds.quiet.len();
         let mut done = first;
@@ -214,10 +214,10 @@ struct Sampler<F> {
 }
 
 impl<F: FnMut() -> Result<f64>> Sampler<F> {
-    /// Mean seconds of a call. Short calls are preceded by one that brings their data back into the caches.
+    /// Mean seconds of a call. Short calls follow a warm-up call that brings their data back into the caches.
     fn seconds(&mut self) -> Result<f64> {
         if self.calls == 0 {
-            // Results were compared before, so this call is not the first.
+            // Not the first call: the results were compared before.
             let once = (self.call)()?.max(1e-7);
             self.calls = (SAMPLE_SECONDS / once).ceil() as usize;
             if self.calls == 1 {
@@ -235,7 +235,7 @@ impl<F: FnMut() -> Result<f64>> Sampler<F> {
     }
 }
 
-/// Runs `body` and says how many seconds it took.
+/// Runs `body` and returns the seconds it took.
 pub(crate) fn seconds(body: impl FnOnce()) -> f64 {
     let started = Instant::now();
     body();
@@ -255,7 +255,7 @@ mod tests {
     };
 
     #[test]
-    fn every_round_samples_everybody_once() {
+    fn every_round_samples_every_contestant_once() {
         let budget = Budget::new(3..=3, Duration::ZERO, Duration::ZERO);
         let order = std::cell::RefCell::new(Vec::new());
         let order = &order;
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_wait_for_quiet_rounds_but_not_for_ever() {
+    fn budgets_wait_for_quiet_rounds_within_their_patience() {
         let seconds = Duration::from_secs;
         let budget = Budget::new(3..=5, seconds(10), seconds(1));
         assert!(budget.allows(0, 9, seconds(0)) && budget.allows(2, 9, seconds(11)));

@@ -1,25 +1,25 @@
-//! Whether other processes ran during a measurement.
+//! Detects other processes that ran during a measurement.
 //!
-//! A ceiling is the best of short moments and a kernel takes long ones, so another process slows the kernel alone: rounds in
-//! which others ran say nothing about the kernel.
+//! A ceiling is the best of short measurements and a kernel runs for longer, so another process slows only the kernel. Rounds in
+//! which other processes ran are not comparable.
 
 use std::fs::read_to_string;
 use std::time::{Duration, Instant};
 
-/// Other processes are counted in ticks of a hundredth of a second, so that shorter watches see nothing.
+/// Least time of a watch: the time of other processes is counted in ticks of 10 ms.
 pub(crate) const LONG_ENOUGH: Duration = Duration::from_millis(250);
 
 /// Ticks of /proc/stat per second.
 const TICKS: f64 = 100.0;
 
-/// What others may use: this share of all cores, and a tick or two of bad rounding.
+/// Processor time that other processes may use: this share of all cores, plus two ticks of rounding.
 const TOLERATED_SHARE: f64 = 0.03;
 const TOLERATED_SECONDS: f64 = 0.015;
 
-/// Watches from one moment on.
+/// Processor time of other processes since a start time.
 pub(crate) struct Watch {
     started: Instant,
-    /// Seconds of processor time that others had used by then; `None` where the system does not say.
+    /// Seconds of processor time used by other processes before the start; `None` if the system does not report it.
     others: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Watch {
         self.elapsed() >= LONG_ENOUGH
     }
 
-    /// Whether others, or the host of a virtual machine, have used the processors since the start.
+    /// Whether other processes, or the host of a virtual machine, have used the processors since the start.
     pub(crate) fn is_disturbed(&self) -> bool {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
         let available = self.elapsed().as_secs_f64() * cores;
@@ -46,7 +46,7 @@ impl Watch {
     }
 }
 
-/// Seconds of processor time used by everybody but this process.
+/// Seconds of processor time used by all other processes.
 fn others() -> Option<f64> {
     let everybody = busy_ticks(&read_to_string("/proc/stat").ok()?)?;
     let ours = own_ticks(&read_to_string("/proc/self/stat").ok()?)?;
@@ -54,7 +54,7 @@ fn others() -> Option<f64> {
 }
 
 /// Ticks in which some process ran, from the first line of /proc/stat: user, nice, system, (idle, waiting), interrupts (two),
-/// stolen by the host. Guests' ticks are among the user's.
+/// stolen by the host. Ticks of guests are part of the user ticks.
 fn busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_does_not_say_is_quiet() {
+    fn a_system_without_counters_is_never_disturbed() {
         assert!(!Watch { started: Instant::now(), others: None }.is_disturbed());
     }
 }

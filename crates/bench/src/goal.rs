@@ -1,4 +1,4 @@
-//! What each kernel is meant to reach.
+//! Performance goals of the kernels.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl fmt::Display for Goal {
 }
 
 impl Goal {
-    /// Whether the goal was met; `None` where there is no goal or nothing was measured.
+    /// Whether the goal was met; `None` without a goal or a measurement.
     pub(crate) fn is_met(self, outcome: &Outcome) -> Option<bool> {
         let ours = outcome.of_role(Role::Ours)?;
         let share = || outcome.share_of_ceiling(ours).unwrap_or(0.0);

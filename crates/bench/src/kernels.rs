@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 
 type Measure = dyn Fn(&Bench) -> Result<Outcome>;
 
-/// A measurement to be made.
+/// A planned measurement.
 pub(crate) struct Task {
     pub(crate) kernel: &'static str,
     pub(crate) shape: String,
@@ -46,7 +46,7 @@ impl ProductShape {
         format!("{}x{}x{}", self.rows, self.depth, self.columns)
     }
 
-    /// Multiplications and additions.
+    /// Number of multiplications and additions.
     fn operations(self) -> f64 {
         2.0 * self.rows as f64 * self.depth as f64 * self.columns as f64
     }

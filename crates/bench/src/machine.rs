@@ -6,20 +6,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cutout_cpu::Isa;
 
-/// Where and when a run took place.
+/// Machine, time and commit of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
     pub(crate) cores: usize,
     pub(crate) threads: usize,
     pub(crate) isa: &'static str,
-    /// Those instruction-set extensions that matter to kernels.
+    /// Instruction-set extensions that kernels use.
     pub(crate) extensions: String,
     /// "L1 data 32K, L2 1024K, L3 32768K".
     pub(crate) caches: String,
     pub(crate) date: String,
     pub(crate) commit: String,
-    /// Average number of runnable processes in the minute before: noise of others.
+    /// Load average of the minute before the run.
     pub(crate) load: String,
 }
 
@@ -96,7 +96,7 @@ fn caches() -> String {
     if known.is_empty() { "caches unknown".to_owned() } else { known.join(", ") }
 }
 
-/// The commit, marked where files differ from it; "unknown" outside a repository.
+/// The commit, marked if files differ from it; "unknown" outside a repository.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
@@ -117,7 +117,7 @@ fn date() -> String {
 
 /// The date of a day counted from 1970-01-01, in the Gregorian calendar.
 fn date_of_day(day: u64) -> String {
-    // Years of this count begin on 1 March, so that the leap day is the last of its year; day 0 is 0000-03-01.
+    // Counts years from 1 March, so that the leap day is the last day of a year; day 0 is 0000-03-01.
     let day = day + 719_468;
     let (era, day_of_era) = (day / 146_097, day % 146_097);
     let year_of_era =

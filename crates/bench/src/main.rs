@@ -1,7 +1,7 @@
-//! Measures kernels beside what this machine can do at best and, with the feature `rivals`, beside other crates.
+//! Measures kernels against the ceilings of this machine and, with the feature `rivals`, against other crates.
 //!
-//! Every number is a median over rounds. A round runs each implementation and the ceiling once, so that a machine that slows
-//! down slows all of them, and shares and ratios are taken within rounds. Before anything is timed its result is compared.
+//! Every number is a median over rounds. A round runs each implementation and the ceiling once, so a machine that slows
+//! down slows all of them; ratios are taken within rounds. Results are compared before anything is timed.
 #![allow(clippy::print_stdout, reason = "a program that prints its measurements")]
 
 mod bench;

@@ -1,4 +1,4 @@
-//! Repeatable random numbers, and how far results lie apart.
+//! Seeded random numbers, and the error between two results.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use cutout_parallel::AlignedBuffer;
 use cutout_tensor::{Bytes, Shape, Tensor, TensorType};
 
-/// A stream of numbers that depends on its seed alone; a shorter stream is the beginning of a longer one.
+/// A stream of numbers that depends only on its seed; a shorter stream is the prefix of a longer one.
 pub(crate) struct Noise(u64);
 
 impl Noise {
@@ -27,7 +27,7 @@ impl Noise {
     }
 }
 
-/// Numbers in -1..1 in memory as our own kernels have it: aligned, and in huge pages.
+/// Numbers in -1..1 in an aligned buffer with huge pages, as kernels use them.
 pub(crate) fn buffer(seed: u64, length: usize) -> AlignedBuffer<f32> {
     let mut noise = Noise::new(seed);
     let mut buffer = AlignedBuffer::zeroed(length);
@@ -46,14 +46,14 @@ impl AsRef<[u8]> for Shared {
 
 impl Bytes for Shared {}
 
-/// A tensor of numbers in -1..1, in memory as the values between two kernels of a program have it.
+/// A tensor of numbers in -1..1 in an aligned buffer, like the activations of a program.
 pub(crate) fn tensor(seed: u64, shape: impl Into<Shape>) -> Result<Tensor> {
     let ty = TensorType::f32(shape);
     let values = Shared(buffer(seed, ty.shape.elements()));
     Ok(Tensor::from_bytes(ty, Arc::new(values), 0)?)
 }
 
-/// The largest difference between two results, as a share of the largest element of the first.
+/// Largest difference between two results, relative to the largest element of the first.
 pub(crate) fn relative_error(ours: &[f32], other: &[f32]) -> Result<f64> {
     ensure!(ours.len() == other.len(), "{} elements, expected {}", other.len(), ours.len());
     let (mut largest, mut difference) = (0f32, 0f32);

@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Kernels(KernelOptions),
 }
 
-/// Columns and fields, as the help ends.
+/// Explanation of columns and fields, at the end of the help.
 const AFTER: &str = "\
 A spread is the interquartile range as a share of the median; a share of the ceiling is the median over rounds of what the
 kernel and the ceiling reached in the same round.
@@ -58,7 +58,7 @@ impl KernelOptions {
         self.threads.map_or_else(cores, std::num::NonZero::get)
     }
 
-    /// How long each kernel is measured.
+    /// The budget of each kernel.
     pub(crate) fn budget(&self) -> Budget {
         if self.quick {
             Budget::new(3..=9, Duration::from_millis(500), Duration::from_secs(5))
@@ -67,7 +67,7 @@ impl KernelOptions {
         }
     }
 
-    /// The command that makes the same page again.
+    /// The command that writes the same page again.
     pub(crate) fn command_line(&self) -> String {
         let mut words = vec!["cargo xtask bench kernels".to_owned()];
         let mut flag = |name: &str, value: Option<String>| {

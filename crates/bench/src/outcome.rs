@@ -1,9 +1,9 @@
-//! What was measured of one kernel on one shape.
+//! The result of measuring one kernel on one shape.
 
 use crate::goal::Goal;
 use crate::statistics::{median, paired_ratio, spread};
 
-/// What a sample counts.
+/// Unit of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// 10^9 arithmetic operations per second.
@@ -28,10 +28,10 @@ impl Unit {
     }
 }
 
-/// Whose samples these are.
+/// Role of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// What the machine can do at best.
+    /// The machine's ceiling.
     Ceiling,
     /// Our kernel, the one with the goal.
     Ours,
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) implementation: String,
     pub(crate) role: Role,
     pub(crate) samples: Vec<f64>,
-    /// Largest difference from our result (ours: from the definition), as a share of the largest element.
+    /// Largest difference from our result (ours: from the definition), relative to the largest element.
     pub(crate) error: Option<f64>,
 }
 
@@ -83,14 +83,14 @@ impl Outcome {
         self.entries.iter().find(|entry| entry.role == role)
     }
 
-    /// What part of the ceiling an implementation reached, within rounds.
+    /// Share of the ceiling that an implementation reached, within rounds.
     pub(crate) fn share_of_ceiling(&self, entry: &Entry) -> Option<f64> {
         let ceiling = self.of_role(Role::Ceiling)?;
         (entry.role != Role::Ceiling && entry.role != Role::OurFloat)
             .then(|| paired_ratio(&entry.samples, &ceiling.samples))
     }
 
-    /// How many times as fast as the best rival we are, within rounds.
+    /// Our rate relative to the best rival's, within rounds.
     pub(crate) fn lead(&self) -> Option<f64> {
         let ours = self.of_role(Role::Ours)?;
         self.entries
@@ -100,7 +100,7 @@ impl Outcome {
             .min_by(f64::total_cmp)
     }
 
-    /// How many times as fast as our own kernel in single precision we are, within rounds.
+    /// Our rate relative to our kernel in single precision, within rounds.
     pub(crate) fn times_float(&self) -> Option<f64> {
         let (ours, float) = (self.of_role(Role::Ours)?, self.of_role(Role::OurFloat)?);
         Some(paired_ratio(&ours.samples, &float.samples))

@@ -1,9 +1,9 @@
-//! One line on a terminal that says what is being measured; nothing on a pipe.
+//! A progress line on a terminal; nothing on a pipe.
 
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write, stderr};
 
-/// How far a run is.
+/// Progress of a run.
 pub(crate) struct Progress {
     visible: bool,
     total: usize,
@@ -35,7 +35,7 @@ impl Progress {
         self.show(&format!("round {round}, {implementation}"));
     }
 
-    /// Makes room for other output.
+    /// Clears the line for other output.
     pub(crate) fn clear(&self) {
         self.write("\r\x1b[K");
     }
@@ -48,7 +48,7 @@ impl Progress {
     fn write(&self, text: &str) {
         if self.visible {
             let mut stream = stderr().lock();
-            // Progress that cannot be shown is no reason to stop measuring.
+            // An error of the terminal must not stop the measurement.
             stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! The records that scripts read.
+//! Machine-readable records of a run.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::goal::Goal;
 use crate::outcome::{Entry, Outcome, Role, Unit};
 use crate::statistics::{median, spread};
 
-/// One implementation of one kernel on one shape. `implementation` is `ceiling` for what the machine can do at best.
+/// One implementation of one kernel on one shape. `implementation` is `ceiling` for the machine's ceiling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Record {
     pub(crate) kernel: String,
@@ -24,19 +24,19 @@ pub(crate) struct Record {
     /// Interquartile range as a share of the median.
     pub(crate) spread: f64,
     pub(crate) rounds: usize,
-    /// Of these, rounds in which other processes ran: the numbers are too low.
+    /// Number of these rounds in which other processes ran, so that the rates are too low.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) disturbed_rounds: usize,
-    /// Median over rounds of this implementation's rate by the ceiling's.
+    /// Median over rounds of the ratio of this implementation's rate to the ceiling's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) share_of_ceiling: Option<f64>,
-    /// Median over rounds of our rate by the best rival's.
+    /// Median over rounds of the ratio of our rate to the best rival's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lead: Option<f64>,
-    /// Median over rounds of our rate by that of our kernel in single precision.
+    /// Median over rounds of the ratio of our rate to that of our kernel in single precision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) times_f32: Option<f64>,
-    /// Largest difference from our result (ours: from the definition), as a share of the largest element.
+    /// Largest difference from our result (ours: from the definition), relative to the largest element.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_relative_error: Option<f64>,
     /// Bytes of activations of our program, its result included.

@@ -3,7 +3,7 @@
 #[cfg(feature = "rivals")]
 mod crates;
 
-/// How the rivals are set up, for the page.
+/// Versions and settings of the rivals, for the page.
 pub(crate) const CONFIGURATION: [&str; 5] = [
     "`faer` (feature `nightly`) and `gemm` (feature `x86-v4`), both with AVX-512: rayon, as many threads as ours; neither can pack \
      weights beforehand, so they get them transposed beforehand, `[depth, columns]`, which suits them best overall",
@@ -25,7 +25,7 @@ pub(crate) struct FloatOperands<'a> {
     pub(crate) weight: &'a [f32],
 }
 
-/// The same in bytes. A left byte stands for the number it is above 128.
+/// The same in bytes. Left bytes are unsigned with an offset of 128.
 #[cfg_attr(not(feature = "rivals"), expect(dead_code, reason = "only rivals read it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct ByteOperands<'a> {
@@ -47,7 +47,7 @@ pub(crate) struct Rival<'a, T> {
 #[cfg(feature = "rivals")]
 pub(crate) use crates::{byte_rivals, float_rivals, prepare};
 
-/// Sizes the thread pools of the rivals.
+/// Sets the size of the rivals' thread pools.
 #[cfg(not(feature = "rivals"))]
 pub(crate) fn prepare(_threads: usize) -> anyhow::Result<()> {
     Ok(())

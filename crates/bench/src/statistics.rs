@@ -5,19 +5,19 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     quantile(samples, 0.5)
 }
 
-/// The interquartile range as a share of the median: what half of the samples differ by. NaN without samples.
+/// The interquartile range relative to the median. NaN without samples.
 pub(crate) fn spread(samples: &[f64]) -> f64 {
     (quantile(samples, 0.75) - quantile(samples, 0.25)) / median(samples)
 }
 
-/// The median of `numerators[i] / denominators[i]`. Sample `i` of both is from the same round, so that what slowed the whole
-/// round cancels. Samples without a partner do not count.
+/// The median of `numerators[i] / denominators[i]`. Sample `i` of both is from the same round, so a slowdown of the whole
+/// round cancels. Samples without a partner are ignored.
 pub(crate) fn paired_ratio(numerators: &[f64], denominators: &[f64]) -> f64 {
     let ratios: Vec<f64> = numerators.iter().zip(denominators).map(|(a, b)| a / b).collect();
     median(&ratios)
 }
 
-/// The value below which `part` of the samples lie, between samples by linear interpolation.
+/// The quantile `part` of the samples, with linear interpolation.
 fn quantile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -52,7 +52,7 @@ mod tests {
         let ceiling = [100.0, 50.0, 80.0];
         let kernel = [90.0, 45.0, 72.0];
         assert!((paired_ratio(&kernel, &ceiling) - 0.9).abs() < 1e-12);
-        // Unpaired, the medians would say the same; out of step they would not.
+        // With a shifted pairing the ratio differs.
         assert!((paired_ratio(&[45.0, 90.0], &ceiling[..2]) - 1.125).abs() < 1e-12);
         assert_eq!(paired_ratio(&[2.0, 4.0, 9.0], &[1.0, 2.0]), 2.0);
     }

@@ -36,7 +36,7 @@ fn row(outcome: &Outcome, entry: &Entry) -> String {
     text.trim_end().to_owned()
 }
 
-/// The goal, what decides it, and whether it was met.
+/// The goal, the measured value, and whether it was met.
 pub(crate) fn verdict(outcome: &Outcome) -> String {
     let times = outcome.times_float().map(|factor| format!("{factor:.2}× f32"));
     let lead = outcome.lead().map(|lead| format!("{lead:.2}× best crate"));

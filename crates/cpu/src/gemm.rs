@@ -1,21 +1,22 @@
 //! Matrix products with fused epilogues.
 //!
 //! `C[M, N] = epilogue(A[M, K] · W[N, K]^T)`, where `W` was packed once ([`PackedWeights`]) and `A` is anything that can be
-//! copied into panels ([`LeftSource`]). All products share one driver:
+//! copied into panels ([`LeftSource`]). The steps:
 //!
-//! 1. The output is cut into tasks of some rows by some column panels, by shape alone (`split`).
+//! 1. The output is split into tasks of some rows by some column panels, by shape alone (`split`).
 //! 2. A task packs its rows, one block of depths at a time, into its thread's scratch memory (`left`).
-//! 3. It multiplies each right panel with each left panel in registers (`kernel`) and finishes the sums there (`finish`).
+//! 3. It multiplies each left panel with each right panel in registers (`kernel`), applies the epilogue there (`epilogue`) and
+//!    stores the tile (`writer`).
 //!
-//! Large products are cut in another way, with seven multiplications for eight (`strassen`). Several products can be summed
-//! into several outputs on the way (`combined`), as convolutions do that multiply less than once per element of their kernel.
+//! Large products use Strassen's algorithm, seven multiplications instead of eight (`strassen`). `combined` sums several products
+//! into several outputs, for Winograd convolutions.
 //!
 //! Every sum runs over the depths in order, in blocks fixed by the shape, so its bits do not depend on the thread count.
 
 mod batched;
 mod combined;
 mod driver;
-mod finish;
+mod epilogue;
 pub mod int8;
 mod kernel;
 mod left;
@@ -25,56 +26,19 @@ mod split;
 mod strassen;
 mod terms;
 mod tile;
+mod writer;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
-pub use combined::{LeftSides, Quarters, Term, combined_gemm};
+pub use combined::{LeftOperands, Quarters, Term, combined_gemm};
 pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
+pub use epilogue::{Epilogue, Residual};
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub use pack::{PackedWeights, WeightData, WeightView};
 pub use terms::Use;
 pub use tile::Tile;
 
-/// What is added to the activated sums.
-#[derive(Clone, Copy, Debug)]
-pub enum Residual<'a> {
-    /// Nothing.
-    None,
-    /// A matrix of the output's shape.
-    Rows {
-        /// Its elements.
-        data: &'a [f32],
-        /// Elements from one row to the next.
-        row_stride: usize,
-    },
-    /// What the output holds before the product.
-    Output,
-}
-
-/// What becomes of the sums: `activation(scale * sum + bias) + residual`.
-#[derive(Clone, Copy, Debug)]
-pub struct Epilogue<'a> {
-    /// Factor of the sums.
-    pub scale: f32,
-    /// One element per column.
-    pub bias: Option<&'a [f32]>,
-    /// Applied to the scaled and biased sums.
-    pub activation: Activation,
-    /// Added last.
-    pub residual: Residual<'a>,
-}
-
-impl Epilogue<'_> {
-    /// Leaves the sums as they are.
-    pub const NONE: Epilogue<'static> = Epilogue {
-        scale: 1.0,
-        bias: None,
-        activation: Activation::Identity,
-        residual: Residual::None,
-    };
-}
-
-/// Where a product goes: rows of a larger matrix, perhaps.
+/// The matrix that a product is stored in. Its rows may be parts of longer rows.
 #[derive(Debug)]
 pub struct Output<'a> {
     data: &'a mut [f32],
@@ -83,15 +47,15 @@ pub struct Output<'a> {
     columns: Groups,
 }
 
-/// What groups of columns are multiples of: the lanes of the widest vector, so that no vector is in two of them.
-pub const GROUP_COLUMNS: usize = 16;
+/// Groups of columns are multiples of this, so that no vector spans two groups.
+pub const GROUP_COLUMNS: usize = crate::simd::MAX_LANES;
 
-/// Rows or columns that are further apart where one group ends and the next begins.
+/// Rows or columns in groups, with a gap after each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// Rows or columns of a group, at least one.
     pub length: usize,
-    /// Elements between groups, besides the usual distance of two rows or columns. Nothing touches them.
+    /// Elements between two groups, in addition to the stride of rows or columns. They are not written.
     pub gap: usize,
 }
 
@@ -99,7 +63,7 @@ impl Groups {
     /// No gaps.
     pub const NONE: Groups = Groups { length: 1, gap: 0 };
 
-    /// Where row or column `index` begins.
+    /// Offset of row or column `index`.
     #[inline(always)]
     fn start(self, index: usize, stride: usize) -> usize {
         // Almost every output has no gaps, and a division costs as much as a few multiply-adds.
@@ -107,7 +71,7 @@ impl Groups {
         index * stride + gaps
     }
 
-    /// Whether some of the `count` rows or columns from `first` on are in different groups.
+    /// Whether the `count` rows or columns from `first` on span more than one group.
     #[inline(always)]
     fn divide(self, first: usize, count: usize) -> bool {
         self.gap != 0 && first % self.length + count > self.length
@@ -115,8 +79,8 @@ impl Groups {
 }
 
 impl<'a> Output<'a> {
-    /// An output whose rows start `row_stride` elements apart. What lies between the end of one row and the start of the next
-    /// is not touched.
+    /// An output whose rows start `row_stride` elements apart. Elements between the end of a row and the start of the next are
+    /// not written.
     pub fn new(data: &'a mut [f32], row_stride: usize) -> Output<'a> {
         Output { data, row_stride, rows: Groups::NONE, columns: Groups::NONE }
     }
@@ -133,9 +97,9 @@ impl<'a> Output<'a> {
         Output { data, row_stride, rows, columns }
     }
 
-    /// Whether no two elements of a product with so many columns share a place: a row ends before the next begins, a group of
-    /// rows before its next group of columns, and all groups of columns before the next group of rows.
-    fn has_a_place_for_each(&self, columns: usize) -> bool {
+    /// Whether no two elements of a product with `columns` columns overlap: a row ends before the next begins, a group of rows
+    /// before its next group of columns, and all groups of columns before the next group of rows.
+    fn is_disjoint(&self, columns: usize) -> bool {
         let Output { row_stride, rows, columns: groups, .. } = *self;
         let (length, count) = match groups.gap {
             0 => (columns, 1),

@@ -10,7 +10,6 @@ pub(crate) mod conv_transpose2d;
 pub(crate) mod copy;
 pub(crate) mod cumulative_sum;
 pub(crate) mod elementwise;
-pub(crate) mod epilogue;
 mod fold;
 pub(crate) mod gather;
 pub(crate) mod grid_sample;

@@ -1,4 +1,4 @@
-//! One vocabulary of vector operations, compiled once per instruction set.
+//! Vector operations, compiled once per instruction set.
 //!
 //! A kernel is a [`Kernel`]: a struct of arguments whose `run` is generic over [`Simd`]. [`dispatch`] enters a function
 //! compiled for the chosen instruction set and calls `run` there with a token of that set. A token exists only on a
@@ -82,6 +82,19 @@ impl Isa {
     }
 }
 
+/// Lanes of the widest `f32` vector of any instruction set.
+pub const MAX_LANES: usize = 16;
+
+/// `0, 1, 2, ...`: the number of each lane.
+pub(crate) static LANE_NUMBERS: [f32; MAX_LANES] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
+/// Whether to use non-temporal stores for an output of `count` floats: from 32 MiB on, the caches could not keep it for the next
+/// reader.
+pub(crate) fn prefers_streaming(count: usize) -> bool {
+    count >= 8 << 20
+}
+
 /// A computation written once for every instruction set. Implementations of `run` are `#[inline(always)]`.
 pub trait Kernel {
     /// What the computation returns.
@@ -113,13 +126,13 @@ pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 /// Rows that [`Simd::interleave`] transposes into a panel.
 #[derive(Clone, Copy, Debug)]
 pub struct Interleave<'a> {
-    /// Where each row starts, at most `Simd::LANES` of them.
+    /// Address of each row, at most `Simd::LANES` of them.
     pub rows: &'a [*const f32],
     /// The first element to read of each row.
     pub column: usize,
     /// Elements from one column to the next in `out`.
     pub panel_rows: usize,
-    /// Where the panel starts.
+    /// Address of the panel.
     pub out: *mut f32,
 }
 
@@ -139,11 +152,11 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     const ISA: Isa;
     /// Lanes of every vector.
     const LANES: usize;
-    /// What must be added to the signed left-hand bytes of [`Simd::dot4`].
+    /// Offset that must be added to the signed left-hand bytes of [`Simd::dot4`].
     const DOT_OFFSET: i32;
 
-    /// Enters a function of its own that is compiled with this set's instructions. Kernels use it to cut themselves into
-    /// functions of a size that the compiler handles well.
+    /// Calls `kernel` as a separate function compiled with this set's instructions. Kernels use it to split themselves into
+    /// functions that the compiler optimises well.
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// `value` in every lane.
@@ -185,8 +198,8 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// # Safety
     /// `target` is valid for writing `LANES` elements.
     unsafe fn store_pointer(self, value: Self::F, target: *mut f32);
-    /// Writes `LANES` elements past the caches, for outputs far larger than them. Weakly ordered: finish with
-    /// [`Simd::fence`] before another thread reads.
+    /// Writes `LANES` elements with a non-temporal store, for outputs far larger than the caches. Weakly ordered: call
+    /// [`Simd::fence`] before another thread reads them.
     ///
     /// # Safety
     /// `target` is valid for writing `LANES` elements and aligned to `4 * LANES` bytes.
@@ -203,9 +216,9 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// # Safety
     /// `target` is valid for writing `count` elements.
     unsafe fn store_partial_pointer(self, value: Self::F, target: *mut f32, count: usize);
-    /// Asks for the cache line of `address`; any address is allowed.
+    /// Prefetches the cache line of `address`; any address is allowed.
     fn prefetch(self, address: *const f32);
-    /// Asks for the cache line of `address` in the second-level cache; any address is allowed.
+    /// Prefetches the cache line of `address` into the L2 cache; any address is allowed.
     fn prefetch_second_level(self, address: *const f32);
 
     /// `a + b`
@@ -318,7 +331,7 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
 }
 
 mod sealed {
-    /// Closes [`super::Simd`]: a foreign implementation could claim instructions that the machine lacks.
+    /// Seals [`super::Simd`]: a foreign implementation could claim instructions that the machine lacks.
     pub trait Sealed {}
 }
 

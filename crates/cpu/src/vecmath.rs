@@ -7,7 +7,11 @@ use crate::simd::Simd;
 
 /// Evaluates a polynomial by Horner's rule, constant coefficient first.
 #[inline(always)]
-fn polynomial<S: Simd, const TERMS: usize>(simd: S, x: S::F, coefficients: [f32; TERMS]) -> S::F {
+pub(crate) fn polynomial<S: Simd, const TERMS: usize>(
+    simd: S,
+    x: S::F,
+    coefficients: [f32; TERMS],
+) -> S::F {
     let mut sum = simd.splat(coefficients[TERMS - 1]);
     let mut term = TERMS - 1;
     while term > 0 {
@@ -26,7 +30,7 @@ fn power_of_two<S: Simd>(simd: S, n: S::I) -> S::F {
 /// `e^x` within 2 units in the last place; 0 below about -104, infinity above about 88.7.
 #[inline(always)]
 pub fn exp<S: Simd>(simd: S, x: S::F) -> S::F {
-    // Outside of these bounds the result is 0 or infinity anyway; inside, 2^n can be made in two factors.
+    // Outside these bounds the result is 0 or infinity; inside, 2^n is the product of two finite factors.
     let x = simd.max(simd.splat(-104.0), simd.min(simd.splat(89.0), x));
     let n = simd.round(simd.mul(x, simd.splat(std::f32::consts::LOG2_E)));
     // ln 2 in two parts: the product of n and the first is exact.
@@ -53,7 +57,7 @@ fn exp2_of_negative<S: Simd>(simd: S, x: S::F) -> S::F {
 }
 
 /// `2^x` for `|x| <= 1 / 2`, relative error 7.6e-8.
-const EXP2: [f32; 6] =
+pub(crate) const EXP2: [f32; 6] =
     [1.000_000_1, 0.693_146_97, 0.240_221_18, 0.055_507_145, 0.009_675_656, 0.001_327_636];
 
 /// The error function: absolute error below 1.5e-7, relative error below 3e-7.
@@ -85,7 +89,7 @@ const ERF_LARGE: [f32; 6] =
 #[inline(always)]
 pub fn gelu<S: Simd>(simd: S, x: S::F) -> S::F {
     // With `h` the normal distribution's upper tail beyond |x|, this is `x - x * h` or `x * h`, without cancellation.
-    // Beyond 14 the tail is nothing; the bound also keeps infinity from meeting zero.
+    // Beyond 14 the tail is zero; the bound also avoids infinity times zero.
     let magnitude = simd.min(simd.splat(14.0), simd.abs(x));
     let tail = exp2_of_negative(simd, polynomial(simd, magnitude, GELU));
     simd.fma(simd.neg(magnitude), tail, simd.max(simd.splat(0.0), x))

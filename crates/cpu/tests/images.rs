@@ -104,7 +104,7 @@ fn shrink(mode: ResizeMode, size: [usize; 2]) -> Op {
 const EVERYTHING: Epilogue =
     Epilogue { scale: 0.5, bias: true, activation: Activation::Gelu, residual: true };
 
-/// Problems of several tasks each, with sizes that fill neither vectors nor panels nor blocks.
+/// Problems of several tasks each, with sizes that are not multiples of vectors, panels or blocks.
 fn convolutions() -> Vec<Problem> {
     let with = |op: Conv2d| Conv2d { epilogue: EVERYTHING, ..op };
     let uneven = Conv2d { stride: [2, 1], padding: [[0, 2], [3, 1]], ..Conv2d::new(1, 0) };
@@ -210,7 +210,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
-/// A convolution, a transposed and a depthwise one, as in two graphs of a model.
+/// A convolution, a depthwise and a transposed one.
 fn shared_graph(size: usize) -> Graph {
     let builder = Builder::new();
     let weights = builder.weights();
@@ -289,7 +289,7 @@ fn weights_in_half_precision_are_packed_exactly() {
     }
 }
 
-/// Slices of a larger image: rows and pixels that do not lie one after another.
+/// Slices of a larger image: rows and pixels are not contiguous.
 #[test]
 fn convolutions_read_strided_images() {
     let ops: [(&str, Conv2d, [usize; 4]); 5] = [
@@ -339,7 +339,7 @@ fn not_a_number_spreads_as_in_the_definition() {
 }
 
 #[test]
-fn boxes_that_mean_nothing_are_refused() {
+fn invalid_boxes_are_refused() {
     let mut problem = boxes();
     problem.inputs[1] = Tensor::from_vec([1, 5], vec![5.0f32, 0.0, 0.0, 1.0, 1.0]).unwrap();
     let program =

@@ -1,4 +1,4 @@
-//! Attention in so many windows that a thread does several of them one after the other.
+//! Attention in so many windows that their tasks are grouped: one thread runs several of them one after the other.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::{Cpu, Isa};

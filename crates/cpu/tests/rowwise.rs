@@ -1,5 +1,5 @@
-//! The kernels beside matrix products and convolutions: the same bits on any number of threads, special values, results
-//! in place, strided inputs, values that are refused.
+//! Kernels other than matrix products and convolutions: the same bits on any number of threads, special values, results in place,
+//! strided inputs, refused values.
 
 use std::collections::HashMap;
 
@@ -182,7 +182,7 @@ fn large_inputs_match_the_definitions() {
 }
 
 #[test]
-fn sums_are_accurate_where_adding_one_by_one_is_not() {
+fn long_sums_are_accurate() {
     let ones = |count: usize| {
         let tensor = Tensor::from_vec([count], vec![0.1f32; count]).unwrap();
         let sum = expression("sum", [noise([count])], |x| x[0].sum([0], Reduced::Drop));
@@ -262,7 +262,7 @@ fn special_values_give_what_the_definitions_give() {
 }
 
 #[test]
-fn results_in_place_equal_results_apart() {
+fn results_in_place_equal_results_in_new_memory() {
     let inputs = || {
         let [weight, bias] = vectors(66);
         [noise([3, 90, 66]), weight, bias, noise([90, 33])]
@@ -294,7 +294,7 @@ fn results_in_place_equal_results_apart() {
     }
 }
 
-/// One part of a joint projection, heads before tokens, as a view: [batch, tokens, 3, heads, width] to
+/// The query, key or value of a joint projection, heads before tokens, as a view: [batch, tokens, 3, heads, width] to
 /// [batch, heads, 1, tokens, width].
 fn heads(x: Value<'_>, part: usize) -> Value<'_> {
     x.slice(2, part..part + 1).permute([0, 3, 2, 1, 4])
@@ -410,13 +410,13 @@ fn an_index_outside_the_table_is_an_error() {
         let RunError::Value { reason, .. } = error else { panic!("{error} is of another kind") };
         assert_eq!(reason, format!("index {outside} at element 2 is outside a table of 5 rows"));
     }
-    // The program is as good as before.
+    // The program still works.
     let indices = Tensor::from_vec([2, 2], vec![0i64, 4, 1, 1]).unwrap();
     assert!(run(&*program, &[table, indices]).is_ok());
 }
 
 #[test]
-fn results_written_past_the_caches_equal_small_ones() {
+fn non_temporal_stores_give_the_same_results() {
     let (rows, width) = (2049, 4100);
     let numbers: Vec<f32> = (0..rows * width).map(|i| (i * 7919 % 1009) as f32 / 200.0).collect();
     let whole = Tensor::from_vec([rows, width], numbers).unwrap();

@@ -1,4 +1,4 @@
-//! Each weight lives once: what it was packed from is neither kept nor made again.
+//! Each weight is in memory once: its source tensor is dropped after packing and not read again.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
@@ -13,14 +13,14 @@ use cutout_tensor::{Bytes, DType, LazyTensor, Tensor, TensorType};
 const SIDE: usize = 64;
 const MATRIX: usize = SIDE * SIDE * 4;
 
-/// What happens to the memory that weights are read from.
+/// Counts what happens to the memory that weights are read from.
 #[derive(Default)]
 struct Watch {
-    /// How often a tensor was made.
+    /// Number of tensors created.
     made: AtomicUsize,
-    /// Bytes that were made and are alive.
+    /// Bytes of the tensors that are alive.
     alive: AtomicUsize,
-    /// Bytes that may leave memory although their tensor is alive.
+    /// Bytes released although their tensor is alive.
     released: AtomicUsize,
 }
 
@@ -54,7 +54,7 @@ impl Watch {
     }
 }
 
-/// A tensor whose memory is watched.
+/// A tensor that reports to `watch`.
 fn watched(watch: &Arc<Watch>, ty: TensorType) -> Tensor {
     let values: Vec<f32> = (0..ty.shape.elements()).map(|i| (i * 7 % 13) as f32 - 6.0).collect();
     let plain = Tensor::from_vec(&ty.shape[..], values).unwrap().cast(ty.dtype).unwrap();
@@ -83,8 +83,8 @@ fn shapes(dtype: DType) -> [(&'static str, TensorType); 3] {
     [("whole", of(&[SIDE, SIDE])), ("joined", of(&[2 * SIDE, SIDE])), ("bias", of(&[SIDE]))]
 }
 
-/// Weights that are made when they are asked for, as those that a file has in parts.
-fn made_later(watch: &Arc<Watch>, dtype: DType) -> Weights {
+/// Weights that are created on demand, like those that are concatenated from parts of a file.
+fn lazy_weights(watch: &Arc<Watch>, dtype: DType) -> Weights {
     let lazy = shapes(dtype).map(|(name, ty)| {
         let watch = Arc::clone(watch);
         (name.to_owned(), LazyTensor::new(ty.clone(), move || Ok(watched(&watch, ty.clone()))))
@@ -93,15 +93,15 @@ fn made_later(watch: &Arc<Watch>, dtype: DType) -> Weights {
 }
 
 #[test]
-fn what_was_made_to_be_packed_is_dropped() {
+fn a_lazy_tensor_is_dropped_once_it_is_packed() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let watch = Arc::default();
-        let weights = made_later(&watch, dtype);
+        let weights = lazy_weights(&watch, dtype);
         let cpu = Cpu::new(1);
         let first = cpu.compile(&graph(3), &weights, &Profile::default()).unwrap();
         let (made, alive, _) = watch.counts();
         assert_eq!(alive, 0, "{dtype}: sources of packed weights are alive");
-        // Four matrices in panels, in the type of the file, and a copy of the bias in f32.
+        // Four packed matrices, in the type of the file, and a copy of the bias in f32.
         let packed = 4 * SIDE * SIDE * dtype.size();
         let memory = WeightMemory { packed, plain: SIDE * 4, folded: 0 };
         assert_eq!(weights.memory(), memory, "{dtype}");
@@ -113,27 +113,27 @@ fn what_was_made_to_be_packed_is_dropped() {
 }
 
 #[test]
-fn what_lies_in_a_file_may_leave_memory_once_it_is_packed() {
+fn mapped_weights_are_released_once_they_are_packed() {
     let watch = Arc::default();
     let tensors = shapes(DType::F32).map(|(name, ty)| (name.to_owned(), watched(&watch, ty)));
     let weights = Weights::new(HashMap::from(tensors));
     let program = Cpu::new(1).compile(&graph(3), &weights, &Profile::default()).unwrap();
-    // The whole matrix twice, as it is and transposed; each part once. The bias is read where it lies.
+    // The whole matrix twice, plain and transposed; each part once. The bias is read in place.
     assert_eq!(watch.counts(), (3, 3 * MATRIX + SIDE * 4, 4 * MATRIX));
     assert_eq!(weights.memory(), WeightMemory { packed: 4 * MATRIX, plain: 0, folded: 0 });
     drop(program);
 }
 
 #[test]
-fn quantised_weights_live_once() {
+fn quantised_weights_are_in_memory_once() {
     let watch = Arc::default();
-    let weights = made_later(&watch, DType::F32);
+    let weights = lazy_weights(&watch, DType::F32);
     let profile = Profile { precision: Precision::Int8, ..Profile::default() };
     let program = Cpu::new(1).compile(&graph(3), &weights, &profile).unwrap();
     let (made, alive, _) = watch.counts();
     assert_eq!(alive, 0);
     let memory = weights.memory();
-    // One matrix is asked for as it is and becomes bytes; its transpose and the parts stay what they are.
+    // The plain matrix is quantised; its transpose and the parts are not.
     assert!(memory.packed < 4 * MATRIX, "{memory:?}");
     assert_eq!(memory.folded, SIDE * 4, "scales, and no values beside the packed ones");
     let again = Cpu::new(1).compile(&graph(5), &weights, &profile).unwrap();
@@ -141,9 +141,9 @@ fn quantised_weights_live_once() {
     drop((program, again));
 }
 
-/// Of a table in half precision the rows that are asked for are widened, never the whole.
+/// Only the gathered rows of a table in half precision are widened, never the whole table.
 #[test]
-fn tables_in_half_precision_are_read_where_they_lie() {
+fn tables_in_half_precision_are_read_in_place() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let builder = Builder::new();
         let table = builder.weights().parameter("table", [SIDE, SIDE]);

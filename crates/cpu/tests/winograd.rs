@@ -1,4 +1,4 @@
-//! Convolutions of 3 by 3 that are large enough for fewer multiplications, against plain sums at some of their pixels.
+//! Winograd convolutions against plain sums at some of their pixels.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ fn noise(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(shape.to_vec(), values).unwrap()
 }
 
-/// A convolution of the middle channels of an image, which so lies in memory with gaps.
+/// A convolution of the middle channels of an image: its pixels have gaps between them.
 struct Problem {
     image: [usize; 4],
     inputs: usize,
@@ -62,7 +62,7 @@ impl Problem {
         program.unwrap().run_named(&given).unwrap().remove(0).1.to_vec().unwrap()
     }
 
-    /// The outputs of a pixel, in all channels, and the sum of magnitudes behind each.
+    /// The outputs of a pixel in all channels, each with the sum of the magnitudes of its terms.
     fn pixel(&self, [image, y, x]: [usize; 3]) -> Vec<(f64, f64)> {
         let [(_, pixels), (_, bias), (_, residual)] = self.given();
         let pixels: Vec<f32> = pixels.to_vec().unwrap();
@@ -103,7 +103,7 @@ fn problem(image: [usize; 4], channels: [usize; 2], padding: [[usize; 2]; 2]) ->
     Problem { image: [image[0], image[1], image[2], inputs + SKIPPED + 1], inputs, outputs, op }
 }
 
-/// Images whose blocks fill tasks unevenly, of channels that fill vectors and that do not, padded in different ways.
+/// Images with a partial last task, channels that are and are not whole vectors, different padding.
 fn problems() -> [Problem; 3] {
     [
         problem([1, 64, 64, 0], [64, 64], [[1, 1], [1, 1]]),
@@ -113,7 +113,7 @@ fn problems() -> [Problem; 3] {
 }
 
 #[test]
-fn pixels_are_those_of_the_definition() {
+fn pixels_match_the_definition() {
     for problem in problems() {
         let [images, rows, columns, outputs] = problem.output();
         let corners = [[0, 0, 0], [0, 0, columns - 1], [images - 1, rows - 1, 0]];
@@ -144,7 +144,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 #[test]
-fn their_weights_are_packed_for_it() {
+fn weights_are_packed_as_16_matrices() {
     let problem = &problems()[0];
     let cpu = Cpu::new(1);
     let weights = problem.weights();

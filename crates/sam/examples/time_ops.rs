@@ -1,18 +1,19 @@
 //! Times the graphs of a model by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`, `sam2.1_tiny`,
-//! `sam2.1_large` or `sam3`, with random weights, or a checkpoint of SAM 2 or 2.1, with its own; with `steps`, each step with its
-//! speed; with a part's name, that part alone.
+//! `sam2.1_large` or `sam3`, with random weights, or a checkpoint, with its own; with `steps`, each step with its speed; with a
+//! part's name, that part alone.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use cutout_cpu::{Cpu, StepTime};
-use cutout_graph::{Graph, Profile, Weights, passes};
-use cutout_sam::config::{MemoryForm, Sam1Config, Sam2Config, Sam3Config};
-use cutout_sam::decoder::{DecoderImage, PromptShape};
-use cutout_sam::memory::MaskSource;
-use cutout_sam::{sam1, sam2, sam3};
+use cutout_graph::{Backend, Graph, Profile, StepTime, Weights, passes};
+use cutout_sam::model::config::{MemoryForm, ModelConfig};
+use cutout_sam::model::part::{Part, Stages, graph_of};
+use cutout_sam::parts::{
+    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, ImageSide, Project,
+};
+use cutout_sam::{device, load};
 use cutout_tensor::{DType, Tensor};
 use cutout_testing::Random;
 use cutout_weights::Checkpoint;
@@ -27,23 +28,23 @@ fn inputs(graph: &Graph, numbers: &mut Random) -> Vec<(String, Tensor)> {
         .inputs()
         .map(|(name, id)| {
             let ty = graph.ty(id);
-            let tensor = random(&ty.shape, 2.0, numbers);
-            let tensor = if ty.dtype == DType::I64 {
-                Tensor::from_vec(ty.shape.clone(), vec![2i64; ty.shape.elements()]).unwrap()
-            } else {
-                tensor
+            let tensor = match ty.dtype {
+                DType::I64 => {
+                    Tensor::from_vec(ty.shape.clone(), vec![2i64; ty.shape.elements()]).unwrap()
+                }
+                _ => random(&ty.shape, 2.0, numbers).cast(ty.dtype).unwrap(),
             };
             (name.to_owned(), tensor)
         })
         .collect()
 }
 
-fn time(name: &str, cpu: &Cpu, graph: &Graph, weights: &Weights, rounds: usize) {
+fn time(name: &str, backend: &dyn Backend, graph: &Graph, weights: &Weights, rounds: usize) {
     let start = Instant::now();
-    let program = cpu.compile_program(graph, weights, &Profile::default()).unwrap();
+    let program = backend.compile(graph, weights, &Profile::default()).unwrap();
     let compile = start.elapsed();
     let start = Instant::now();
-    let program2 = cpu.compile_program(graph, weights, &Profile::default()).unwrap();
+    let program2 = backend.compile(graph, weights, &Profile::default()).unwrap();
     println!("{name}: compile {compile:?}, again {:?}", start.elapsed());
     drop(program2);
     let mut numbers = Random::new(3);
@@ -53,7 +54,7 @@ fn time(name: &str, cpu: &Cpu, graph: &Graph, weights: &Weights, rounds: usize) 
     let (mut best, mut steps) = (Duration::MAX, Vec::<StepTime>::new());
     for _ in 0..rounds {
         let start = Instant::now();
-        let (_, times) = program.run_timed(&given).unwrap();
+        let (_, times) = program.run_named_timed(&given).unwrap();
         best = best.min(start.elapsed());
         for (index, step) in times.into_iter().enumerate() {
             match steps.get_mut(index) {
@@ -67,7 +68,7 @@ fn time(name: &str, cpu: &Cpu, graph: &Graph, weights: &Weights, rounds: usize) 
     if std::env::args().any(|argument| argument == "steps") {
         let profile = Profile::default();
         let context = passes::Context::new(Some(weights), &profile);
-        print_steps(&passes::optimize(graph, &context).unwrap(), &steps);
+        print_steps(&passes::optimize(graph, backend.passes(), &context).unwrap(), &steps);
     } else {
         print_kinds(&steps);
     }
@@ -109,51 +110,40 @@ fn print_steps(graph: &Graph, times: &[StepTime]) {
 }
 
 /// A graph with its name, and how often it is run.
-type Part = (&'static str, Graph, usize);
+type NamedGraph = (&'static str, Graph, usize);
 
-/// Prompts of one click each.
-fn clicks(prompts: usize) -> PromptShape {
-    PromptShape { prompts, points: 2, masks: false }
+fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
+    graph_of(&part, config, Stages::Hidden).unwrap().0
 }
 
-fn sam1_parts(config: &Sam1Config) -> Vec<Part> {
-    vec![
-        ("encoder", sam1::encoder_graph(config).unwrap(), 3),
-        ("image_side", sam1::image_side_graph(config).unwrap(), 5),
-        ("decoder", sam1::decoder_graph(config, clicks(1)).unwrap(), 20),
-        ("decoder_16", sam1::decoder_graph(config, clicks(16)).unwrap(), 5),
-    ]
-}
-
-fn sam2_parts(config: &Sam2Config) -> Vec<Part> {
-    let decoder = |prompts, image| sam2::decoder_graph(config, clicks(prompts), image).unwrap();
-    let bank = sam2::MemoryShape { objects: 1, frames: 7, pointers: 16 };
-    let memory = sam2::memory_encoder_graph(config, 1, MaskSource::Predicted);
-    vec![
-        ("encoder", sam2::encoder_graph(config).unwrap(), 9),
-        ("image_side", sam2::image_side_graph(config).unwrap(), 5),
-        ("decoder", decoder(1, DecoderImage::Shared), 20),
-        ("decoder_16", decoder(16, DecoderImage::Shared), 5),
-        ("decoder_object", decoder(1, DecoderImage::PerPrompt), 20),
-        ("memory_encoder", memory.unwrap(), 5),
-        ("memory_projection", sam2::memory_projection_graph(config, 1).unwrap(), 5),
-        ("memory_attention", sam2::memory_attention_graph(config, bank).unwrap(), 2),
-        ("pointer", sam2::pointer_graph(config, 1).unwrap(), 20),
-    ]
-}
-
-fn sam3_parts(config: &Sam3Config) -> Vec<Part> {
-    let phrase = sam3::TextShape { tokens: 4, kept: 4 };
-    let nothing = sam3::GeometryShape { boxes: 0, points: 0 };
-    let prompt = sam3::DetectorShape { text: phrase.kept, geometry: nothing.tokens() };
-    vec![
-        ("trunk", sam3::trunk_graph(config).unwrap(), 2),
-        ("image_side", sam3::image_side_graph(config).unwrap(), 3),
-        ("clicks", sam3::clicks_graph(config).unwrap(), 3),
-        ("text", sam3::text_graph(config, phrase).unwrap(), 5),
-        ("geometry", sam3::geometry_graph(config, nothing).unwrap(), 5),
-        ("detector", sam3::detector_graph(config, prompt).unwrap(), 3),
-    ]
+/// The parts that a model has.
+fn graphs(config: &ModelConfig) -> Vec<NamedGraph> {
+    let mut graphs = vec![("encoder", graph(config, Encode { pictures: 1 }), 3)];
+    if config.decoder.is_some() {
+        let many = Decode { prompts: 16, ..Decode::ONE_CLICK };
+        graphs.extend([
+            ("image_side", graph(config, ImageSide), 5),
+            ("decoder", graph(config, Decode::ONE_CLICK), 20),
+            ("decoder_16", graph(config, many), 5),
+        ]);
+    }
+    if config.memory.is_some() {
+        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16) };
+        graphs.extend([
+            ("follow", graph(config, follow(1)), 3),
+            ("follow_4", graph(config, follow(4)), 2),
+            ("follow_16", graph(config, follow(16)), 1),
+            ("project", graph(config, Project), 5),
+        ]);
+    }
+    if config.finder.is_some() {
+        graphs.extend([
+            ("find_features", graph(config, FindFeatures), 3),
+            ("text", graph(config, EncodeText { tokens: 4, kept: 4 }), 5),
+            ("detector", graph(config, Detect { text: 4, exemplars: 1 }), 3),
+        ]);
+    }
+    graphs
 }
 
 /// Random weights for one part.
@@ -168,28 +158,26 @@ fn weights(graph: &Graph) -> Weights {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let mut loaded = None;
-    let parts = match arguments.first().map(String::as_str) {
-        Some("vit_b") => sam1_parts(&Sam1Config::vit_b()),
-        Some("sam2.1_tiny") => sam2_parts(&Sam2Config::tiny(MemoryForm::Sam2_1)),
-        Some("sam2.1_large") => sam2_parts(&Sam2Config::large(MemoryForm::Sam2_1)),
-        Some("sam3") => sam3_parts(&Sam3Config::published()),
+    let (config, loaded) = match arguments.first().map(String::as_str) {
+        Some("vit_b") => (ModelConfig::sam1_vit_b(), None),
+        Some("sam2.1_tiny") => (ModelConfig::sam2_tiny(MemoryForm::Sam2_1), None),
+        Some("sam2.1_large") => (ModelConfig::sam2_large(MemoryForm::Sam2_1), None),
+        Some("sam3") => (ModelConfig::sam3(), None),
         Some(file) => {
-            let model = loaded.insert(sam2::load(&Checkpoint::open(file).unwrap()).unwrap());
-            sam2_parts(&model.config)
+            let (config, weights) = load(&Checkpoint::open(file).unwrap()).unwrap();
+            (config, Some(weights))
         }
-        None => {
-            panic!("the model: vit_b, sam2.1_tiny, sam2.1_large, sam3 or a checkpoint of SAM 2")
-        }
+        None => panic!("the model: vit_b, sam2.1_tiny, sam2.1_large, sam3 or a checkpoint"),
     };
     let wanted: Vec<&String> =
         arguments.iter().skip(1).filter(|argument| *argument != "steps").collect();
-    let cpu = Cpu::new(std::thread::available_parallelism().map_or(1, usize::from));
-    for (name, graph, rounds) in &parts {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let backend = device::backends(threads).remove(0);
+    for (name, graph, rounds) in &graphs(&config) {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
             match &loaded {
-                Some(model) => time(name, &cpu, graph, &model.weights, *rounds),
-                None => time(name, &cpu, graph, &weights(graph), *rounds),
+                Some(weights) => time(name, &*backend, graph, weights, *rounds),
+                None => time(name, &*backend, graph, &weights(graph), *rounds),
             }
         }
     }

@@ -1,6 +1,7 @@
-//! Developer tasks: ci, bench, explain, fixtures, deps, size, licences.
+//! Developer tasks: ci, arm, bench, explain, fixtures, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
+mod arm;
 mod bench;
 mod ci;
 mod deps;
@@ -27,6 +28,8 @@ struct Options {
 enum Task {
     /// Run everything a change must pass: format, lints, tests, documentation, dependencies, sizes, licences.
     Ci,
+    /// Run the tests of the kernels for 64-bit ARM, under user-mode emulation.
+    Arm,
     /// Check the dependencies between the crates.
     Deps,
     /// Print the lines per crate; fails if a file is too long.
@@ -75,6 +78,7 @@ enum Fixtures {
 fn main() -> anyhow::Result<()> {
     match Options::parse().task {
         Task::Ci => ci::run(),
+        Task::Arm => arm::test(),
         Task::Deps => deps::check(),
         Task::Size => size::check(),
         Task::Licences => licences::check(),

@@ -1,4 +1,4 @@
-//! Attention as the models have it: global, over many frames' memories, and in windows.
+//! Attention of the models: global, over the memories of several frames, and in windows.
 
 use anyhow::Result;
 use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, SeparableBias, Windows};
@@ -7,10 +7,10 @@ use crate::goal::Goal;
 use crate::kernels::compiled::{Model, ModelBuilder, Scenario};
 use crate::outcome::Unit;
 
-/// Positions of SAM 1's image: 64 by 64.
+/// Tokens of a SAM 1 image: 64 by 64.
 const SIDE: usize = 64;
 const TOKENS: usize = SIDE * SIDE;
-/// Side of its windows; the last ones reach 6 positions beyond the image.
+/// Width and height of its windows; the last ones reach 6 positions beyond the image.
 const WINDOW: usize = 14;
 /// Heads and their width in a ViT-B.
 const HEADS: usize = 12;
@@ -64,7 +64,7 @@ fn memory(queries: usize) -> Result<Model> {
     model.finish()
 }
 
-/// The excerpt is the whole: windows do not end where rows of the image do.
+/// The whole output is compared: a prefix of the rows would cut through windows.
 fn windowed(_: usize) -> Result<Model> {
     let model = ModelBuilder::default();
     let channels = HEADS * WIDTH;

@@ -1,4 +1,4 @@
-//! How long compiling takes when all weights are packed already: what a prompt of a new shape costs.
+//! Time to compile a program when all weights are already packed: the cost of a prompt of a new shape.
 
 use anyhow::{Result, ensure};
 use cutout_graph::ops::{Attention, ConvTranspose2d};

@@ -1,4 +1,4 @@
-//! Kernels that are reached through a compiled graph: ops with inputs in memory, weights packed, activations in the arena.
+//! Kernels measured through a compiled graph: inputs in memory, weights packed, activations in the arena.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::kernels::Task;
 use crate::noise;
 use crate::outcome::{Outcome, Role, Unit};
 
-/// Below this share of the multiply-add ceiling an op runs its plain definition, which would be measured for minutes.
+/// Below this share of the multiply-add ceiling a kernel is not measured: it would take minutes.
 const SLOWEST_KERNEL: f64 = 0.02;
 
 /// A kernel on a shape, compiled from a graph with the output `y`.
@@ -25,9 +25,9 @@ pub(crate) struct Scenario {
     /// GFLOP/s beside the multiply-add ceiling, or GB/s beside the copy ceiling.
     pub(crate) unit: Unit,
     pub(crate) goal: Goal,
-    /// The axis of `y` whose beginning is an excerpt.
+    /// The axis of `y` along which an excerpt is taken.
     pub(crate) axis: usize,
-    /// Length of that axis in the whole, and in the excerpt that is compared with the definition.
+    /// Length of that axis in the whole output, and in the excerpt that is compared with the definition.
     pub(crate) whole: usize,
     pub(crate) excerpt: usize,
     /// Builds the graph for a length of that axis.
@@ -79,7 +79,7 @@ impl ModelBuilder {
     }
 }
 
-/// Different names give different noise.
+/// A seed for the noise of a named tensor.
 fn seed(name: &str) -> u64 {
     name.bytes().fold(7, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte))
 }
@@ -96,7 +96,7 @@ impl Compiled {
         Ok(Compiled { program, inputs: model.inputs.clone() })
     }
 
-    /// The output, and the seconds its kernels took: what a program with more ops around them would spend.
+    /// The output, and the seconds that its kernels took, without the overhead of the run.
     pub(crate) fn run(&self) -> Result<(Tensor, f64)> {
         let inputs: Vec<(&str, &Tensor)> =
             self.inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -144,7 +144,7 @@ fn measure(bench: &Bench, scenario: &Scenario) -> Result<Outcome> {
         work: model.work(scenario.unit),
         goal: scenario.goal,
     };
-    // What is measured in bytes ends soon even without a kernel.
+    // Memory-bound ops finish soon even without a fast kernel.
     let missing = match scenario.unit {
         Unit::Gbps => None,
         Unit::Gflops | Unit::Gops | Unit::Milliseconds => missing_kernel(bench, &excerpt)?,
@@ -178,7 +178,7 @@ pub(crate) fn missing_kernel(bench: &Bench, excerpt: &Model) -> Result<Option<St
         .then(|| format!("runs its plain definition ({rate:.1} GFLOP/s on an excerpt)")))
 }
 
-/// Largest difference between the beginning of the output and the definition, as a share of the largest element.
+/// Largest difference between the start of the output and the definition, relative to the largest element.
 pub(crate) fn excerpt_error(excerpt: &Model, output: &Tensor, axis: usize) -> Result<f64> {
     let defined = excerpt.defined()?;
     let beginning = output.slice(axis, 0..defined.shape()[axis])?;

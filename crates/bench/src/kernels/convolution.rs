@@ -42,7 +42,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![neck, patches, hiera, upscale]
 }
 
-/// Side and channels of the image, and the kernel.
+/// Width (and height) and channels of the image, and the kernel.
 struct Image {
     side: usize,
     inputs: usize,

@@ -1,4 +1,4 @@
-//! Matrix products in single precision on packed weights, ours and others'.
+//! Matrix products in single precision on packed weights, ours and the rivals'.
 
 use std::cell::RefCell;
 
@@ -30,7 +30,7 @@ fn measure(bench: &Bench, shape: ProductShape, goal: Goal) -> Result<Outcome> {
     let view = WeightView::output_major(WeightData::F32(&weight), columns, depth);
     let packed = PackedWeights::pack(&bench.pool, bench.isa, &view)?;
     let rows_of_left = RowMajor::new(&left, rows, depth, depth);
-    // All write the same memory in turn: nobody has the better pages.
+    // All write to the same memory, so that page placement is the same for all.
     let output = RefCell::new(AlignedBuffer::zeroed(rows * columns));
     let multiply = |output: &mut [f32]| {
         gemm(&bench.pool, &rows_of_left, &packed, &Epilogue::NONE, Output::new(output, columns));
@@ -63,7 +63,7 @@ fn measure(bench: &Bench, shape: ProductShape, goal: Goal) -> Result<Outcome> {
     contest.run(contestants, &bench.budget, &bench.progress)
 }
 
-/// Largest difference of some elements from their sums in double precision, as a share of the largest of them.
+/// Largest difference of some elements from their sums in double precision, relative to the largest of them.
 fn probe(operands: &FloatOperands<'_>, ours: &[f32]) -> f64 {
     let FloatOperands { rows, depth, columns, left, weight } = *operands;
     let mut noise = Noise::new(3);

@@ -1,4 +1,4 @@
-//! Kernels that wait for memory: each byte in, each byte out.
+//! Memory-bound kernels: each byte is read once and written once.
 
 use anyhow::Result;
 

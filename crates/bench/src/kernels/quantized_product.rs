@@ -1,5 +1,4 @@
-//! Matrix products in bytes: rows quantised on the way in, scaled and biased on the way out, beside our own in single
-//! precision.
+//! Matrix products in bytes, with quantisation of the rows and epilogue, compared with our product in single precision.
 
 use std::cell::RefCell;
 
@@ -109,7 +108,7 @@ fn float_model(shape: ProductShape) -> Result<Model> {
     model.finish()
 }
 
-/// Rows of bytes, 128 for zero, and what one step of each row stands for.
+/// Rows of bytes with an offset of 128, and the scale of each row.
 struct QuantizedRows {
     bytes: AlignedBuffer<u8>,
     steps: Vec<f32>,
@@ -130,7 +129,7 @@ fn quantize_rows(x: &Tensor, shape: ProductShape) -> Result<QuantizedRows> {
     Ok(QuantizedRows { bytes, steps })
 }
 
-/// What sums of bytes stand for, with the bias.
+/// The real values of sums of bytes, with the bias.
 fn scaled(sums: &[i32], rows: &QuantizedRows, weight: &QuantizedMatrix) -> Result<Vec<f32>> {
     let scales = weight.scales.as_slice::<f32>()?;
     let bias = noise::tensor(3, [scales.len()])?;

@@ -12,7 +12,7 @@ use rten_tensor::NdTensorView;
 
 use crate::rivals::{ByteOperands, FloatOperands, Rival};
 
-/// Sizes the thread pools of the rivals.
+/// Sets the size of the rivals' thread pools.
 pub(crate) fn prepare(threads: usize) -> Result<()> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
@@ -37,8 +37,8 @@ pub(crate) fn float_rivals<'a>(
     ]
 }
 
-/// The weight as `[depth, columns]`. Crates that cannot pack beforehand are mostly faster with it than with a checkpoint's
-/// `[columns, depth]`, `gemm` nearly four times so for few rows.
+/// The weight as `[depth, columns]`. Crates that cannot pack in advance are mostly faster with it than with `[columns, depth]`,
+/// the order of checkpoints; `gemm` nearly four times for few rows.
 fn transposed(operands: &FloatOperands<'_>) -> AlignedBuffer<f32> {
     let FloatOperands { depth, columns, weight, .. } = *operands;
     let mut transposed = AlignedBuffer::zeroed(depth * columns);
@@ -134,7 +134,7 @@ pub(crate) fn byte_rivals<'a>(operands: &ByteOperands<'a>) -> Vec<Rival<'a, i32>
     let ByteOperands { rows, depth, columns, left, weight } = *operands;
     let executor = GemmExecutor::<u8, i8, i32>::new();
     if executor.may_saturate() {
-        // Without dot-product instructions its sums may be wrong for bytes of this range.
+        // Without dot-product instructions its sums may overflow for bytes of this range.
         return Vec::new();
     }
     let weight = NdTensorView::from_data([columns, depth], weight);

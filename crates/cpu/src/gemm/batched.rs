@@ -1,17 +1,17 @@
-//! Batches of products whose right side is an activation too.
+//! Batched products of two activations: neither operand is packed in advance.
 
 use std::ops::Range;
 
 use cutout_parallel::Pool;
 
 use crate::gemm::driver::blocks;
-use crate::gemm::finish::Finish;
 use crate::gemm::kernel::{Block, FloatProduct};
 use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::split::{Shape, even_blocks};
 use crate::gemm::tile::Tile;
-use crate::gemm::{Activation, Epilogue, Output, Residual};
+use crate::gemm::writer::OutputWriter;
+use crate::gemm::{Epilogue, Output, Residual};
 use crate::simd::{Isa, dispatch};
 
 /// `batch` products of `rows` by `depth` with `depth` by `columns`.
@@ -21,36 +21,36 @@ pub struct BatchedProduct<'a> {
     pub isa: Isa,
     /// Number of products.
     pub batch: usize,
-    /// Rows of each left side and output.
+    /// Rows of each left operand and output.
     pub rows: usize,
-    /// Columns of each right side and output.
+    /// Columns of each right operand and output.
     pub columns: usize,
     /// Length of the sums.
     pub depth: usize,
-    /// Left sides: their rows are contiguous in depth.
+    /// Left operands, contiguous in depth.
     pub left: BatchedLeft<'a>,
-    /// Right sides, of any order.
+    /// Right operands, in any memory order.
     pub right: BatchedRight<'a>,
 }
 
-/// Left sides: product `b`, row `m`, depth `k` is at `b * batch_stride + m * row_stride + k`.
+/// Left operands: product `b`, row `m`, depth `k` is at `b * batch_stride + m * row_stride + k`.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchedLeft<'a> {
     /// The elements.
     pub data: &'a [f32],
-    /// Elements from one product to the next; zero to use one left side for all.
+    /// Elements from one product to the next; zero to share one left operand.
     pub batch_stride: usize,
     /// Elements from one row to the next.
     pub row_stride: usize,
 }
 
-/// Right sides: product `b`, depth `k`, column `n` is at `b * batch_stride + k * depth_stride + n * column_stride`. Either of the
-/// last two is 1 where packing should be fast: `B[K, N]` has strides `(N, 1)`, `B[N, K]` (for `A · B^T`) has `(1, K)`.
+/// Right operands: product `b`, depth `k`, column `n` is at `b * batch_stride + k * depth_stride + n * column_stride`. Packing is
+/// fast if one of the last two is 1: `B[K, N]` has strides `(N, 1)`, `B[N, K]` (for `A · B^T`) has `(1, K)`.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchedRight<'a> {
     /// The elements.
     pub data: &'a [f32],
-    /// Elements from one product to the next; zero to use one right side for all.
+    /// Elements from one product to the next; zero to share one right operand.
     pub batch_stride: usize,
     /// Elements from one depth to the next.
     pub depth_stride: usize,
@@ -58,7 +58,7 @@ pub struct BatchedRight<'a> {
     pub column_stride: usize,
 }
 
-/// Outputs: product `b`, row `m`, column `n` goes to `b * batch_stride + m * row_stride + n`.
+/// Outputs: product `b`, row `m`, column `n` is at `b * batch_stride + m * row_stride + n`.
 #[derive(Debug)]
 pub struct BatchedOutput<'a> {
     /// The elements.
@@ -69,15 +69,15 @@ pub struct BatchedOutput<'a> {
     pub row_stride: usize,
 }
 
-/// Bytes of packed right panels of a task, and of packed left panels: together half of a second-level cache of 1 MiB.
+/// Bytes of packed right panels and of packed left panels of a task: together half of a 1 MiB L2 cache.
 const RIGHT_BYTES: usize = 320 << 10;
 const LEFT_BYTES: usize = 192 << 10;
 /// Most depths per block.
 const MAX_DEPTH: usize = 512;
-/// Most rows of a task: the right side is packed once for as many.
+/// Most rows of a task: the right operand is packed once for all of them.
 const MAX_TASK_ROWS: usize = 576;
 
-/// How a batched product is cut, by shape alone.
+/// Block sizes of a batched product, chosen by shape alone.
 #[derive(Clone, Copy)]
 struct BatchSplit {
     task_rows: usize,
@@ -101,7 +101,7 @@ impl BatchSplit {
 
 /// `output[b] = activation(scale * left[b] · right[b] + bias) + residual` for each product `b` of the batch.
 ///
-/// The right side is packed on the fly. A residual of its own has the batch stride of the output. With no depth the sums are zero.
+/// The right operand is packed on the fly. The residual has the batch stride of the output. With depth zero the sums are zero.
 /// The result has the same bits for any number of threads.
 ///
 /// Panics if a matrix reaches beyond its data or if outputs overlap.
@@ -118,11 +118,10 @@ pub fn batched_gemm(
     }
     product.check();
     let batch_stride = output.batch_stride;
-    let finish = first_finish(product, epilogue, output);
+    let writer = first_writer(product, epilogue, output);
     let tile = Tile::choose(product.isa, columns);
     let mut split = BatchSplit::new(shape, tile);
-    if finish.residual == finish.output && finish.activation != Activation::Identity {
-        // The output cannot hold both the residual and partial sums.
+    if writer.needs_complete_sums() {
         split.depth_block = depth.max(1);
     }
     let (row_tasks, column_tasks) =
@@ -131,20 +130,15 @@ pub fn batched_gemm(
     let scratch = left_size + split.column_block * split.depth_block;
     pool.run_with_scratch(batch * row_tasks * column_tasks, scratch, &|task, scratch| {
         let (index, rest) = (task / (row_tasks * column_tasks), task % (row_tasks * column_tasks));
-        let mut finish = finish;
-        finish.output = finish.output.wrapping_add(index * batch_stride);
-        if !finish.residual.is_null() {
-            finish.residual = finish.residual.wrapping_add(index * batch_stride);
-        }
-        let part = Part {
+        let block = OutputBlock {
             product,
-            finish,
+            writer: writer.shifted(index * batch_stride),
             index,
             rows: block_of(rest / column_tasks, split.task_rows, rows),
             columns: block_of(rest % column_tasks, split.column_block, columns),
         };
         let (left, right) = scratch.split_at_mut(left_size);
-        part.run(tile, split, left, right);
+        block.run(tile, split, left, right);
     });
 }
 
@@ -162,20 +156,20 @@ impl BatchedProduct<'_> {
         let (batch, rows, columns, depth) =
             (self.batch - 1, self.rows - 1, self.columns - 1, self.depth - 1);
         let last = batch * self.left.batch_stride + rows * self.left.row_stride + depth;
-        assert!(last < self.left.data.len(), "left side: element {last} needed");
+        assert!(last < self.left.data.len(), "left operand: element {last} needed");
         let right = &self.right;
         let last =
             batch * right.batch_stride + depth * right.depth_stride + columns * right.column_stride;
-        assert!(last < right.data.len(), "right side: element {last} needed");
+        assert!(last < right.data.len(), "right operand: element {last} needed");
     }
 }
 
-/// The epilogue of the first product.
-fn first_finish(
+/// Checks the output and the residual of all products; the writer of the first.
+fn first_writer<'a>(
     product: &BatchedProduct<'_>,
-    epilogue: &Epilogue<'_>,
+    epilogue: &Epilogue<'a>,
     output: BatchedOutput<'_>,
-) -> Finish {
+) -> OutputWriter<'a> {
     let BatchedProduct { batch, rows, columns, depth, .. } = *product;
     let BatchedOutput { data, batch_stride, row_stride } = output;
     let extent = (rows - 1) * row_stride + columns;
@@ -191,20 +185,20 @@ fn first_finish(
         assert!(needed <= given, "residual: {needed} elements needed, {given} given");
     }
     let shape = Shape { rows, columns, depth };
-    let finish = Finish::new(shape, epilogue, Output::new(data, row_stride));
-    Finish { streaming: false, ..finish }
+    let writer = OutputWriter::new(shape, epilogue, Output::new(data, row_stride));
+    OutputWriter { streaming: false, ..writer }
 }
 
-/// What a task computes: a block of one product of the batch.
-struct Part<'a> {
+/// The block of one product's output that a task computes.
+struct OutputBlock<'a> {
     product: &'a BatchedProduct<'a>,
-    finish: Finish,
+    writer: OutputWriter<'a>,
     index: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-impl Part<'_> {
+impl OutputBlock<'_> {
     fn run(&self, tile: Tile, split: BatchSplit, left: &mut [f32], right: &mut [f32]) {
         let BatchedProduct { rows, columns, depth: total, left: matrix, right: other, .. } =
             *self.product;
@@ -220,7 +214,7 @@ impl Part<'_> {
             depth_stride: other.depth_stride,
         };
         for depth in blocks(total, split.depth_block) {
-            let finish = self.finish.for_depths(&depth, total);
+            let writer = self.writer.for_depths(&depth, total);
             let block = RightBlock { tile, columns: self.columns.clone(), depth: depth.clone() };
             view.pack(&block, right);
             for rows in blocks(self.rows.len(), split.row_block) {
@@ -239,7 +233,7 @@ impl Part<'_> {
                 let block = Block {
                     tile,
                     product,
-                    finish: &finish,
+                    writer: &writer,
                     first_row: rows.start,
                     rows: rows.len(),
                     first_column: self.columns.start,

@@ -1,38 +1,38 @@
-//! Sums of several products that share their terms, as a convolution has them that computes 2 by 2 pixels at a time.
+//! Several products summed into four outputs, as in a Winograd convolution that computes 2 by 2 pixels at a time.
 
 use std::ops::Range;
 
 use cutout_parallel::Pool;
 
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::{RowProduct, for_each_tile};
 use crate::gemm::pack::PackedWeights;
 use crate::gemm::split::{Shape, even_blocks};
-use crate::gemm::terms::{FinishTile, MultiplyInto, Use};
+use crate::gemm::terms::{MultiplyInto, StoreTile, Use};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::gemm::{Epilogue, Groups, Output, Residual};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// The left sides of all products.
-pub trait LeftSides: Sync {
-    /// Rows of each.
+/// The left operands of all products.
+pub trait LeftOperands: Sync {
+    /// Rows of each operand.
     fn rows(&self) -> usize;
-    /// Columns of each: the depth of the products.
+    /// Columns of each operand: the depth of the products.
     fn depth(&self) -> usize;
-    /// Fills `out` with some rows of all, `[term][row][depth]`; terms are `term_stride` elements apart.
+    /// Fills `out` with some rows of all operands, `[term][row][depth]`; terms are `term_stride` elements apart.
     fn fill(&self, isa: Isa, rows: Range<usize>, term_stride: usize, out: &mut [f32]);
 }
 
-/// A product and the outputs it is a term of.
+/// A product and how it contributes to the outputs.
 pub struct Term<'a> {
-    /// The right side.
+    /// The right operand.
     pub weights: &'a PackedWeights,
-    /// The outputs; each begins with the first of its terms.
+    /// Its contribution to each output that has it as a term.
     pub uses: &'a [Use],
 }
 
-/// An image `[.., width, channels]` that is written in blocks of 2 by 2 pixels: output `2 * i + j` has the pixels `(i, j)` of all
-/// blocks, row by row.
+/// An image `[.., width, channels]` that is written in blocks of 2 by 2 pixels: output `2 * i + j` is pixel `(i, j)` of every
+/// block, row by row.
 pub struct Quarters<'a> {
     /// The pixels of an even number of rows.
     pub data: &'a mut [f32],
@@ -43,14 +43,14 @@ pub struct Quarters<'a> {
 /// Outputs of [`Quarters`].
 const OUTPUTS: usize = 4;
 
-/// Bytes of left panels of a task, all terms together: half of a second-level cache of 1 MiB.
+/// Bytes of left panels of a task, all terms together: half of a 1 MiB L2 cache.
 const LEFT_BYTES: usize = 480 << 10;
-/// Elements between the rows of two terms. The same row of all terms is written at a time, and where their distance is a power
-/// of two they would drive each other out of the first-level cache.
-const APART: usize = 16;
+/// Padding elements between two terms. One row is written for all terms at a time; at a power-of-two distance those writes would
+/// evict each other from the L1 cache.
+const TERM_PADDING: usize = 16;
 
-/// `output = activation(scale * (± left · weights^T ± …) + bias) + residual` for each of the four outputs, over the terms that
-/// say so. A residual has the shape of the whole image.
+/// `output = activation(scale * (± left · weights^T ± …) + bias) + residual` for each of the four outputs, over the terms whose
+/// `uses` name it. A residual has the shape of the whole image.
 ///
 /// The result has the same bits for any number of threads.
 ///
@@ -58,7 +58,7 @@ const APART: usize = 16;
 /// residual or the bias is too short.
 pub fn combined_gemm(
     pool: &Pool,
-    left: &dyn LeftSides,
+    left: &dyn LeftOperands,
     terms: &[Term<'_>],
     epilogue: &Epilogue<'_>,
     image: Quarters<'_>,
@@ -68,28 +68,32 @@ pub fn combined_gemm(
     let tile = first.weights.tile();
     for term in terms {
         let weights = (term.weights.outputs(), term.weights.depth(), term.weights.tile());
-        assert_eq!(weights, (shape.columns, shape.depth, tile), "right side");
+        assert_eq!(weights, (shape.columns, shape.depth, tile), "right operand");
     }
     if shape.rows == 0 || shape.columns == 0 {
         return;
     }
-    let finishes = finishes(shape, epilogue, image);
+    let writers = writers(shape, epilogue, image);
     let bytes = terms.len() * shape.depth.max(1) * size_of::<f32>();
     let row_block = even_blocks(shape.rows, (LEFT_BYTES / bytes).max(tile.rows), tile.rows);
-    let term_stride = row_block * shape.depth + APART;
+    let term_stride = row_block * shape.depth + TERM_PADDING;
     let filled = terms.len() * term_stride;
     let tiles = OUTPUTS * row_block * tile.columns();
     pool.run_with_scratch(shape.rows.div_ceil(row_block), filled + tiles, &|task, scratch| {
         let (filled, tiles) = scratch.split_at_mut(filled);
         let rows = task * row_block..shape.rows.min((task + 1) * row_block);
         left.fill(tile.isa, rows.clone(), term_stride, filled);
-        let finishes = &finishes;
-        dispatch(tile.isa, Task { tile, shape, terms, finishes, rows, filled, tiles });
+        let writers = &writers;
+        dispatch(tile.isa, Task { tile, shape, terms, writers, rows, filled, tiles });
     });
 }
 
-/// How the sums of each output are finished.
-fn finishes(shape: Shape, epilogue: &Epilogue<'_>, image: Quarters<'_>) -> [Finish; OUTPUTS] {
+/// The writer of each output.
+fn writers<'a>(
+    shape: Shape,
+    epilogue: &Epilogue<'a>,
+    image: Quarters<'_>,
+) -> [OutputWriter<'a>; OUTPUTS] {
     let Quarters { data, width } = image;
     let columns = shape.columns;
     assert!(width.is_multiple_of(2) && width > 0, "rows of {width} pixels");
@@ -97,40 +101,28 @@ fn finishes(shape: Shape, epilogue: &Epilogue<'_>, image: Quarters<'_>) -> [Fini
     let elements = OUTPUTS * shape.rows * columns;
     assert_eq!(data.len(), elements, "elements of the image");
     let offset = |output: usize| (output / 2 * width + output % 2) * columns;
-    // The outputs differ only in where they begin, so what suffices for the first without the largest offset suffices for all.
+    // The outputs differ only in where they start, so memory that suffices for the first without the largest offset suffices for
+    // all.
     let inside = elements - offset(OUTPUTS - 1);
     let mut epilogue = *epilogue;
     if let Residual::Rows { data, row_stride } = epilogue.residual {
         assert_eq!((data.len(), row_stride), (elements, columns), "residual");
-        epilogue.residual = Residual::Rows { data: &data[..inside], row_stride: 2 * columns };
+        epilogue.residual = Residual::Rows { data, row_stride: 2 * columns };
     }
     let rows = Groups { length: width / 2, gap: width * columns };
     let output = Output::grouped(&mut data[..inside], 2 * columns, rows, Groups::NONE);
-    let finish = Finish::new(shape, &epilogue, output);
-    [0, 1, 2, 3].map(|output| finish.shifted(offset(output)))
+    let writer = OutputWriter::new(shape, &epilogue, output);
+    [0, 1, 2, 3].map(|output| writer.shifted(offset(output)))
 }
 
-impl Finish {
-    /// The same for an output and a residual that begin `elements` later.
-    fn shifted(&self, elements: usize) -> Finish {
-        let mut shifted = *self;
-        shifted.output = self.output.wrapping_add(elements);
-        if !self.residual.is_null() {
-            shifted.residual = self.residual.wrapping_add(elements);
-        }
-        shifted.streaming = self.streaming && elements.is_multiple_of(16);
-        shifted
-    }
-}
-
-/// Some rows of all outputs.
+/// A block of rows of all outputs.
 struct Task<'a> {
     tile: Tile,
     shape: Shape,
     terms: &'a [Term<'a>],
-    finishes: &'a [Finish; OUTPUTS],
+    writers: &'a [OutputWriter<'a>; OUTPUTS],
     rows: Range<usize>,
-    /// Rows of the left sides, `[term][row][depth]`, as many rows for each as a task has at most, and [`APART`].
+    /// Rows of the left operands, `[term][row][depth]`, with as many rows as a task has at most, plus [`TERM_PADDING`].
     filled: &'a [f32],
     /// Tiles of sums, `[output][panel]`.
     tiles: &'a mut [f32],
@@ -154,7 +146,7 @@ impl Task<'_> {
             for term in 0..self.terms.len() {
                 self.multiply::<S, ROWS, VECTORS>(simd, term, right);
             }
-            self.finish::<S, ROWS, VECTORS>(simd, right * width);
+            self.store::<S, ROWS, VECTORS>(simd, right * width);
         }
     }
 
@@ -169,7 +161,7 @@ impl Task<'_> {
         let depth = self.shape.depth;
         let Term { weights, uses, .. } = self.terms[term];
         let filled = &self.filled[self.filled.len() / self.terms.len() * term..];
-        // A last panel may reach beyond the rows; its sums there are not stored.
+        // The last panel may reach beyond the rows; those sums are not stored.
         assert!(filled.len() >= panels * ROWS * depth);
         let whole = weights.whole().expect("terms are packed from single precision");
         let product = RowProduct {
@@ -195,21 +187,21 @@ impl Task<'_> {
     }
 
     #[inline(always)]
-    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, simd: S, column: usize) {
+    fn store<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, simd: S, column: usize) {
         let width = VECTORS * S::LANES;
         let panels = self.rows.len().div_ceil(ROWS);
         for (index, tile) in
             self.tiles.chunks_exact(ROWS * width).take(OUTPUTS * panels).enumerate()
         {
             let row = index % panels * ROWS;
-            let place = Place {
+            let bounds = TileBounds {
                 row: self.rows.start + row,
                 column,
                 rows: ROWS.min(self.rows.len() - row),
                 columns: width.min(self.shape.columns - column),
             };
-            let finish = &self.finishes[index / panels];
-            simd.vectorize(FinishTile::<ROWS, VECTORS> { tile, finish, place: &place });
+            let writer = &self.writers[index / panels];
+            simd.vectorize(StoreTile::<ROWS, VECTORS> { tile, writer, bounds: &bounds });
         }
     }
 }

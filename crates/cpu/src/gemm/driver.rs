@@ -1,25 +1,22 @@
-//! The driver: from a product to tasks, from a task to blocks.
+//! Splits a product into tasks and a task into blocks.
 
 use std::ops::Range;
 
 use cutout_parallel::Pool;
 
-use crate::gemm::finish::Finish;
 use crate::gemm::kernel::{Block, FloatProduct, Product, RowProduct};
 use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
 use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::strassen::Strassen;
 use crate::gemm::tile::Tile;
-use crate::gemm::{Activation, Epilogue, GROUP_COLUMNS, Output, Residual};
+use crate::gemm::writer::OutputWriter;
+use crate::gemm::{Epilogue, Output};
 use crate::simd::dispatch;
-
-/// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
-const STREAMING_BYTES: usize = 32 << 20;
 
 /// `output = activation(scale * left · weights^T + bias) + residual`
 ///
-/// With no depth the sums are zero; with no rows nothing happens. The result has the same bits for any number of threads.
+/// With depth zero the sums are zero; without rows nothing is written. The result has the same bits for any number of threads.
 ///
 /// Panics if the depths differ or the output, the bias or the residual is too short.
 pub fn gemm(
@@ -29,19 +26,18 @@ pub fn gemm(
     epilogue: &Epilogue<'_>,
     output: Output<'_>,
 ) {
-    assert_eq!(left.depth(), weights.depth(), "depth of the left side and of the weights");
+    assert_eq!(left.depth(), weights.depth(), "depth of the left operand and of the weights");
     let shape = Shape { rows: left.rows(), columns: weights.outputs(), depth: weights.depth() };
     if shape.rows == 0 || shape.columns == 0 {
         return;
     }
     let tile = weights.tile();
-    let finish = Finish::new(shape, epilogue, output);
-    // Where the output cannot hold both the residual and partial sums.
-    let whole_depth = finish.residual == finish.output && finish.activation != Activation::Identity;
+    let writer = OutputWriter::new(shape, epilogue, output);
+    let whole_depth = writer.needs_complete_sums();
     if let Some(strassen) = Strassen::new(shape, tile)
         && !(whole_depth && strassen.is_partial())
     {
-        return strassen.run(pool, left, weights, &finish);
+        return strassen.run(pool, left, weights, &writer);
     }
     let mut split = Split::new(shape, tile);
     if whole_depth {
@@ -64,28 +60,28 @@ pub fn gemm(
                     Some(rows) => LeftRows::InPlace(rows),
                     None => LeftRows::Packed(pack(left, tile, &rows, &depth, scratch)),
                 };
-                let finish = &finish.for_depths(&depth, shape.depth);
+                let writer = &writer.for_depths(&depth, shape.depth);
                 let rows = rows.clone();
-                let block = TaskRows { tile, left, rows, finish, columns: shape.columns };
+                let block = RowBlock { tile, left, rows, writer, columns: shape.columns };
                 block.multiply(right, depth, panels.clone());
             }
         });
     });
 }
 
-/// Right panels up to which a task reads its rows where they lie: packing, a transpose, takes longer than it gains where each
-/// row meets few columns.
+/// Up to this many right panels a task reads its rows in place: with few columns per row, packing (a transpose) costs more than
+/// it saves.
 const FEW_PANELS: usize = 24;
-/// Bytes from one line of a set of the first-level cache to the next: rows so far apart drive each other out.
+/// Bytes of a way of the L1 cache: rows at multiples of this distance fall into the same set and evict each other.
 const CACHE_WAY: usize = 4 << 10;
 
-/// Whether a product reads its rows where they lie.
+/// Whether a product reads its rows in place.
 fn reads_in_place(rows: &RowMajor<'_>, split: Split) -> bool {
     let conflict = rows.row_stride() > 0 && (4 * rows.row_stride()).is_multiple_of(CACHE_WAY);
     split.panel_block <= FEW_PANELS && !conflict
 }
 
-/// Packs some rows over some depths.
+/// Packs a block of rows and depths.
 fn pack<'a>(
     left: &dyn LeftSource,
     tile: Tile,
@@ -100,28 +96,28 @@ fn pack<'a>(
     packed
 }
 
-/// The left side of a task.
+/// The left operand of a task.
 #[derive(Clone, Copy)]
 pub(super) enum LeftRows<'a> {
-    /// Panels of the task's rows over its depths.
+    /// Packed panels of the task's rows and depths.
     Packed(&'a [f32]),
-    /// The whole matrix.
+    /// The whole matrix, not packed.
     InPlace(RowMajor<'a>),
 }
 
-/// Some rows of a product.
-pub(super) struct TaskRows<'a> {
+/// A block of rows of a product.
+pub(super) struct RowBlock<'a> {
     pub(super) tile: Tile,
     pub(super) left: LeftRows<'a>,
-    /// Their places in the output.
+    /// The rows in the output.
     pub(super) rows: Range<usize>,
-    pub(super) finish: &'a Finish,
+    pub(super) writer: &'a OutputWriter<'a>,
     /// Columns of the whole output.
     pub(super) columns: usize,
 }
 
-impl TaskRows<'_> {
-    /// Multiplies with some panels of the weights over some depths, those of packed rows.
+impl RowBlock<'_> {
+    /// Multiplies by `panels` of the weights over `depth`, which are the depths of packed rows.
     pub(super) fn multiply(
         &self,
         right: &RightPanels<'_>,
@@ -152,7 +148,7 @@ impl TaskRows<'_> {
         let block = Block {
             tile: self.tile,
             product,
-            finish: self.finish,
+            writer: self.writer,
             first_row: self.rows.start,
             rows: self.rows.len(),
             first_column: 0,
@@ -163,79 +159,7 @@ impl TaskRows<'_> {
     }
 }
 
-/// `0..total` in blocks; one empty block if there is nothing.
+/// `0..total` in blocks; one empty block if `total` is zero.
 pub(super) fn blocks(total: usize, block: usize) -> impl Iterator<Item = Range<usize>> {
     (0..total.div_ceil(block).max(1)).map(move |i| i * block..total.min((i + 1) * block))
-}
-
-impl Finish {
-    /// Checks the epilogue and the output against the product's shape.
-    pub(super) fn new(shape: Shape, epilogue: &Epilogue<'_>, output: Output<'_>) -> Finish {
-        let Output { row_stride: stride, rows, columns, .. } = output;
-        let last_column = columns.start(shape.columns - 1, 1);
-        let extent = |stride: usize| rows.start(shape.rows - 1, stride) + last_column + 1;
-        let one_group = columns.gap == 0 || shape.columns <= columns.length;
-        let whole = columns.length.is_multiple_of(GROUP_COLUMNS);
-        assert!(one_group || whole, "groups of {} columns", columns.length);
-        assert!(
-            shape.rows == 1 || output.has_a_place_for_each(shape.columns),
-            "output rows overlap"
-        );
-        let (needed, given) = (extent(stride), output.data.len());
-        assert!(given >= needed, "output: {needed} elements needed, {given} given");
-        let pointer = output.data.as_mut_ptr();
-        let (residual, residual_stride) = match epilogue.residual {
-            Residual::None => (std::ptr::null(), 0),
-            Residual::Output => (pointer.cast_const(), stride),
-            Residual::Rows { data, row_stride } => {
-                let (needed, given) = (extent(row_stride), data.len());
-                assert!(given >= needed, "residual: {needed} elements needed, {given} given");
-                (data.as_ptr(), row_stride)
-            }
-        };
-        let bias = epilogue.bias.map_or(std::ptr::null(), |bias| {
-            assert_eq!(bias.len(), shape.columns, "one bias element per column");
-            bias.as_ptr()
-        });
-        let strides = [stride, rows.gap, columns.gap];
-        let aligned = (pointer as usize).is_multiple_of(64)
-            && strides.iter().all(|stride| stride.is_multiple_of(16));
-        Finish {
-            output: pointer,
-            output_stride: stride,
-            row_groups: rows,
-            column_groups: columns,
-            partial: false,
-            streaming: aligned && size_of::<f32>() * needed >= STREAMING_BYTES,
-            scale: epilogue.scale,
-            bias,
-            activation: epilogue.activation,
-            residual,
-            residual_stride,
-        }
-    }
-
-    /// What to do with the sums over `depth`, a part of `0..total`.
-    pub(super) fn for_depths(&self, depth: &Range<usize>, total: usize) -> Finish {
-        let (first, last) = (depth.start == 0, depth.end == total);
-        let mut finish = *self;
-        if first && last {
-            return finish;
-        }
-        finish.streaming = false;
-        if !last {
-            finish.bias = std::ptr::null();
-        }
-        if self.residual == self.output.cast_const() {
-            // Each part is scaled and added to what is there.
-            return finish;
-        }
-        finish.partial = !first;
-        if !last {
-            finish.scale = 1.0;
-            finish.activation = Activation::Identity;
-            finish.residual = std::ptr::null();
-        }
-        finish
-    }
 }

@@ -1,15 +1,15 @@
-//! Products of 8-bit integers: quantised weights, activations quantised row by row on the way in.
+//! Products of 8-bit integers: quantised weights, activations quantised row by row while they are packed.
 //!
-//! The arithmetic, exactly. For each row of the left side, with `m = max |x|` over the whole row:
+//! The exact arithmetic. For each row of the left operand, with `m = max |x|` over the whole row:
 //!
 //! - `scale = m / 127` and `q = round(x * (127 / m))`, ties to even, so that `-127 <= q <= 127`.
-//! - A row with `m` below `2^-120` counts as zero: `scale = 0` and `q = 0`.
+//! - A row with `m` below `2^-120` is treated as zero: `scale = 0` and `q = 0`.
 //! - A row with a NaN or an infinity has `scale = NaN` and `q = 0`: its whole output is NaN.
 //!
 //! The sums `q · w` are exact integers. With one scale per output the sum over the whole depth becomes
 //! `sum as f32 * (scale * weight_scale)`; with one scale per output and 32 depths the sums over the blocks are added up in
-//! order, `total = fma(sum as f32, weight_scale, total)`, and become `total * scale`. Then comes the same [`Epilogue`] as for
-//! `f32`.
+//! order, `total = fma(sum as f32, weight_scale, total)`, and become `total * scale`. The [`Epilogue`] follows as
+//! for `f32`.
 //!
 //! [`Epilogue`]: crate::gemm::Epilogue
 
@@ -27,7 +27,7 @@ use cutout_parallel::AlignedBuffer;
 use crate::gemm::tile::Tile;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Most depths of a product: beyond, a sum could leave 32 bits.
+/// Largest depth: a longer sum could overflow 32 bits.
 pub const MAX_DEPTH: usize = cutout_graph::ops::LONGEST_GROUP;
 
 /// A quantised weight: `data[n, k] * scales[n, k / block]`.
@@ -55,7 +55,8 @@ pub struct PackedInt8 {
     data: AlignedBuffer<i8>,
     /// `[panel][scale][tile.columns()]`
     scales: AlignedBuffer<f32>,
-    /// Where the integer sums start, laid out like `scales`: cancels what the left bytes' offset adds to them.
+    /// Initial values of the integer accumulators, laid out like `scales`: they cancel the contribution of
+    /// [`Simd::DOT_OFFSET`].
     starts: AlignedBuffer<i32>,
 }
 
@@ -87,7 +88,7 @@ impl PackedInt8 {
         packed
     }
 
-    /// Places the weights, the scales and the starts of one output.
+    /// Packs the weights, scales and initial accumulators of one output.
     fn pack_output(&mut self, view: &Int8View<'_>, output: usize, offset: i32) {
         let width = self.tile.columns();
         let (panel, column) = (output / width, output % width);
@@ -102,10 +103,10 @@ impl PackedInt8 {
             Scales::PerBlock => BLOCK,
         };
         for index in 0..scales {
-            let place = (panel * scales + index) * width + column;
-            self.scales[place] = view.scales[output * scales + index];
+            let position = (panel * scales + index) * width + column;
+            self.scales[position] = view.scales[output * scales + index];
             let weights = &weights[index * block..self.depth.min((index + 1) * block)];
-            self.starts[place] = -offset * weights.iter().map(|&w| i32::from(w)).sum::<i32>();
+            self.starts[position] = -offset * weights.iter().map(|&w| i32::from(w)).sum::<i32>();
         }
     }
 
@@ -119,7 +120,7 @@ impl PackedInt8 {
         self.depth
     }
 
-    /// The tile that the panels are made for.
+    /// The register tile of the panels.
     pub fn tile(&self) -> Tile {
         self.tile
     }
@@ -131,7 +132,7 @@ impl Packed for PackedInt8 {
     }
 }
 
-/// The depth of packed weights and activations: whole dot products, and whole blocks where blocks have scales.
+/// Depth of packed weights and activations: a multiple of the four bytes of a dot product, or of [`BLOCK`] if blocks have scales.
 fn padded_depth(depth: usize, granularity: Scales) -> usize {
     match granularity {
         Scales::PerRow => depth.next_multiple_of(4),
@@ -139,7 +140,7 @@ fn padded_depth(depth: usize, granularity: Scales) -> usize {
     }
 }
 
-/// Asks for [`Simd::DOT_OFFSET`].
+/// Returns [`Simd::DOT_OFFSET`].
 struct LeftOffset;
 
 impl Kernel for LeftOffset {

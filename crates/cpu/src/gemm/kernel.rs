@@ -1,14 +1,14 @@
-//! The microkernel, and the loop over the tiles of a block.
+//! The micro-kernel, and the loop over the tiles of a block.
 
 use std::ops::Range;
 
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::simd::{Isa, Kernel, Simd};
 
-/// The product of a left panel and a right panel. `f32` and `int8` differ in this and in nothing else.
+/// The product of a left panel and a right panel: the only part in which `f32` and `int8` differ.
 pub(super) trait Product: Copy + Send + Sync {
-    /// Whether the tiles are those of [`Tile::choose_int8`] for blocks, which keep two sums per output.
+    /// Whether the tiles are those of [`Tile::choose_int8`] with scales per block, which keep two accumulators per output.
     const BLOCKED: bool;
 
     /// The sums of a tile: `ROWS` rows of the left panel, which is `PANEL` rows high, by `VECTORS` vectors.
@@ -31,7 +31,7 @@ pub(super) struct FloatProduct {
     pub(super) left_stride: usize,
     /// Right panels, `[panel][depth][VECTORS * LANES]`.
     pub(super) right: *const f32,
-    /// Elements from one right panel to the next; more than `depth` rows where the panels are deeper.
+    /// Elements from one right panel to the next; panels may be deeper than `depth`.
     pub(super) right_stride: usize,
     /// Length of the sums.
     pub(super) depth: usize,
@@ -42,11 +42,11 @@ unsafe impl Send for FloatProduct {}
 // SAFETY: the panels are only read.
 unsafe impl Sync for FloatProduct {}
 
-/// How many depths ahead the right panel is asked for: it comes from the second-level cache.
+/// Depths by which the right panel is prefetched: it comes from the L2 cache.
 const PREFETCH: usize = 16;
-/// Depths per turn of the inner loop.
+/// Depths per iteration of the inner loop.
 const UNROLL: usize = 4;
-/// Elements of a cache line: so often the rows of the next panel are asked for, of which the processor cannot know.
+/// Elements of a cache line. The rows of the next panel are prefetched once per line: the hardware prefetcher cannot predict them.
 const LINE: usize = 16;
 
 impl Product for FloatProduct {
@@ -65,15 +65,15 @@ impl Product for FloatProduct {
             for step in 0..UNROLL {
                 let left = left.wrapping_add(step * PANEL);
                 let right = right.wrapping_add(step * VECTORS * S::LANES);
-                // SAFETY: the turn covers `UNROLL` depths of the panels.
-                unsafe { multiply_add(simd, &mut sums, side_by_side(left), right) };
+                // SAFETY: the iteration covers `UNROLL` depths of the panels.
+                unsafe { multiply_add(simd, &mut sums, consecutive(left), right) };
             }
             left = left.wrapping_add(UNROLL * PANEL);
             right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
         }
         for _ in 0..self.depth % UNROLL {
             // SAFETY: one of the remaining depths of the panels.
-            unsafe { multiply_add(simd, &mut sums, side_by_side(left), right) };
+            unsafe { multiply_add(simd, &mut sums, consecutive(left), right) };
             left = left.wrapping_add(PANEL);
             right = right.wrapping_add(VECTORS * S::LANES);
         }
@@ -81,14 +81,14 @@ impl Product for FloatProduct {
     }
 }
 
-/// Rows where they lie by right panels.
+/// Rows in place (not packed) by right panels.
 #[derive(Clone, Copy)]
 pub(super) struct RowProduct {
-    /// The first row; row `panel * PANEL` begins a panel.
+    /// The first row; panel `p` starts at row `p * PANEL`.
     pub(super) left: *const f32,
     /// Elements from one row to the next.
     pub(super) row_stride: usize,
-    /// The last row. It is read again for rows of a panel beyond it, whose sums are not stored.
+    /// The last row. Panel rows beyond it read it again; their sums are not stored.
     pub(super) last_row: usize,
     /// Right panels, `[panel][depth][VECTORS * LANES]`.
     pub(super) right: *const f32,
@@ -125,19 +125,19 @@ impl Product for RowProduct {
             }
             for _ in 0..LINE / UNROLL {
                 for step in 0..UNROLL {
-                    let elements = moved(rows, step);
+                    let elements = advanced(rows, step);
                     let right = right.wrapping_add(step * VECTORS * S::LANES);
-                    // SAFETY: the turn covers `UNROLL` depths of the rows and of the panel.
+                    // SAFETY: the iteration covers `UNROLL` depths of the rows and of the panel.
                     unsafe { multiply_add(simd, &mut sums, elements, right) };
                 }
-                rows = moved(rows, UNROLL);
+                rows = advanced(rows, UNROLL);
                 right = right.wrapping_add(UNROLL * VECTORS * S::LANES);
             }
         }
         for _ in 0..self.depth % LINE {
             // SAFETY: one of the remaining depths of the rows and of the panel.
             unsafe { multiply_add(simd, &mut sums, rows, right) };
-            rows = moved(rows, 1);
+            rows = advanced(rows, 1);
             right = right.wrapping_add(VECTORS * S::LANES);
         }
         sums
@@ -170,18 +170,18 @@ unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// Addresses some elements further on.
+/// The addresses, each advanced by `by` elements.
 #[inline(always)]
-fn moved<const ROWS: usize>(mut elements: [*const f32; ROWS], by: usize) -> [*const f32; ROWS] {
+fn advanced<const ROWS: usize>(mut elements: [*const f32; ROWS], by: usize) -> [*const f32; ROWS] {
     for element in &mut elements {
         *element = element.wrapping_add(by);
     }
     elements
 }
 
-/// The addresses of `ROWS` neighbouring elements.
+/// Addresses of `ROWS` consecutive elements.
 #[inline(always)]
-fn side_by_side<const ROWS: usize>(first: *const f32) -> [*const f32; ROWS] {
+fn consecutive<const ROWS: usize>(first: *const f32) -> [*const f32; ROWS] {
     let mut elements = [first; ROWS];
     for (index, element) in elements.iter_mut().enumerate() {
         *element = first.wrapping_add(index);
@@ -218,12 +218,12 @@ pub(super) use for_each_tile;
 pub(super) struct Block<'a, P> {
     pub(super) tile: Tile,
     pub(super) product: P,
-    pub(super) finish: &'a Finish,
+    pub(super) writer: &'a OutputWriter<'a>,
     /// The block's first row in the output.
     pub(super) first_row: usize,
     /// Rows of the block, packed from panel 0 on.
     pub(super) rows: usize,
-    /// The output's column where right panel 0 begins.
+    /// The output's column where right panel 0 starts.
     pub(super) first_column: usize,
     /// The right panels to multiply with.
     pub(super) panels: Range<usize>,
@@ -236,7 +236,7 @@ impl<P: Product> Kernel for Block<'_, P> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for_each_tile!(self.tile, S, P::BLOCKED, self.tiles(simd));
-        if self.finish.streaming {
+        if self.writer.streaming {
             simd.fence();
         }
     }
@@ -252,29 +252,29 @@ impl<P: Product> Block<'_, P> {
             for left in 0..self.rows.div_ceil(PANEL) {
                 let first = left * PANEL;
                 let rows = PANEL.min(self.rows - first);
-                let place = Place { row: self.first_row + first, column, rows, columns };
-                self.tile::<S, PANEL, VECTORS>(simd, (left, right), &place);
+                let bounds = TileBounds { row: self.first_row + first, column, rows, columns };
+                self.tile::<S, PANEL, VECTORS>(simd, (left, right), &bounds);
             }
         }
     }
 
-    /// One tile, with no more rows than needed.
+    /// Computes one tile, with the smallest kernel that has enough rows.
     #[inline(always)]
     fn tile<S: Simd, const PANEL: usize, const VECTORS: usize>(
         &self,
         simd: S,
         panels: (usize, usize),
-        place: &Place,
+        bounds: &TileBounds,
     ) {
-        let (product, finish) = (self.product, self.finish);
-        let call = TileCall::<P, PANEL, PANEL, VECTORS> { product, finish, panels, place };
-        match place.rows {
+        let (product, writer) = (self.product, self.writer);
+        let call = TileCall::<P, PANEL, PANEL, VECTORS> { product, writer, panels, bounds };
+        match bounds.rows {
             rows if rows == PANEL => simd.vectorize(call),
             1 => simd.vectorize(call.with_rows::<1>()),
             2 => simd.vectorize(call.with_rows::<2>()),
             3..=4 => simd.vectorize(call.with_rows::<4>()),
             5..=6 => simd.vectorize(call.with_rows::<6>()),
-            // The few tokens of a mask decoder, worth their own kernels.
+            // Mask decoders have products of 7 and 8 rows (tokens).
             7 => simd.vectorize(call.with_rows::<7>()),
             8 => simd.vectorize(call.with_rows::<8>()),
             _ => simd.vectorize(call),
@@ -282,12 +282,12 @@ impl<P: Product> Block<'_, P> {
     }
 }
 
-/// A call of the microkernel.
+/// One call of the micro-kernel.
 struct TileCall<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize> {
     product: P,
-    finish: &'a Finish,
+    writer: &'a OutputWriter<'a>,
     panels: (usize, usize),
-    place: &'a Place,
+    bounds: &'a TileBounds,
 }
 
 impl<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize>
@@ -295,8 +295,8 @@ impl<'a, P, const ROWS: usize, const PANEL: usize, const VECTORS: usize>
 {
     #[inline(always)]
     fn with_rows<const FEWER: usize>(self) -> TileCall<'a, P, FEWER, PANEL, VECTORS> {
-        let TileCall { product, finish, panels, place } = self;
-        TileCall { product, finish, panels, place }
+        let TileCall { product, writer, panels, bounds } = self;
+        TileCall { product, writer, panels, bounds }
     }
 }
 
@@ -309,6 +309,6 @@ impl<P: Product, const ROWS: usize, const PANEL: usize, const VECTORS: usize> Ke
         // SAFETY: the driver made the panels for this tile and covers the block with them.
         let sums = unsafe { self.product.sums::<S, ROWS, PANEL, VECTORS>(simd, self.panels) };
         // SAFETY: the driver gives each block its own part of the output.
-        unsafe { self.finish.store(simd, sums, self.place) };
+        unsafe { self.writer.store(simd, sums, self.bounds) };
     }
 }

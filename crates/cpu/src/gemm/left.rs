@@ -1,11 +1,11 @@
-//! The left side of a product: rows that are packed into panels on the way in.
+//! The left operand of a product: rows that are packed into panels by the task that multiplies them.
 
 use std::ops::Range;
 
-use crate::simd::{Interleave, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Interleave, Isa, Kernel, MAX_LANES, Simd, dispatch};
 
 /// A matrix that can be copied into panels, block by block. Linear layers, convolutions and window partitions differ only in
-/// this.
+/// their source.
 pub trait LeftSource: Sync {
     /// Rows of the matrix.
     fn rows(&self) -> usize;
@@ -13,11 +13,11 @@ pub trait LeftSource: Sync {
     fn depth(&self) -> usize;
     /// Fills `out` with a block of the matrix, as [`PanelBlock`] lays it out.
     fn pack(&self, block: &PanelBlock, out: &mut [f32]);
-    /// The matrix where it lies, if its rows are in memory as they are.
+    /// The matrix in memory, if its rows are contiguous.
     fn in_place(&self) -> Option<RowMajor<'_>> {
         None
     }
-    /// One whole row: borrowed where it lies in one piece, else packed into `scratch`, which has `depth` elements.
+    /// One whole row: borrowed if it is contiguous, else packed into `scratch`, which has `depth` elements.
     fn row<'a>(&'a self, row: usize, scratch: &'a mut [f32]) -> &'a [f32] {
         let block = PanelBlock {
             isa: Isa::Portable,
@@ -30,11 +30,11 @@ pub trait LeftSource: Sync {
     }
 }
 
-/// A block of a left side, and how its panels lie in memory.
+/// A block of a left operand, and the layout of its panels.
 ///
-/// Panels hold `panel_rows` rows each; in a panel, the elements of one depth lie side by side. Row `r` and depth `d`, both
+/// Panels hold `panel_rows` rows each; in a panel, the elements of one depth are adjacent. Row `r` and depth `d`, both
 /// counted from the block's start, are at `(r / panel_rows) * depth.len() * panel_rows + d * panel_rows + r % panel_rows`.
-/// What the last panel has beyond the last row is zero. With `panel_rows == 1` that is the plain rows, one after the other.
+/// Rows of the last panel beyond the last row are zero. With `panel_rows == 1` the block is plain rows, one after the other.
 #[derive(Clone, Debug)]
 pub struct PanelBlock {
     /// The instruction set to pack with.
@@ -58,7 +58,7 @@ impl PanelBlock {
         self.len() == 0
     }
 
-    /// The block's panels: the rows of each, and where it lies in the packed block.
+    /// The block's panels: the rows of each, and its range in the packed block.
     pub fn panels(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<> {
         let (rows, panel_rows) = (self.rows.clone(), self.panel_rows);
         let size = panel_rows * self.depth.len();
@@ -69,7 +69,7 @@ impl PanelBlock {
     }
 }
 
-/// Packs rows of equal length, at most `panel_rows`, side by side into one panel: `out[d * panel_rows + r] = rows[r][d]`, and
+/// Interleaves at most `panel_rows` rows of equal length into one panel: `out[d * panel_rows + r] = rows[r][d]`, and
 /// zero for the missing rows.
 ///
 /// Panics unless the rows have the same length, `panel_rows <= isa.lanes()` and `out` holds exactly the panel.
@@ -81,7 +81,7 @@ pub fn interleave_rows(isa: Isa, panel_rows: usize, rows: &[&[f32]], out: &mut [
     dispatch(isa, InterleaveRows::new(panel_rows, depth, rows, out));
 }
 
-/// Transposes rows into columns that lie `stride` elements apart.
+/// Transposes rows into columns that are `stride` elements apart.
 pub(super) struct InterleaveRows<'a> {
     stride: usize,
     depth: usize,
@@ -90,10 +90,9 @@ pub(super) struct InterleaveRows<'a> {
 }
 
 impl<'a> InterleaveRows<'a> {
-    /// Fills the first elements of each column, as many as a vector has lanes but no more than `stride`; zero for those
-    /// without a row.
+    /// Fills the first `min(LANES, stride)` elements of each column, with zero for missing rows.
     ///
-    /// Panics unless there are no more rows than that and all have `depth` elements, or if `out` is too short for the columns.
+    /// Panics if there are more rows than that, if a row does not have `depth` elements, or if `out` is too short.
     pub(super) fn new(
         stride: usize,
         depth: usize,
@@ -101,13 +100,10 @@ impl<'a> InterleaveRows<'a> {
         out: &'a mut [f32],
     ) -> InterleaveRows<'a> {
         assert!(rows.iter().all(|row| row.len() == depth));
-        assert!(rows.len() <= stride.min(MAX_ROWS));
+        assert!(rows.len() <= stride.min(MAX_LANES));
         InterleaveRows { stride, depth, rows, out }
     }
 }
-
-/// No panel is higher than the widest vector.
-const MAX_ROWS: usize = 16;
 
 impl Kernel for InterleaveRows<'_> {
     type Output = ();
@@ -116,7 +112,7 @@ impl Kernel for InterleaveRows<'_> {
         let InterleaveRows { stride, depth, rows, out } = self;
         let width = stride.min(S::LANES);
         assert!(rows.len() <= width);
-        let mut starts = [std::ptr::null(); MAX_ROWS];
+        let mut starts = [std::ptr::null(); MAX_LANES];
         for (start, row) in starts.iter_mut().zip(rows) {
             *start = row.as_ptr();
         }
@@ -149,8 +145,8 @@ pub struct RowMajor<'a> {
 }
 
 impl<'a> RowMajor<'a> {
-    /// A matrix of `rows` rows of `depth` elements, each row `row_stride` elements after the last; rows that are only
-    /// read may overlap, and with stride zero one row stands for all.
+    /// A matrix of `rows` rows of `depth` elements, `row_stride` elements apart. Rows may overlap; with stride zero all rows are
+    /// the same memory.
     ///
     /// Panics if `data` is too short.
     pub fn new(data: &'a [f32], rows: usize, depth: usize, row_stride: usize) -> RowMajor<'a> {
@@ -164,7 +160,7 @@ impl<'a> RowMajor<'a> {
         self.row_stride
     }
 
-    /// Where an element lies.
+    /// Address of an element.
     pub(super) fn at(&self, row: usize, depth: usize) -> *const f32 {
         assert!(row < self.rows && depth <= self.depth);
         self.data[row * self.row_stride + depth..].as_ptr()
@@ -198,12 +194,12 @@ impl LeftSource for RowMajor<'_> {
             }
             return;
         }
-        for (rows, place) in block.panels() {
-            let mut slices: [&[f32]; MAX_ROWS] = [&[]; MAX_ROWS];
+        for (rows, range) in block.panels() {
+            let mut slices: [&[f32]; MAX_LANES] = [&[]; MAX_LANES];
             for (slice, index) in slices.iter_mut().zip(rows.clone()) {
                 *slice = row(index);
             }
-            interleave_rows(block.isa, block.panel_rows, &slices[..rows.len()], &mut out[place]);
+            interleave_rows(block.isa, block.panel_rows, &slices[..rows.len()], &mut out[range]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Weights, packed once into the panels that the microkernel reads.
+//! Weights, packed once into the panels that the micro-kernel reads.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// The elements of a weight, as the checkpoint has them.
+/// The elements of a weight, in the type of the checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub enum WeightData<'a> {
     /// Single precision.
@@ -40,7 +40,7 @@ impl WeightData<'_> {
     }
 }
 
-/// A weight of `outputs` by `depth` somewhere in memory: element `(n, k)` is at `n * output_stride + k * depth_stride`. A
+/// A weight of `outputs` by `depth` in memory: element `(n, k)` is at `n * output_stride + k * depth_stride`. A
 /// linear layer's `[outputs, depth]` has strides `(depth, 1)`, a matrix `[depth, outputs]` has `(1, outputs)`.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightView<'a> {
@@ -78,7 +78,7 @@ impl<'a> WeightView<'a> {
 }
 
 /// A weight in panels `[panel][depth][tile.columns()]`, padded with zeros to whole panels, in the type that the checkpoint has:
-/// half precision is widened on the way to the kernels.
+/// half precision is widened when it is read.
 #[derive(Debug)]
 pub struct PackedWeights {
     tile: Tile,
@@ -133,7 +133,7 @@ impl PackedWeights {
         self.depth
     }
 
-    /// The tile that the panels are made for.
+    /// The register tile of the panels.
     pub fn tile(&self) -> Tile {
         self.tile
     }
@@ -143,7 +143,7 @@ impl PackedWeights {
         self.depth * self.tile.columns()
     }
 
-    /// The panels, if they are `f32` where they lie.
+    /// All panels, if they are stored as `f32`.
     pub(super) fn whole(&self) -> Option<&[f32]> {
         match &self.panels {
             Panels::F32(panels) => Some(panels),
@@ -151,8 +151,8 @@ impl PackedWeights {
         }
     }
 
-    /// Calls `body` with the panels as they are read by `readers` tasks or more, each of which reads some of them: half precision
-    /// is widened beforehand, on all threads, where several tasks would widen the same panels and the whole is not large.
+    /// Calls `body` with the panels, which `readers` or more tasks will read. If several tasks would widen the same panels of half
+    /// precision and the weight is not large, it is widened once, on all threads.
     pub(super) fn for_readers(
         &self,
         pool: &Pool,
@@ -172,8 +172,8 @@ impl PackedWeights {
         });
     }
 
-    /// Some depths of a panel as `f32`: `[depth][tile.columns()]`, where they lie or widened into `scratch`, which then has as
-    /// many elements.
+    /// A range of depths of a panel as `f32`, `[depth][tile.columns()]`: borrowed, or widened into `scratch`, which then has as many
+    /// elements.
     pub(super) fn panel<'a>(
         &'a self,
         panel: usize,
@@ -209,26 +209,26 @@ impl Packed for PackedWeights {
     }
 }
 
-/// Tasks from which on a panel of half precision is widened for all of them at once.
+/// From this many tasks on, panels of half precision are widened once for all of them.
 const FEW_READERS: usize = 3;
-/// Elements up to which a weight is widened as a whole: 4 MiB, which the caches beyond the second level still hold.
+/// Most elements of a weight that is widened as a whole: 4 MiB, which fits the L3 cache.
 const MOST_WIDENED: usize = 1 << 20;
 
 /// The right panels of a product.
 pub(super) struct RightPanels<'a> {
     weights: &'a PackedWeights,
-    /// All panels, if they are `f32` somewhere.
+    /// All panels as `f32`, stored so or widened.
     whole: Option<&'a [f32]>,
 }
 
 impl<'a> RightPanels<'a> {
-    /// Panels that are read as the weight has them.
+    /// The panels as stored; half precision is widened by each reader.
     pub(super) fn new(weights: &'a PackedWeights) -> RightPanels<'a> {
         RightPanels { weights, whole: weights.whole() }
     }
 
-    /// Calls `body` for some depths of some panels: with the first element, the elements from one panel to the next, and the
-    /// numbers of panels that lie so.
+    /// Calls `body` for a range of depths of some panels, with the address of the first element, the stride from panel to panel,
+    /// and the panels that these address.
     pub(super) fn for_each(
         &self,
         depth: &Range<usize>,
@@ -248,7 +248,7 @@ impl<'a> RightPanels<'a> {
     }
 }
 
-/// `out = source`.
+/// Converts `f16` to `f32`.
 struct WidenF16<'a> {
     source: &'a [f16],
     out: &'a mut [f32],
@@ -262,7 +262,7 @@ impl Kernel for WidenF16<'_> {
     }
 }
 
-/// `out = source`.
+/// Converts `bf16` to `f32`.
 struct WidenBf16<'a> {
     source: &'a [bf16],
     out: &'a mut [f32],
@@ -278,12 +278,12 @@ impl Kernel for WidenBf16<'_> {
     }
 }
 
-/// Elements that a thread packs at a time.
-const PART: usize = 1 << 18;
-/// Depths of half precision that are packed at a time, so that what is written stays in the cache.
+/// Elements that a task packs.
+const TASK: usize = 1 << 18;
+/// Depths of half precision that are packed at a time, so that the written panel stays in the cache.
 const DEPTHS: usize = 16;
 
-/// A weight on its way into panels.
+/// Packs a weight into panels.
 struct Packing<'a> {
     pool: &'a Pool,
     tile: Tile,
@@ -291,7 +291,7 @@ struct Packing<'a> {
 }
 
 impl Packing<'_> {
-    /// All panels, filled by `pack` on all threads: weights of many megabytes take as long as they take to move.
+    /// All panels, filled by `pack` on all threads: for large weights the limit is memory bandwidth.
     fn panels<T: AnyBitPattern + NoUninit + Send>(
         &self,
         pack: impl Fn(&RightBlock, &mut [T]) + Sync,
@@ -300,15 +300,15 @@ impl Packing<'_> {
         let elements = outputs.next_multiple_of(tile.columns()) * depth;
         let missing = TensorError::OutOfMemory(elements * size_of::<T>());
         let mut panels = AlignedBuffer::try_zeroed(elements).ok_or(missing)?;
-        let width = tile.columns() * (PART / (tile.columns() * depth).max(1)).max(1);
-        self.pool.for_chunks(&mut panels, width * depth, &|part, panels| {
-            let columns = part * width..outputs.min((part + 1) * width);
+        let width = tile.columns() * (TASK / (tile.columns() * depth).max(1)).max(1);
+        self.pool.for_chunks(&mut panels, width * depth, &|task, panels| {
+            let columns = task * width..outputs.min((task + 1) * width);
             pack(&RightBlock { tile, columns, depth: 0..depth }, panels);
         });
         Ok(panels)
     }
 
-    /// Packs some columns in half precision. What lies beyond the last column is zero already.
+    /// Packs a block of columns in half precision. Padding beyond the last column is already zero.
     fn pack_half<T: Copy>(&self, data: &[T], block: &RightBlock, out: &mut [T]) {
         let (width, depth) = (block.tile.columns(), block.depth.len());
         let panels = out.chunks_exact_mut((width * depth).max(1));
@@ -320,7 +320,7 @@ impl Packing<'_> {
         }
     }
 
-    /// Packs some depths of a panel, `[depth][tile.columns()]`.
+    /// Packs a range of depths of a panel, `[depth][tile.columns()]`.
     fn pack_depths<T: Copy>(
         &self,
         data: &[T],
@@ -328,10 +328,10 @@ impl Packing<'_> {
         depths: Range<usize>,
         out: &mut [T],
     ) {
-        for (place, n) in columns.enumerate() {
+        for (column, n) in columns.enumerate() {
             let start = n * self.view.output_stride;
             for (row, k) in out.chunks_exact_mut(self.tile.columns()).zip(depths.clone()) {
-                row[place] = data[start + k * self.view.depth_stride];
+                row[column] = data[start + k * self.view.depth_stride];
             }
         }
     }

@@ -1,12 +1,12 @@
-//! The right side of a product, packed into panels: weights once, activations on the way in.
+//! The right operand of a product, packed into panels: weights once, activations in every run.
 
 use std::ops::Range;
 
 use crate::gemm::left::InterleaveRows;
 use crate::gemm::tile::Tile;
-use crate::simd::dispatch;
+use crate::simd::{MAX_LANES, dispatch};
 
-/// A right side somewhere in memory: column `n` at depth `k` is at `n * column_stride + k * depth_stride`.
+/// A right operand in memory: column `n` at depth `k` is at `n * column_stride + k * depth_stride`.
 #[derive(Clone, Copy)]
 pub(super) struct RightView<'a> {
     pub(super) data: &'a [f32],
@@ -14,7 +14,7 @@ pub(super) struct RightView<'a> {
     pub(super) depth_stride: usize,
 }
 
-/// The columns and depths of a block, packed as `[panel][depth][tile.columns()]`.
+/// Columns and depths of a block that is packed as `[panel][depth][tile.columns()]`.
 #[derive(Clone, Debug)]
 pub(super) struct RightBlock {
     pub(super) tile: Tile,
@@ -28,9 +28,6 @@ impl RightBlock {
         self.columns.len().next_multiple_of(self.tile.columns()) * self.depth.len()
     }
 }
-
-/// The most lanes of any instruction set.
-const MAX_LANES: usize = 16;
 
 impl RightView<'_> {
     /// Packs a block, with zeros beyond the last column.
@@ -66,7 +63,7 @@ impl RightView<'_> {
         }
     }
 
-    /// Packs a panel of any other layout, one depth after the other.
+    /// Packs a panel of any other layout, depth by depth.
     fn pack_rows(&self, block: &RightBlock, columns: Range<usize>, panel: &mut [f32]) {
         let width = block.tile.columns();
         for (row, k) in panel.chunks_exact_mut(width).zip(block.depth.clone()) {

@@ -1,4 +1,4 @@
-//! How a product is cut into tasks and blocks: by shape alone, never by thread count.
+//! Splits a product into tasks and blocks, by shape alone, never by thread count.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(super) struct Shape {
     pub(super) depth: usize,
 }
 
-/// How a product is cut.
+/// Block sizes of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     /// Rows of a task: whole panels, except at the end.
@@ -23,34 +23,33 @@ pub(super) struct Split {
     pub(super) depth_block: usize,
 }
 
-/// Bytes of packed left panels that a task works on: half of a second-level cache of 1 MiB, since a right panel and the output
-/// pass through the other half.
+/// Bytes of packed left panels of a task: half of a 1 MiB L2 cache. A right panel and the output pass through the other half.
 const LEFT_BYTES: usize = 448 << 10;
 /// Most depths per block: a right panel of 48 columns then takes 192 KiB.
 const MAX_DEPTH: usize = 1024;
 /// Most rows of a task.
 const MAX_ROWS: usize = 288;
-/// Tasks that a large product should have at least, so that several threads end at about the same time.
+/// Least number of tasks of a large product, so that all threads finish at about the same time.
 const ENOUGH_TASKS: usize = 32;
-/// Rows that a task should have at least where there are as many, to make good use of each right panel.
+/// Least number of rows of a task, if the product has as many, to reuse each right panel.
 const ENOUGH_ROWS: usize = 64;
-/// Multiply-adds that a task should have at least, so that starting it costs little.
+/// Least number of multiply-adds of a task, so that the cost of starting it is small.
 const ENOUGH_WORK: usize = 400_000;
 
-/// `total` cut into blocks of at most `limit`, all of about the same size and each a multiple of `unit`.
+/// Size of the blocks of `0..total`: at most `limit`, all of about the same size, a multiple of `unit`.
 pub(super) fn even_blocks(total: usize, limit: usize, unit: usize) -> usize {
     let blocks = total.div_ceil(limit.max(unit)).max(1);
     total.div_ceil(blocks).next_multiple_of(unit).max(unit)
 }
 
 impl Split {
-    /// The cut of a product with `f32` panels.
+    /// The blocks of a product with `f32` panels.
     pub(super) fn new(shape: Shape, tile: Tile) -> Split {
         let depth_block = even_blocks(shape.depth, MAX_DEPTH, 16);
         Split::with_depth_block(shape, tile, depth_block)
     }
 
-    /// The cut of a product whose depth blocks are given.
+    /// The blocks of a product, given the block of depths.
     pub(super) fn with_depth_block(shape: Shape, tile: Tile, depth_block: usize) -> Split {
         let fitting = (LEFT_BYTES / 4 / depth_block.max(1)).min(MAX_ROWS);
         let limit = fitting.min((shape.rows / ENOUGH_TASKS).max(ENOUGH_ROWS));
@@ -76,7 +75,7 @@ impl Tasks {
         Tasks { rows: shape.rows, panels: shape.columns.div_ceil(tile.columns()), split }
     }
 
-    /// How many there are.
+    /// Number of tasks.
     pub(super) fn count(&self) -> usize {
         self.rows.div_ceil(self.split.row_block) * self.panels.div_ceil(self.split.panel_block)
     }

@@ -1,24 +1,24 @@
-//! Large products with seven multiplications where eight are usual (Strassen 1969), very large ones with 49 for 64.
+//! Strassen's algorithm (1969): large products with seven multiplications instead of eight, very large ones with 49 instead of 64.
 //!
-//! Both sides and the output are cut into halves both ways, `C = A · B` with
+//! Both operands and the output are halved in both directions, `C = A · B` with
 //!
 //! ```text
 //! | C0 C1 |   | A0 A1 |   | B0 B1 |
 //! | C2 C3 | = | A2 A3 | · | B2 B3 |
 //! ```
 //!
-//! and each of seven products multiplies a sum of blocks of `A` with a sum of blocks of `B` and adds the result to blocks of
-//! `C` (`scheme`). Each of the seven can be cut in the same way again: a second level. Sums in memory would cost more than the
-//! eighth multiplication, so the halves are chosen such that everything but the right sums stays in a core's caches: the rows
-//! of `A` are those of one task, the columns of `B` a group of neighbouring panels, and the depths those of one block.
+//! and each of seven products multiplies a sum of blocks of `A` by a sum of blocks of `B` and adds the result to blocks of
+//! `C` (`scheme`). A second level applies the same to each of the seven. Sums in main memory would cost more than the eighth
+//! multiplication, so the blocks are chosen such that everything but the right sums stays in a core's caches: the rows of `A`
+//! are those of one task, the columns of `B` a group of adjacent panels, and the depths those of one block.
 //!
-//! 1. For some columns and depths the sums of right panels are made, once for all rows, as many as the shared cache holds.
-//! 2. A task packs its rows, makes their sums, and multiplies them group by group of panels; the outputs of a group are summed
-//!    in tiles that stay in the first two caches, and finished from there.
+//! 1. The sums of right panels are computed once for all rows, for as many columns and depths as the shared cache holds.
+//! 2. A task packs its rows, computes their sums, and multiplies them with one group of panels after the other. The outputs of a
+//!    group are accumulated in tiles that stay in the L1 and L2 caches, and stored from there.
 //!
-//! Rounding errors of one level are up to a half larger than those of the usual sums, those of two levels up to
-//! 1.4 times larger (root mean square; a test holds that). What is not finite in a row of the left side spreads to up to three other
-//! rows of the same task, in a column of the right side to three other columns. Like everywhere, bits depend on the shape alone.
+//! Rounding errors (root mean square) are up to 1.5 times those of plain sums with one level and up to 2.4 times with two; a test
+//! checks this. A NaN or infinity in a row of `A` spreads to up to three other rows of the same task, in a column of `B` to up to
+//! three other columns. Bits depend on the shape alone.
 
 mod scheme;
 
@@ -29,47 +29,47 @@ use cutout_parallel::{Pool, with_scratch};
 pub(super) use scheme::MAX_LEVELS;
 use scheme::Scheme;
 
-use crate::gemm::driver::{LeftRows, TaskRows, blocks};
-use crate::gemm::finish::{Finish, Place};
+use crate::gemm::driver::{LeftRows, RowBlock, blocks};
 use crate::gemm::kernel::{FloatProduct, for_each_tile};
 use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, even_blocks};
-use crate::gemm::terms::{FinishTile, MultiplyInto};
+use crate::gemm::terms::{MultiplyInto, StoreTile};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Bytes of right panels and their sums that are multiplied with all rows before the next: a part of a shared cache.
+/// Bytes of right panels and their sums that are multiplied with all rows before the next ones: a part of a shared L3 cache.
 const RIGHT_BYTES: usize = 12 << 20;
-/// Bytes of left panels and their sums of a task: half of a second-level cache of 1 MiB.
+/// Bytes of left panels and their sums of a task: half of a 1 MiB L2 cache.
 const LEFT_BYTES: usize = 520 << 10;
 /// Most depths per block.
 const MAX_DEPTH: usize = 1024;
-/// Below these sizes making sums costs more than they save, and there are too few tasks: by number of levels, less one.
+/// Least sizes for one level and for two. Below them the sums cost more than they save, and there are too few tasks.
 const LEAST: [Shape; scheme::MAX_LEVELS] = [
     Shape { rows: 3072, columns: 256, depth: 256 },
     Shape { rows: 3072, columns: 768, depth: 768 },
 ];
-/// What depths are a multiple of: all parts then fill whole turns of the inner loop.
+/// Depths are a multiple of this, so that all blocks are whole iterations of the inner loop.
 const DEPTH_UNIT: usize = 16;
 
-/// How a product is cut.
+/// Block sizes of a product that is computed by Strassen's algorithm.
 #[derive(Clone, Copy)]
 pub(super) struct Strassen {
     pub(super) shape: Shape,
     pub(super) tile: Tile,
-    /// How often everything is halved.
+    /// Levels of recursion.
     pub(super) levels: usize,
     /// Rows of a task: whole groups of left panels, except at the end.
     pub(super) row_block: usize,
-    /// Depths whose sums stay in registers, one part of them at a time.
+    /// Depths of a block.
     pub(super) depth_block: usize,
-    /// Groups of right panels whose sums are made at a time.
+    /// Groups of right panels whose sums are computed at a time.
     pub(super) group_block: usize,
 }
 
 impl Strassen {
-    /// The cut of a product, if it is large enough to gain by it and its depths can be halved.
+    /// The blocks of a product, if it is large enough to gain and its depth can be halved.
     pub(super) fn new(shape: Shape, tile: Tile) -> Option<Strassen> {
         let large = |least: &&Shape| {
             shape.rows >= least.rows && shape.columns >= least.columns && shape.depth >= least.depth
@@ -91,12 +91,12 @@ impl Strassen {
         Some(Strassen { shape, tile, levels, row_block, depth_block, group_block })
     }
 
-    /// Into how many parts rows, depths and groups of columns are cut.
+    /// Number of parts that rows, depths and groups of columns are divided into.
     fn parts(&self) -> usize {
         1 << self.levels
     }
 
-    /// Whether the output holds partial sums on the way.
+    /// Whether the output holds partial sums between blocks of depths.
     pub(super) fn is_partial(&self) -> bool {
         self.depth_block < self.shape.depth
     }
@@ -107,53 +107,54 @@ impl Strassen {
         pool: &Pool,
         left: &dyn LeftSource,
         weights: &PackedWeights,
-        finish: &Finish,
+        writer: &OutputWriter<'_>,
     ) {
         let panels = self.shape.columns.div_ceil(self.tile.columns());
         let all = panels / self.parts();
         let scheme = Scheme::of(self.levels);
         for groups in blocks(all, self.group_block) {
-            // Last panels that fill no group are multiplied as usual, beside the last groups.
+            // The last panels, which do not fill a group, are multiplied without Strassen.
             let end = if groups.end == all { panels } else { groups.end * self.parts() };
             let others = groups.end * self.parts()..end;
             for depth in blocks(self.shape.depth, self.depth_block) {
-                let finish = finish.for_depths(&depth, self.shape.depth);
+                let writer = writer.for_depths(&depth, self.shape.depth);
                 let (groups, others) = (groups.clone(), others.clone());
-                let part = Part { whole: self, scheme, weights, finish, groups, depth, others };
-                part.run(pool, left);
+                let block =
+                    GroupBlock { whole: self, scheme, weights, writer, groups, depth, others };
+                block.run(pool, left);
             }
         }
     }
 }
 
-/// The products of all rows with some groups of panels over some depths.
-struct Part<'a> {
+/// The products of all rows with a range of panel groups over a block of depths.
+struct GroupBlock<'a> {
     whole: &'a Strassen,
     scheme: &'static Scheme,
     weights: &'a PackedWeights,
-    finish: Finish,
+    writer: OutputWriter<'a>,
     groups: Range<usize>,
     depth: Range<usize>,
-    /// Panels that are multiplied as usual.
+    /// Panels that are multiplied without Strassen.
     others: Range<usize>,
 }
 
-impl Part<'_> {
+impl GroupBlock<'_> {
     fn run(&self, pool: &Pool, left: &dyn LeftSource) {
         with_scratch(self.groups.len() * self.group_size(), |right| {
             pool.for_chunks(right, self.group_size(), &|group, right| {
-                self.make_right(self.groups.start + group, right);
+                self.right_operands(self.groups.start + group, right);
             });
             self.multiply(pool, left, right);
         });
     }
 
-    /// Blocks of each side and of the output.
+    /// Blocks of each matrix.
     fn blocks(&self) -> usize {
         self.whole.parts() * self.whole.parts()
     }
 
-    /// Elements that are made of a group of right panels: the operands of all products.
+    /// Elements of the right operands of all products of one group.
     fn group_size(&self) -> usize {
         self.scheme.right.operands() * self.right_size()
     }
@@ -163,67 +164,72 @@ impl Part<'_> {
         let depth = self.depth.len();
         let packed = row_block * depth;
         let operands = self.scheme.left.operands() * packed / self.blocks();
-        let before = self.scheme.left.before() * self.part_depth() * tile.rows;
+        let intermediates = self.scheme.left.intermediates() * self.block_depth() * tile.rows;
         let tiles = row_block * self.whole.parts() * tile.columns();
         let tasks = shape.rows.div_ceil(row_block);
-        pool.run_with_scratch(tasks, packed + operands + tiles.max(before), &|task, scratch| {
-            let (packed, scratch) = scratch.split_at_mut(packed);
-            let (operands, rest) = scratch.split_at_mut(operands);
-            let rows = task * row_block..shape.rows.min((task + 1) * row_block);
-            let panels = self.pack_left(left, &rows, packed, (operands, rest));
-            let work = Work { part: self, rows, panels, packed, left: operands, right };
-            dispatch(tile.isa, GroupProducts { work: &work, tiles: rest });
-            self.multiply_others(&work);
-        });
+        pool.run_with_scratch(
+            tasks,
+            packed + operands + tiles.max(intermediates),
+            &|task, scratch| {
+                let (packed, scratch) = scratch.split_at_mut(packed);
+                let (operands, rest) = scratch.split_at_mut(operands);
+                let rows = task * row_block..shape.rows.min((task + 1) * row_block);
+                let panels = self.pack_left(left, &rows, packed, (operands, rest));
+                let work = RowTask { block: self, rows, panels, packed, left: operands, right };
+                dispatch(tile.isa, GroupProducts { work: &work, tiles: rest });
+                self.multiply_others(&work);
+            },
+        );
     }
 
     /// Depths of a block.
-    fn part_depth(&self) -> usize {
+    fn block_depth(&self) -> usize {
         self.depth.len() / self.whole.parts()
     }
 
     /// Elements of a block of a right panel.
     fn right_size(&self) -> usize {
-        self.part_depth() * self.whole.tile.columns()
+        self.block_depth() * self.whole.tile.columns()
     }
 
-    /// The right panel and the depths of block `block` (part of the depths, panel) of a group.
-    fn right_place(&self, group: usize, block: usize) -> (usize, Range<usize>) {
+    /// The right panel and the depths of block `block` of a group; blocks are numbered `[part of the depths][panel]`.
+    fn right_block(&self, group: usize, block: usize) -> (usize, Range<usize>) {
         let parts = self.whole.parts();
-        let start = self.depth.start + block / parts * self.part_depth();
-        (parts * group + block % parts, start..start + self.part_depth())
+        let start = self.depth.start + block / parts * self.block_depth();
+        (parts * group + block % parts, start..start + self.block_depth())
     }
 
-    /// The operands of a group of right panels.
-    fn make_right(&self, group: usize, out: &mut [f32]) {
+    /// Computes the right operands of a group.
+    fn right_operands(&self, group: usize, out: &mut [f32]) {
         let size = self.right_size();
         let widened = if self.weights.whole().is_some() { 0 } else { self.blocks() * size };
-        let before = self.scheme.right.before() * size;
-        with_scratch(widened + before, |scratch| {
-            let (widened, before) = scratch.split_at_mut(widened);
+        let intermediates = self.scheme.right.intermediates() * size;
+        with_scratch(widened + intermediates, |scratch| {
+            let (widened, intermediates) = scratch.split_at_mut(widened);
             for (block, out) in widened.chunks_exact_mut(size).enumerate() {
-                let (panel, depth) = self.right_place(group, block);
+                let (panel, depth) = self.right_block(group, block);
                 self.weights.panel(panel, depth, out);
             }
             let widened = &*widened;
             let block = |block: usize| match self.weights.whole() {
                 None => &widened[block * size..][..size],
                 Some(_) => {
-                    let (panel, depth) = self.right_place(group, block);
+                    let (panel, depth) = self.right_block(group, block);
                     self.weights.panel(panel, depth, &mut [])
                 }
             };
-            self.scheme.right.make(self.whole.tile.isa, out, before, block);
+            self.scheme.right.compute(self.whole.tile.isa, out, intermediates, block);
         });
     }
 
-    /// Packs rows into panels and makes the operands of them, by way of the second slice; returns the number of panels of each part of the rows.
+    /// Packs rows into panels and computes the left operands; the second slice is scratch memory. Returns the number of panels in
+    /// each part of the rows.
     fn pack_left(
         &self,
         left: &dyn LeftSource,
         rows: &Range<usize>,
         packed: &mut [f32],
-        (operands, before): (&mut [f32], &mut [f32]),
+        (operands, intermediates): (&mut [f32], &mut [f32]),
     ) -> usize {
         let Tile { isa, rows: height, .. } = self.whole.tile;
         let parts = self.whole.parts();
@@ -234,50 +240,51 @@ impl Part<'_> {
             packed[..parts * panels * height * self.depth.len()].split_at_mut(block.len());
         left.pack(&block, inside);
         missing.fill(0.0);
-        let size = height * self.part_depth();
-        let made = self.scheme.left.operands() * size;
-        for (panel, operands) in operands.chunks_exact_mut(made).take(panels).enumerate() {
+        let size = height * self.block_depth();
+        let panel_operands = self.scheme.left.operands() * size;
+        for (panel, operands) in operands.chunks_exact_mut(panel_operands).take(panels).enumerate()
+        {
             let source = |block: usize| {
                 let start = (block / parts * panels + panel) * parts + block % parts;
                 &packed[start * size..][..size]
             };
-            self.scheme.left.make(isa, operands, before, source);
+            self.scheme.left.compute(isa, operands, intermediates, source);
         }
         panels
     }
 
-    /// The usual product with the panels that fill no group.
-    fn multiply_others(&self, work: &Work<'_>) {
+    /// Multiplies with the panels that do not fill a group.
+    fn multiply_others(&self, work: &RowTask<'_>) {
         if self.others.is_empty() {
             return;
         }
-        let rows = TaskRows {
+        let rows = RowBlock {
             tile: self.whole.tile,
             left: LeftRows::Packed(work.packed),
             rows: work.rows.clone(),
-            finish: &self.finish,
+            writer: &self.writer,
             columns: self.whole.shape.columns,
         };
         rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), self.others.clone());
     }
 }
 
-/// The rows of a task, ready to multiply.
-struct Work<'a> {
-    part: &'a Part<'a>,
+/// The rows of a task, packed, with their operands.
+struct RowTask<'a> {
+    block: &'a GroupBlock<'a>,
     rows: Range<usize>,
     /// Left panels in each part of the rows.
     panels: usize,
     packed: &'a [f32],
     /// The operands of the rows, `[panel][product]`.
     left: &'a [f32],
-    /// The operands of the part's groups of right panels, `[group][product]`.
+    /// The operands of the groups of right panels, `[group][product]`.
     right: &'a [f32],
 }
 
 /// The products of a task's rows with all groups.
 struct GroupProducts<'a> {
-    work: &'a Work<'a>,
+    work: &'a RowTask<'a>,
     /// Output tiles of one group, `[block][panel]`.
     tiles: &'a mut [f32],
 }
@@ -286,9 +293,9 @@ impl Kernel for GroupProducts<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Part { whole, finish, .. } = self.work.part;
+        let GroupBlock { whole, writer, .. } = self.work.block;
         for_each_tile!(whole.tile, S, self.groups(simd));
-        if finish.streaming {
+        if writer.streaming {
             simd.fence();
         }
     }
@@ -299,8 +306,8 @@ impl GroupProducts<'_> {
     fn groups<S: Simd, const ROWS: usize, const VECTORS: usize>(self, simd: S) {
         let GroupProducts { work, tiles } = self;
         let panels = work.panels;
-        for group in 0..work.part.groups.len() {
-            for (number, uses) in work.part.scheme.uses.iter().enumerate() {
+        for group in 0..work.block.groups.len() {
+            for (number, uses) in work.block.scheme.uses.iter().enumerate() {
                 let product = work.product(group, number);
                 for panel in 0..panels {
                     let tiles = &mut *tiles;
@@ -314,23 +321,23 @@ impl GroupProducts<'_> {
                     });
                 }
             }
-            work.finish::<S, ROWS, VECTORS>(simd, work.part.groups.start + group, tiles);
+            work.store::<S, ROWS, VECTORS>(simd, work.block.groups.start + group, tiles);
         }
     }
 }
 
-impl Work<'_> {
-    /// Finishes the tiles of a group.
+impl RowTask<'_> {
+    /// Stores the tiles of a group.
     #[inline(always)]
-    fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    fn store<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
         simd: S,
         group: usize,
         tiles: &[f32],
     ) {
         let width = VECTORS * S::LANES;
-        let columns = self.part.whole.shape.columns;
-        let parts = self.part.whole.parts();
+        let columns = self.block.whole.shape.columns;
+        let parts = self.block.whole.parts();
         let count = parts * parts * self.panels;
         for (index, tile) in tiles.chunks_exact(ROWS * width).take(count).enumerate() {
             let (block, panel) = (index / self.panels, index % self.panels);
@@ -339,26 +346,26 @@ impl Work<'_> {
                 continue;
             }
             let column = (parts * group + block % parts) * width;
-            let place = Place {
+            let bounds = TileBounds {
                 row: self.rows.start + row,
                 column,
                 rows: ROWS.min(self.rows.len() - row),
                 columns: width.min(columns - column),
             };
-            let finish = &self.part.finish;
-            simd.vectorize(FinishTile::<ROWS, VECTORS> { tile, finish, place: &place });
+            let writer = &self.block.writer;
+            simd.vectorize(StoreTile::<ROWS, VECTORS> { tile, writer, bounds: &bounds });
         }
     }
 
-    /// A product of a group (counted from the part's first), with its right panel 0.
+    /// Product `number` of group `group` (counted from the first group of the block); its right operand is panel 0.
     fn product(&self, group: usize, number: usize) -> FloatProduct {
-        let Part { whole, scheme, .. } = *self.part;
-        let depth = self.part.part_depth();
+        let GroupBlock { whole, scheme, .. } = *self.block;
+        let depth = self.block.block_depth();
         let size = depth * whole.tile.rows;
         let left = self.left[number * size..].as_ptr();
         let left_stride = scheme.left.operands() * size;
-        let start = group * self.part.group_size() + number * self.part.right_size();
-        let right = self.right[start..][..self.part.right_size()].as_ptr();
+        let start = group * self.block.group_size() + number * self.block.right_size();
+        let right = self.right[start..][..self.block.right_size()].as_ptr();
         FloatProduct { left, left_stride, right, right_stride: 0, depth }
     }
 }

@@ -1,21 +1,21 @@
-//! Products that are terms of several outputs: their sums are gathered in tiles in memory before they are finished.
+//! Products that contribute to several outputs: their sums are accumulated in tiles in memory before the epilogue.
 
-use crate::gemm::finish::{Finish, Place};
 use crate::gemm::kernel::Product;
+use crate::gemm::writer::{OutputWriter, TileBounds};
 use crate::simd::{Kernel, Simd};
 
-/// What a product is to one of the outputs, which is named by its number.
+/// How a product contributes to the output with the given number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// The first of its terms.
-    Begins(usize),
-    /// Another term.
-    Added(usize),
-    /// A term to subtract.
-    Subtracted(usize),
+    /// Overwrites the output: its first term.
+    Overwrite(usize),
+    /// Is added.
+    Add(usize),
+    /// Is subtracted.
+    Subtract(usize),
 }
 
-/// One product of a left panel and a right panel, added to the tiles of the outputs that use it.
+/// Multiplies a left panel by a right panel and accumulates the sums in the tiles of the outputs that use them.
 pub(super) struct MultiplyInto<'a, P, const ROWS: usize, const VECTORS: usize> {
     pub(super) product: P,
     /// The right panel.
@@ -23,7 +23,7 @@ pub(super) struct MultiplyInto<'a, P, const ROWS: usize, const VECTORS: usize> {
     pub(super) uses: &'a [Use],
     /// The left panel.
     pub(super) panel: usize,
-    /// How many left panels an output has.
+    /// Number of left panels of an output.
     pub(super) panels: usize,
     /// Tiles of sums, `[output][panel]`.
     pub(super) tiles: &'a mut [f32],
@@ -41,9 +41,9 @@ impl<P: Product, const ROWS: usize, const VECTORS: usize> Kernel
         let size = ROWS * VECTORS * S::LANES;
         for &wanted in self.uses {
             let (output, sign) = match wanted {
-                Use::Begins(output) => (output, None),
-                Use::Added(output) => (output, Some(1.0)),
-                Use::Subtracted(output) => (output, Some(-1.0)),
+                Use::Overwrite(output) => (output, None),
+                Use::Add(output) => (output, Some(1.0)),
+                Use::Subtract(output) => (output, Some(-1.0)),
             };
             let index = output * self.panels + self.panel;
             let tile = &mut self.tiles[index * size..][..size];
@@ -79,18 +79,18 @@ fn add_to_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// Finishes a tile of sums.
-pub(super) struct FinishTile<'a, const ROWS: usize, const VECTORS: usize> {
+/// Applies the epilogue to a tile of sums and stores it.
+pub(super) struct StoreTile<'a, const ROWS: usize, const VECTORS: usize> {
     pub(super) tile: &'a [f32],
-    pub(super) finish: &'a Finish,
-    pub(super) place: &'a Place,
+    pub(super) writer: &'a OutputWriter<'a>,
+    pub(super) bounds: &'a TileBounds,
 }
 
-impl<const ROWS: usize, const VECTORS: usize> Kernel for FinishTile<'_, ROWS, VECTORS> {
+impl<const ROWS: usize, const VECTORS: usize> Kernel for StoreTile<'_, ROWS, VECTORS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         // SAFETY: the driver gives each task its own rows of the output.
-        unsafe { self.finish.store_tile::<S, ROWS, VECTORS>(simd, self.tile, self.place) };
+        unsafe { self.writer.store_tile::<S, ROWS, VECTORS>(simd, self.tile, self.bounds) };
     }
 }

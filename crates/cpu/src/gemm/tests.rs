@@ -38,7 +38,7 @@ impl Noise {
     }
 }
 
-/// Rows that can only be read packed.
+/// A left operand that cannot be read in place.
 pub(super) struct Packed<'a>(pub(super) RowMajor<'a>);
 
 impl LeftSource for Packed<'_> {
@@ -60,7 +60,7 @@ pub(super) struct Problem {
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) depth: usize,
-    /// Extra elements after each row of the left side, the residual and the output.
+    /// Extra elements after each row of the left operand, the residual and the output.
     pub(super) gap: usize,
     pub(super) left: Vec<f32>,
     pub(super) weight: Vec<f32>,
@@ -68,7 +68,7 @@ pub(super) struct Problem {
     pub(super) residual: Vec<f32>,
 }
 
-/// What the gaps of an output hold before and after.
+/// Value of the gaps of an output, which a product must not change.
 pub(super) const UNTOUCHED: f32 = -77.0;
 
 impl Problem {
@@ -107,7 +107,7 @@ impl Problem {
         Epilogue { scale, bias: Some(&self.bias), activation, residual }
     }
 
-    /// An output before the product: the residual's values where they count, so that `Residual::Output` has the same result.
+    /// An output before the product: it holds the residual, so that `Residual::Output` gives the same result.
     pub(super) fn blank(&self) -> Vec<f32> {
         let mut output = self.residual.clone();
         for row in output.chunks_exact_mut((self.columns + self.gap).max(1)) {
@@ -123,7 +123,7 @@ impl Problem {
         output
     }
 
-    /// The exact result of one element, and how far rounding may lead from it.
+    /// The exact result of one element, and its tolerance.
     fn exact(&self, epilogue: &Epilogue<'_>, row: usize, column: usize) -> (f64, f64) {
         let left = &self.left[row * (self.depth + self.gap)..];
         let weight = &self.weight[column * self.depth..];
@@ -141,13 +141,13 @@ impl Problem {
                 f64::from(self.residual[row * (self.columns + self.gap) + column])
             }
         };
-        // Rounding errors of a sum grow with the square root of its length, in practice.
+        // In practice, rounding errors of a sum grow with the square root of its length.
         let growth = 1e-7 * (2.0 + (self.depth as f64).sqrt());
         let scale = f64::from(epilogue.scale).abs();
         (value + residual, growth * (magnitude * scale).min(scale * self.depth as f64) + 1e-6)
     }
 
-    /// Panics unless every element is right and every gap untouched.
+    /// Panics unless every element is right and every gap unchanged.
     pub(super) fn check(&self, found: &[f32], epilogue: &Epilogue<'_>, what: &str) {
         let stride = self.columns + self.gap;
         for (row, values) in found.chunks_exact(stride.max(1)).enumerate() {

@@ -1,23 +1,23 @@
-//! The register tile: how much of the output one microkernel call computes.
+//! The register tile: the part of the output that one micro-kernel call computes.
 
 use crate::gemm::int8::Scales;
 use crate::simd::Isa;
 
-/// Rows of the left side by columns of the right side whose sums stay in registers.
+/// Rows of the left operand by columns of the right operand whose accumulators stay in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// The instruction set whose vectors these are.
     pub isa: Isa,
-    /// Rows of the left side: the height of its panels.
+    /// Rows of a left panel.
     pub rows: usize,
-    /// Vectors of the right side.
+    /// Vectors of a row of a right panel.
     pub vectors: usize,
 }
 
 /// A tile's rows, vectors, and cost of a multiply-add relative to the best tile of its set, in percent.
 type Candidate = (usize, usize, usize);
 
-/// Sums, one vector row of the right side and a broadcast element fill the 32 registers.
+/// The accumulators, one row of the right panel and a broadcast element fill the 32 registers.
 const AVX512: &[Candidate] = &[(9, 3, 100), (6, 4, 101), (14, 2, 103), (14, 1, 120)];
 /// The same for 16 registers.
 const AVX2: &[Candidate] = &[(6, 2, 100), (4, 3, 101), (8, 1, 115)];
@@ -27,13 +27,13 @@ const PORTABLE: &[Candidate] = &[(6, 2, 100), (8, 1, 105)];
 #[cfg(not(target_arch = "aarch64"))]
 const PORTABLE: &[Candidate] = &[(6, 1, 100)];
 
-/// Bytes with scales per block of depths keep an integer and a float per output.
+/// Bytes with scales per block of depths need an integer and a float accumulator per output.
 const AVX512_BLOCKED: &[Candidate] = &[(7, 2, 100)];
 const AVX2_BLOCKED: &[Candidate] = &[(6, 1, 100)];
 const PORTABLE_BLOCKED: &[Candidate] = &[(6, 1, 100)];
 
 impl Tile {
-    /// The tile that wastes least on a right side of `columns` columns.
+    /// The tile that is cheapest for a right operand of `columns` columns, padding included.
     pub fn choose(isa: Isa, columns: usize) -> Tile {
         let isa = isa.or_available();
         let candidates = match isa {
@@ -44,7 +44,7 @@ impl Tile {
         Tile::cheapest(isa, columns, candidates)
     }
 
-    /// The same for a right side of bytes.
+    /// The same for a right operand of bytes.
     pub fn choose_int8(isa: Isa, columns: usize, granularity: Scales) -> Tile {
         let isa = isa.or_available();
         let candidates = match (granularity, isa) {
@@ -65,7 +65,7 @@ impl Tile {
         Tile { isa, rows, vectors }
     }
 
-    /// Columns of the right side: the width of its panels.
+    /// Columns of a right panel.
     pub fn columns(self) -> usize {
         self.vectors * self.isa.lanes()
     }

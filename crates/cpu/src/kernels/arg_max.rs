@@ -1,4 +1,4 @@
-//! Where the largest element is.
+//! Index of the largest element along an axis.
 
 use cutout_graph::RunError;
 use cutout_parallel::SharedSlice;
@@ -10,10 +10,11 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Elements a task reads.
 const TASK: usize = 1 << 14;
 
-/// Columns that a task searches side by side.
+/// Columns of a task.
 const TILE: usize = 512;
 
-/// Searches an axis of a contiguous input `[outer, length, inner]`; the first of equals, and NaN before all.
+/// Searches an axis of a contiguous input `[outer, length, inner]`. Of equal elements the first counts; NaN is larger than any
+/// number.
 pub(crate) struct ArgMax {
     length: usize,
     inner: usize,
@@ -82,7 +83,7 @@ impl Kernel for RowsTask<'_> {
     }
 }
 
-/// Searches columns side by side.
+/// Searches adjacent columns.
 struct ColumnsTask<'a> {
     x: &'a [f32],
     stride: usize,

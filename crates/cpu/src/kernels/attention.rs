@@ -1,19 +1,19 @@
-//! Attention that streams over the keys: no tensor of queries by keys exists.
+//! Attention that streams over the keys: the matrix of queries by keys is never materialised.
 //!
-//! 1. The queries of each window and head are cut into tasks, by shape alone (`plan`).
-//! 2. A task packs its queries side by side into the lanes of vectors, scaled and rotated, and its biases likewise (`pack`).
-//! 3. It takes the keys and values of its window in blocks (`keys`), packs them once for all its queries, and lets one panel of
-//!    a few vectors of queries after the other meet them (`panel`): scores in registers (`tile`), weights relative to the
-//!    largest score so far (`softmax`), weighted values in registers, added to what earlier blocks left.
-//! 4. At the end it divides by the sums of the weights and writes its queries.
+//! 1. The queries of each window and head are split into tasks, by shape alone (`plan`).
+//! 2. A task packs its queries, scaled and rotated, into the lanes of vectors, and its biases likewise (`pack`).
+//! 3. It goes through the keys and values of its window in blocks (`keys`), packed once for all its queries. For each panel of a
+//!    few vectors of queries (`panel`) it computes scores in registers (`tile`), weights relative to the largest score so far
+//!    (`softmax`), and weighted values in registers, which are added to the sums of earlier blocks.
+//! 4. At the end it divides by the sums of the weights and writes its outputs.
 //!
-//! Where that makes too few tasks, the keys of each are divided among several, and what they leave behind is joined (`join`).
+//! If that makes too few tasks, the keys of each task are divided into parts, whose partial results are merged (`merge`).
 //!
-//! Scores are kept in powers of two: the factor is part of the scale of queries and biases.
+//! Scores are base-2 logarithms of the weights: the factor log2(e) is part of the scale of queries and biases.
 
 mod grid;
-mod join;
 mod keys;
+mod merge;
 mod operands;
 mod pack;
 mod panel;
@@ -21,8 +21,6 @@ mod plan;
 mod scratch;
 mod softmax;
 mod task;
-#[cfg(test)]
-mod tests;
 mod tile;
 mod write;
 
@@ -41,13 +39,13 @@ use crate::simd::dispatch;
 
 /// An attention of known shape.
 pub(crate) struct StreamingAttention {
-    /// Number of each input.
+    /// Position of each input among the op's inputs.
     names: AttentionInputs<usize>,
     plan: Plan,
 }
 
 impl StreamingAttention {
-    /// The kernel of an op at a place in a program.
+    /// The kernel of an op at `site`.
     pub(crate) fn new(op: &Attention, site: &Site<'_>) -> Self {
         let numbers: Vec<usize> = (0..site.inputs.len()).collect();
         let names = op.name_inputs(&numbers).expect("inference counted the inputs");
@@ -79,16 +77,16 @@ impl Execute for StreamingAttention {
     }
 }
 
-/// A job, and the one that the same thread does next.
+/// A job, and the job that the same thread runs next.
 struct Jobs<'a> {
     job: Job,
     following: Option<&'a Job>,
 }
 
-/// Runs some steps of a job in its states and its scratch memory; see [`Task`].
+/// Runs some steps of a job with its states and scratch memory; see [`Task`].
 type RunSteps<'a> = dyn Fn(Jobs<'_>, Steps, &mut [f32], &mut [f32]) + Sync + 'a;
 
-/// Runs tasks that meet all their keys, some of them one after the other on the same thread.
+/// Runs tasks that process all their keys, in groups that run one after the other on the same thread.
 fn in_groups(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
     let (lengths, group) = (Lengths::new(plan), plan.group());
     pool.run_with_scratch(plan.tasks().div_ceil(group), lengths.total(), &|number, memory| {
@@ -106,7 +104,7 @@ fn in_groups(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
     });
 }
 
-/// Runs tasks whose keys are divided: all parts, then what joins them.
+/// Runs tasks whose keys are divided into parts: first all parts, then the merge of each task.
 fn in_parts(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
     let (lengths, parts) = (Lengths::new(plan), plan.key_parts);
     let length = lengths.state();
@@ -116,14 +114,14 @@ fn in_parts(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
             // SAFETY: each part of each task has a state of its own, and `states` is borrowed until all are done.
             let state = unsafe { states.part(number * length, length) };
             if let Some(job) = plan.job(number / parts, number % parts) {
-                run(Jobs { job, following: None }, Steps::Meet, state, scratch);
+                run(Jobs { job, following: None }, Steps::Accumulate, state, scratch);
             }
         });
         pool.run(plan.tasks(), &|task| {
             // SAFETY: the states of each task are its own, and no part is under way any more.
             let states = unsafe { states.part(task * parts * length, parts * length) };
             if let Some(job) = plan.job(task, 0) {
-                run(Jobs { job, following: None }, Steps::Join, states, &mut []);
+                run(Jobs { job, following: None }, Steps::Merge, states, &mut []);
             }
         });
     });

@@ -1,12 +1,12 @@
-//! How the inputs of an op walk its output: axes merged as far as all inputs allow, and readers along them.
+//! Strides of the inputs of an op along the axes of its output, with axes merged where possible, and readers along them.
 
 use cutout_graph::Layout;
 use cutout_tensor::Shape;
 
-/// The output's axes, merged as far as all inputs allow, and how each input walks them.
+/// The output's axes, merged as far as all inputs allow, and the strides of each input along them.
 #[derive(Debug)]
 pub(crate) struct Axes {
-    /// Lengths, outermost first; the last is the row. There is always one.
+    /// Lengths, outermost first; the last is the row. Never empty.
     lengths: Vec<usize>,
     /// For each input, its stride along each axis.
     strides: Vec<Vec<usize>>,
@@ -37,7 +37,7 @@ impl Axes {
         axes
     }
 
-    /// Adds the next outer axis, or merges it with the one inside where every input continues evenly.
+    /// Adds the next outer axis, or merges it with the axis inside it if all inputs have matching strides.
     fn prepend(&mut self, length: usize, every: &[Vec<usize>], axis: usize) {
         let even = self.lengths.last().is_some_and(|inner| {
             let mut pairs = self.strides.iter().zip(every);
@@ -61,7 +61,7 @@ impl Axes {
         *self.lengths.last().expect("there is always a row")
     }
 
-    /// Distance between the elements of a row in an input; 0 where it repeats one element.
+    /// Stride of an input along the row; 0 if it repeats one element.
     pub(crate) fn row_stride(&self, input: usize) -> usize {
         *self.strides[input].last().expect("there is always a row")
     }
@@ -77,7 +77,7 @@ impl Axes {
         outer.iter().all(|&stride| stride == 0)
     }
 
-    /// Whether an input's elements lie one after another in the order of the output.
+    /// Whether an input is contiguous in the order of the output.
     pub(crate) fn is_flat(&self, input: usize) -> bool {
         let mut expected = 1;
         self.lengths.iter().zip(&self.strides[input]).rev().all(|(length, &stride)| {
@@ -87,7 +87,7 @@ impl Axes {
         })
     }
 
-    /// Where an input is read for the element at `position` of the output.
+    /// Offset in an input of the element at `position` of the output.
     pub(crate) fn offset(&self, input: usize, position: usize) -> usize {
         let (mut left, mut offset) = (position, 0);
         for (length, stride) in self.lengths.iter().zip(&self.strides[input]).rev() {
@@ -113,7 +113,7 @@ pub(crate) struct Reader<'a> {
     input: usize,
     /// Index along each axis but the row.
     index: Vec<usize>,
-    /// Where the input's part of the row starts.
+    /// Offset of the row in the input.
     start: usize,
     /// Position in the row.
     column: usize,
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         Reader { axes, input, index, start, column }
     }
 
-    /// The next `length` elements of the output's order: where they lie, or spread into `scratch`, which is as long.
+    /// The next `length` elements in the order of the output: borrowed, or copied into `scratch`, which is as long.
     #[inline]
     pub(crate) fn next<'s, T: Copy>(
         &mut self,
@@ -160,20 +160,20 @@ impl<'a> Reader<'a> {
         &scratch[..length]
     }
 
-    /// Whether the next `length` elements are one element again and again.
+    /// Whether the next `length` elements are the same element.
     #[inline]
     pub(crate) fn repeats(&self, length: usize) -> bool {
         let axes = self.axes;
         axes.row_stride(self.input) == 0 && length <= axes.row_length() - self.column
     }
 
-    /// Where the next element lies.
+    /// Offset of the next element.
     #[inline]
     pub(crate) fn here(&self) -> usize {
         self.start + self.column * self.axes.row_stride(self.input)
     }
 
-    /// Goes on by `count` elements, at most to the end of the row.
+    /// Advances by `count` elements, at most to the end of the row.
     #[inline]
     pub(crate) fn advance(&mut self, count: usize) {
         self.column += count;
@@ -212,7 +212,7 @@ fn spread<T: Copy>(source: &[T], first: usize, stride: usize, target: &mut [T]) 
 mod tests {
     use super::*;
 
-    /// Layouts over one memory and the shape they broadcast to.
+    /// Layouts of one buffer and the shape they broadcast to.
     fn example() -> (Vec<Layout>, Shape) {
         let layout = |shape: &[usize], strides: &[usize]| Layout {
             shape: Shape::new(shape),

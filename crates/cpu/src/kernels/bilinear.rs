@@ -1,4 +1,4 @@
-//! Sums of weighted pixels, for the ops that read images between pixels.
+//! Weighted sums of pixels, for the ops that sample images between pixels.
 
 use crate::kernels::image::{load_count, store_count};
 use crate::simd::Simd;
@@ -6,12 +6,12 @@ use crate::simd::Simd;
 /// Offset of a row or a column of pixels, in elements, and its weight.
 pub(crate) type WeightedOffset = (usize, f32);
 
-/// Vectors of channels whose sums are built at the same time: enough to hide the latency of a multiply-add.
+/// Vectors of channels that are summed at the same time, to hide the latency of a multiply-add.
 const VECTORS: usize = 4;
 
 /// Writes `factor * Σ row weight * column weight * pixel` over all given rows and columns of `image`, for each channel.
 ///
-/// Panics where a pixel is outside the image.
+/// Panics if a pixel is outside the image.
 #[inline(always)]
 pub(crate) fn weighted_pixels<S: Simd>(
     simd: S,

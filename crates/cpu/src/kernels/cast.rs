@@ -1,4 +1,4 @@
-//! The same values in another element type.
+//! Conversion to another element type.
 
 use bytemuck::{Pod, Zeroable, cast_slice};
 use cutout_graph::RunError;
@@ -82,7 +82,7 @@ macro_rules! targets {
     )*};
 }
 
-// `as` truncates floats, saturates and makes 0 of NaN, as the definition of the op wants.
+// `as` truncates floats, saturates and turns NaN into 0, as the op is defined.
 targets! {
     f32: |x| x, |i| i as f64 as f32;
     bf16: |x| bf16::from_f32(x), |i| bf16::from_f32(i as f64 as f32);
@@ -106,7 +106,7 @@ impl Target for f16 {
     }
 }
 
-/// The part that one thread converts.
+/// The elements of one task.
 struct CastTask<'a, T> {
     from: DType,
     source: &'a [u8],

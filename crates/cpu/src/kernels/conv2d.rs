@@ -1,4 +1,4 @@
-//! Convolutions: products of image patches and weights, and a kernel of its own for the depthwise ones.
+//! Convolutions: products of image patches and weights; depthwise convolutions have a kernel of their own.
 
 mod depthwise;
 mod patches;
@@ -10,12 +10,11 @@ use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use self::depthwise::Depthwise;
-pub(crate) use self::patches::{Patches, Places};
+pub(crate) use self::patches::{Patches, TapPositions};
 pub(crate) use self::weights::{Form, Weight, pack_matrix};
 use self::winograd::Winograd;
 use crate::execute::{Execute, Io};
-use crate::gemm::{LeftSource, Output, PackedWeights, RowMajor, gemm};
-use crate::kernels::epilogue::Fused;
+use crate::gemm::{Epilogue, LeftSource, Output, PackedWeights, RowMajor, gemm};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 use crate::simd::Isa;
@@ -41,12 +40,12 @@ struct Convolution {
     input: Image,
     output: Image,
     weight: Weight<Dense>,
-    rows: Places,
-    columns: Places,
+    rows: TapPositions,
+    columns: TapPositions,
 }
 
 /// A weight `[outputs, inputs / groups, kernel_height, kernel_width]` packed with depths ordered
-/// `[kernel_height, kernel_width, inputs / groups]`, as pixels lie in memory; one matrix for each group.
+/// `[kernel_height, kernel_width, inputs / groups]`, the memory order of pixels; one matrix for each group.
 struct Dense {
     isa: Isa,
     groups: usize,
@@ -77,18 +76,18 @@ impl Convolution {
         let &[_, _, height, width] = &site.inputs[1].ty.shape[..] else {
             panic!("inference checked the weight")
         };
-        let rows = Places::convolution(op, 0, [input.height, output.height, height]);
-        let columns = Places::convolution(op, 1, [input.width, output.width, width]);
+        let rows = TapPositions::convolution(op, 0, [input.height, output.height, height]);
+        let columns = TapPositions::convolution(op, 1, [input.width, output.width, width]);
         Convolution { op: *op, input, output, weight, rows, columns }
     }
 
-    /// Whether each output pixel reads the one pixel in its place.
+    /// Whether each output pixel reads only the input pixel at the same position.
     fn is_pointwise(&self) -> bool {
         let kernel = [self.rows.kernel(), self.columns.kernel()];
         kernel == [1, 1] && self.op.stride == [1, 1] && self.op.padding == [[0; 2]; 2]
     }
 
-    /// The left side of the product of a group.
+    /// The left operand of the product of a group.
     fn left<'a>(&'a self, io: &Io<'a>, group: usize) -> Box<dyn LeftSource + 'a> {
         let (image, layout) = (io.inputs.f32(0), io.inputs.layout(0));
         if self.is_pointwise()
@@ -112,17 +111,17 @@ impl Convolution {
 impl Execute for Convolution {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io)?;
-        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
+        let stride = self.output.channels;
+        let epilogue = Epilogue::new(&self.op.epilogue, &io.inputs, 2, stride);
         if self.output.batch == 0 {
             return Ok(());
         }
         let lefts: Vec<_> = (0..weights.len()).map(|group| self.left(&io, group)).collect();
         let output = io.output.f32();
-        let stride = self.output.channels;
         for (group, (left, weight)) in lefts.iter().zip(&*weights).enumerate() {
             let first = group * weight.outputs();
-            let bias = fused.bias.map(|bias| &bias[first..first + weight.outputs()]);
-            let epilogue = fused.product(bias, first, stride);
+            let bias = epilogue.bias.map(|bias| &bias[first..first + weight.outputs()]);
+            let epilogue = Epilogue { bias, ..epilogue.shifted(first) };
             let output = Output::new(&mut output[first..], stride);
             gemm(io.pool, &**left, weight, &epilogue, output);
         }

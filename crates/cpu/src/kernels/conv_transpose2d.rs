@@ -1,4 +1,4 @@
-//! Transposed convolutions: products whose rows are scattered over the output, or a gather where kernels overlap.
+//! Transposed convolutions: products whose rows are scattered over the output, or a gather if kernels overlap.
 
 use cutout_graph::{CompileError, RunError, ops};
 use cutout_parallel::Pool;
@@ -6,8 +6,7 @@ use cutout_tensor::{Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{Epilogue, GROUP_COLUMNS, Groups, Output, PackedWeights, RowMajor, gemm};
-use crate::kernels::conv2d::{Form, Patches, Places, Weight, pack_matrix};
-use crate::kernels::epilogue::Fused;
+use crate::kernels::conv2d::{Form, Patches, TapPositions, Weight, pack_matrix};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 use crate::simd::Isa;
@@ -26,14 +25,14 @@ pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowere
     }
     let weight = Weight::new(Gathered { isa: site.isa }, site)?;
     let absorbed = weight.absorbed();
-    let rows = Places::transposed(op, 0, [input.height, output.height, kernel[0]]);
-    let columns = Places::transposed(op, 1, [input.width, output.width, kernel[1]]);
+    let rows = TapPositions::transposed(op, 0, [input.height, output.height, kernel[0]]);
+    let columns = TapPositions::transposed(op, 1, [input.width, output.width, kernel[1]]);
     let gather = Gather { epilogue: op.epilogue, input, output, weight, rows, columns };
     Ok(Lowered { kernel: Box::new(gather), absorbed })
 }
 
-/// Kernels that lie side by side: every input pixel becomes a block of the output. One product with a row for each input
-/// pixel and its block in the columns, or one for each row of the kernel where that row does not fill vectors.
+/// Kernels that do not overlap (stride = kernel size): every input pixel becomes a block of the output. One product with a row
+/// for each input pixel and its block in the columns, or one product for each kernel row if that row does not fill vectors.
 struct Upscale {
     epilogue: ops::Epilogue,
     kernel: [usize; 2],
@@ -43,7 +42,7 @@ struct Upscale {
 }
 
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix `[kernel_width * outputs, inputs]` for each row of
-/// the kernel; all of them as one where they fill vectors.
+/// the kernel; one matrix for all rows if they fill vectors.
 struct ByKernelRow {
     isa: Isa,
 }
@@ -74,7 +73,6 @@ impl Form for ByKernelRow {
 impl Execute for Upscale {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io)?;
-        let fused = Fused::new(&self.epilogue, &io.inputs, 2);
         let Image { width, channels, .. } = self.input;
         let rows = self.input.rows() * width;
         if rows == 0 {
@@ -84,14 +82,14 @@ impl Execute for Upscale {
         let output = io.output.f32();
         let line = self.output.row();
         let stride = self.kernel[1] * self.output.channels;
-        // Between the outputs of two input rows lie those of the other kernel rows; from one kernel row to the next, a line.
+        // The outputs of two input rows are separated by those of the other kernel rows; kernel rows are a line apart.
         let row_groups = Groups { length: width, gap: (self.kernel[0] - 1) * line };
         let column_groups = Groups { length: stride, gap: line - stride };
-        let bias = fused.bias.map(|bias| bias.repeat(weights[0].outputs() / bias.len()));
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, stride);
+        let bias = epilogue.bias.map(|bias| bias.repeat(weights[0].outputs() / bias.len()));
         for (part, weight) in weights.iter().enumerate() {
             let first = part * weight.outputs() / stride * line;
-            let epilogue = fused.product(None, first, stride);
-            let epilogue = Epilogue { bias: bias.as_deref(), ..epilogue };
+            let epilogue = Epilogue { bias: bias.as_deref(), ..epilogue.shifted(first) };
             let output = Output::grouped(&mut output[first..], stride, row_groups, column_groups);
             gemm(io.pool, &left, weight, &epilogue, output);
         }
@@ -99,15 +97,15 @@ impl Execute for Upscale {
     }
 }
 
-/// The general case: every output pixel gathers the inputs whose kernels cover it, as a convolution would. Kernel elements
-/// that reach no input at a pixel are multiplied with zeros.
+/// The general case: every output pixel gathers the inputs whose kernels cover it, as in a convolution. Kernel elements without
+/// an input at a pixel are multiplied by zero.
 struct Gather {
     epilogue: ops::Epilogue,
     input: Image,
     output: Image,
     weight: Weight<Gathered>,
-    rows: Places,
-    columns: Places,
+    rows: TapPositions,
+    columns: TapPositions,
 }
 
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix
@@ -131,7 +129,6 @@ impl Form for Gathered {
 impl Execute for Gather {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weight = self.weight.get(&io)?;
-        let fused = Fused::new(&self.epilogue, &io.inputs, 2);
         let patches = Patches {
             image: io.inputs.f32(0),
             strides: Strides::new(io.inputs.layout(0)),
@@ -141,7 +138,7 @@ impl Execute for Gather {
             channels: self.input.channels,
         };
         let stride = self.output.channels;
-        let epilogue = fused.product(fused.bias, 0, stride);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, stride);
         gemm(io.pool, &patches, &weight, &epilogue, Output::new(io.output.f32(), stride));
         Ok(())
     }

@@ -7,7 +7,7 @@ use cutout_tensor::{Tensor, contiguous_strides};
 
 use crate::execute::{Execute, Io};
 
-/// Elements a task copies at least, so that small copies stay on one thread.
+/// Least number of elements of a task, so that small copies stay on one thread.
 const TASK_ELEMENTS: usize = 1 << 15;
 
 /// Copies a strided view into contiguous memory.
@@ -37,7 +37,7 @@ fn copy<T: Copied>(source: &[T], layout: &Layout, target: &mut [T], pool: &Pool)
 pub(crate) trait Copied: std::marker::Copy + Send + Sync {}
 impl<T: std::marker::Copy + Send + Sync> Copied for T {}
 
-/// A copy from one strided arrangement to another, with as few axes as possible, outermost first.
+/// A copy from one strided layout to another, with as few axes as possible, outermost first.
 #[derive(Debug)]
 pub(crate) struct Movement {
     /// `(length, source stride, target stride)`, ordered by target stride.
@@ -45,7 +45,7 @@ pub(crate) struct Movement {
 }
 
 impl Movement {
-    /// A copy of `shape` elements. Target strides must give every element a place of its own.
+    /// A copy of `shape` elements. Elements of the target must not overlap.
     pub(crate) fn new(shape: &[usize], source: &[usize], target: &[usize]) -> Self {
         let mut axes: Vec<(usize, usize, usize)> = (0..shape.len())
             .map(|i| (shape[i], source[i], target[i]))
@@ -78,14 +78,14 @@ impl Movement {
         pool.run(blocks.div_ceil(per_task), &|task| {
             for block in task * per_task..((task + 1) * per_task).min(blocks) {
                 let (from, to) = offsets(outer, block);
-                // SAFETY: target strides give every element its own place, so blocks never meet.
+                // SAFETY: elements of the target do not overlap, so blocks are disjoint.
                 let target = unsafe { target.part(to, extent(inner)) };
                 copy_block(inner, &source[from..], target);
             }
         });
     }
 
-    /// How many of the innermost axes one block covers: one row, or two axes that are transposed.
+    /// Number of innermost axes of a block: one row, or two axes that are transposed.
     fn inner_axes(&self) -> usize {
         match self.axes[..] {
             [.., (_, 1, 1)] => 1,
@@ -95,12 +95,12 @@ impl Movement {
     }
 }
 
-/// Elements from the first to the last of a block in the target.
+/// Extent of a block in the target, in elements.
 fn extent(axes: &[(usize, usize, usize)]) -> usize {
     1 + axes.iter().map(|&(length, _, target)| (length - 1) * target).sum::<usize>()
 }
 
-/// Where block number `block` of the outer axes starts.
+/// Offsets of block `block` of the outer axes.
 fn offsets(axes: &[(usize, usize, usize)], mut block: usize) -> (usize, usize) {
     let (mut from, mut to) = (0, 0);
     for &(length, source, target) in axes.iter().rev() {
@@ -135,7 +135,7 @@ struct Transposed {
     to: usize,
 }
 
-/// In squares that stay in the first-level cache on both sides.
+/// Works in squares whose source and target stay in the L1 cache.
 fn transpose<T: Copied>(shape: Transposed, source: &[T], target: &mut [T]) {
     const SIDE: usize = 16;
     for first_row in (0..shape.rows).step_by(SIDE) {
@@ -152,7 +152,7 @@ fn transpose<T: Copied>(shape: Transposed, source: &[T], target: &mut [T]) {
     }
 }
 
-/// Joins inputs along one axis.
+/// Concatenates inputs along one axis.
 pub(crate) struct Concat {
     pub(crate) axis: usize,
     pub(crate) output: Vec<usize>,
@@ -187,7 +187,7 @@ impl Concat {
     }
 }
 
-/// A contiguous tensor with the value of `operand`, which lies in `bytes`.
+/// A contiguous tensor with the elements of `operand`, which are in `bytes`.
 pub(crate) fn copied_tensor(
     operand: &Operand,
     bytes: &[u8],

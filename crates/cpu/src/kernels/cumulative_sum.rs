@@ -1,4 +1,4 @@
-//! Sums of everything so far.
+//! Cumulative sums along an axis.
 
 use cutout_graph::RunError;
 use cutout_parallel::SharedSlice;
@@ -6,20 +6,20 @@ use cutout_parallel::SharedSlice;
 use crate::execute::{Execute, Io};
 use crate::simd::{Kernel, Simd, dispatch};
 
-/// Elements a task adds up, at least a whole row.
+/// Elements of a task, at least a whole row.
 const TASK: usize = 1 << 14;
 
-/// Columns that a task adds up side by side.
+/// Columns of a task.
 const TILE: usize = 512;
 
-/// Adds up along an axis of a contiguous input `[outer, length, inner]`, in double precision.
+/// Sums along an axis of a contiguous input `[outer, length, inner]`, in double precision.
 pub(crate) struct CumulativeSum {
     length: usize,
     inner: usize,
 }
 
 impl CumulativeSum {
-    /// Adds up along axis `axis`.
+    /// Sums along axis `axis`.
     pub(crate) fn new(shape: &[usize], axis: usize) -> Self {
         CumulativeSum { length: shape[axis], inner: shape[axis + 1..].iter().product() }
     }
@@ -72,7 +72,7 @@ struct Tile {
     length: usize,
 }
 
-/// Adds up columns side by side, which only this task writes.
+/// Sums adjacent columns, which only this task writes.
 struct ColumnsTask<'a> {
     x: &'a [f32],
     output: &'a SharedSlice<f32>,

@@ -1,7 +1,7 @@
 //! Chains of elementwise functions, one block of elements at a time.
 //!
-//! The output is walked in blocks that fit the first-level cache; each step of the chain is one tight loop over the
-//! block, and only the inputs and the output touch memory.
+//! The output is computed in blocks that fit the L1 cache. Each step of the chain is a loop over the block; intermediate values
+//! stay in the cache.
 
 mod functions;
 
@@ -12,17 +12,17 @@ use cutout_tensor::Shape;
 
 use self::functions::{Argument, binary, unary};
 use super::axes::{Axes, Reader};
-use super::rows::{is_overwritten, prefers_streaming, stream};
+use super::rows::{is_overwritten, stream};
 use crate::execute::{Execute, Io};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, Simd, dispatch, prefers_streaming};
 
-/// Elements of a block: with sixteen steps, the values in between take 16 KiB.
+/// Elements of a block: the intermediate values of sixteen steps take 16 KiB.
 const BLOCK: usize = 256;
 
 /// Elements a task computes: a few pages of output, so that small tensors stay on one thread.
 const TASK: usize = 1 << 14;
 
-/// Rows of at least this length are cut into blocks of their own; blocks go across shorter ones.
+/// Rows of at least this length are split into blocks of their own; blocks span several shorter rows.
 const LONG_ROW: usize = 64;
 
 /// An elementwise chain over inputs of fixed layouts.
@@ -48,12 +48,12 @@ impl Chain {
         Chain::new(&[Step::Binary(kind, Operand::Input(0), Operand::Input(1))], inputs, output)
     }
 
-    /// Whether blocks go across rows.
+    /// Whether blocks span several rows.
     fn crosses_rows(&self) -> bool {
         self.axes.row_length() < LONG_ROW
     }
 
-    /// Floats of scratch memory: a block for each step, and room to spread each input.
+    /// Floats of scratch memory: a block for each step, and a buffer to expand each input.
     fn scratch(&self) -> usize {
         self.steps.len() * BLOCK + self.inputs * SPREAD
     }
@@ -84,7 +84,7 @@ impl Chain {
     }
 }
 
-/// Room to spread an input's elements for one block, or for one block from any position of a short row on.
+/// Length of the buffer that an input is expanded into: one block, or one block from any position of a short row.
 const SPREAD: usize = BLOCK + LONG_ROW;
 
 impl Execute for Chain {
@@ -122,13 +122,13 @@ impl Execute for Chain {
 
 /// How a task reads an input.
 enum Access<'a> {
-    /// The output's own memory, before it is written.
+    /// The memory of the output, before it is written.
     Output,
-    /// In the order of the output.
+    /// Contiguous in the order of the output.
     Flat(&'a [f32]),
-    /// One number for all.
+    /// One element for all.
     Number(f32),
-    /// A short row again and again, spread out over more than a block.
+    /// A short row, repeated over more than a block.
     Cycle { period: usize },
     /// Row by row.
     Walk { source: &'a [f32], reader: Reader<'a> },
@@ -161,11 +161,11 @@ impl Access<'_> {
     }
 }
 
-/// The part of the output that one thread computes.
+/// The elements of one task.
 struct ChainTask<'a> {
     chain: &'a Chain,
     sources: &'a [Option<&'a [f32]>],
-    /// Position of the part in the whole output.
+    /// Position of the first element in the output.
     start: usize,
     output: &'a mut [f32],
     scratch: &'a mut [f32],
@@ -211,7 +211,7 @@ impl Kernel for ChainTask<'_> {
     }
 }
 
-/// Evaluates all steps on one block; the last writes `output`, a place and the number of elements.
+/// Evaluates all steps on one block; the last writes `output`, an address and a number of elements.
 ///
 /// # Safety
 ///

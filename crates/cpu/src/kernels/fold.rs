@@ -1,16 +1,16 @@
-//! Sums and extremes of many elements: what they start from and how two of them become one.
+//! Reductions of many elements: sum, maximum and minimum, each with its identity and its binary operation.
 
 use cutout_graph::Real;
 
 use crate::simd::Simd;
 
-/// How elements are reduced to one.
+/// An associative reduction.
 pub(crate) trait Fold: Copy + Send + Sync {
-    /// Of nothing.
+    /// Result for no elements.
     const START: f32;
-    /// Of two vectors, lane by lane. Implementations are `#[inline(always)]`.
+    /// Combines two vectors, lane by lane. Implementations are `#[inline(always)]`.
     fn vectors<S: Simd>(self, simd: S, a: S::F, b: S::F) -> S::F;
-    /// Of two numbers.
+    /// Combines two numbers.
     fn numbers(self, a: f64, b: f64) -> f64;
 }
 
@@ -42,7 +42,7 @@ impl Fold for Largest {
     const START: f32 = f32::NEG_INFINITY;
     #[inline(always)]
     fn vectors<S: Simd>(self, simd: S, a: S::F, b: S::F) -> S::F {
-        // The second operand wins where either is NaN, which keeps a NaN of `b`.
+        // `max` returns its second operand if either is NaN, which keeps a NaN of `b`.
         simd.select(simd.equal(a, a), simd.max(a, b), a)
     }
     #[inline(always)]
@@ -63,8 +63,8 @@ impl Fold for Smallest {
     }
 }
 
-/// All elements as one, in an order that depends on their number and the instruction set only. Sums are accurate for
-/// some thousands of elements.
+/// Reduces a slice, in an order that depends only on its length and the instruction set. Sums are accurate for some thousands
+/// of elements.
 #[inline(always)]
 pub(crate) fn fold<S: Simd, F: Fold>(simd: S, fold: F, values: &[f32]) -> f64 {
     let mut total = f64::from(F::START);
@@ -91,7 +91,7 @@ pub(crate) fn fold<S: Simd, F: Fold>(simd: S, fold: F, values: &[f32]) -> f64 {
     total
 }
 
-/// `totals[i]` and `values[i]` as one, for each `i`.
+/// Combines `values[i]` into `totals[i]`, for each `i`.
 #[inline(always)]
 pub(crate) fn fold_each<S: Simd, F: Fold>(simd: S, fold: F, totals: &mut [f32], values: &[f32]) {
     let mut targets = totals.chunks_exact_mut(S::LANES);

@@ -18,11 +18,11 @@ const TABLE: usize = 0;
 struct Gather {
     /// Element type of the indices.
     indices: DType,
-    /// A table that is a weight in half precision, of which only the rows that are asked for are widened.
+    /// A table that is a weight in half precision; only the gathered rows are widened.
     half: Option<Tensor>,
 }
 
-/// The kernel of a look-up.
+/// The kernel of a gather.
 pub(crate) fn lower(site: &Site<'_>) -> Result<Lowered, CompileError> {
     let indices = site.inputs[1].ty.dtype;
     let stored = site.statics[TABLE].as_ref().filter(|table| is_half(table.dtype()));
@@ -57,7 +57,7 @@ impl Gather {
                 panic!("inference lets only integers be indices")
             }
         };
-        // The check looks at the table's shape alone.
+        // The check reads only the table's shape.
         let shape = inputs.layout(TABLE).shape.clone();
         let table = DenseTensor::<f32> { shape, data: Data::Real(Vec::new()) };
         let plain = DenseTensor::from_int([indices.len()], indices);
@@ -81,11 +81,11 @@ impl Execute for Gather {
         io.pool.for_chunks(output, rows * width, &|task, output| {
             let indices = &indices[task * rows..];
             for (row, &index) in output.chunks_exact_mut(width).zip(indices) {
-                let place = index as usize * width..(index as usize + 1) * width;
+                let range = index as usize * width..(index as usize + 1) * width;
                 match table {
-                    WeightData::F32(table) => row.copy_from_slice(&table[place]),
-                    WeightData::F16(table) => table[place].convert_to_f32_slice(row),
-                    WeightData::Bf16(table) => table[place].convert_to_f32_slice(row),
+                    WeightData::F32(table) => row.copy_from_slice(&table[range]),
+                    WeightData::F16(table) => table[range].convert_to_f32_slice(row),
+                    WeightData::Bf16(table) => table[range].convert_to_f32_slice(row),
                 }
             }
         });

@@ -63,7 +63,7 @@ impl Kernel for Samples<'_> {
     }
 }
 
-/// The neighbours, inside the image, of a coordinate in -1..1, and how many there are. `stride` is the distance between
+/// The neighbouring pixels, inside the image, of a coordinate in -1..1, and their number. `stride` is the distance between
 /// neighbours in memory.
 #[inline(always)]
 fn neighbours(coordinate: f32, length: usize, stride: usize) -> ([WeightedOffset; 2], usize) {

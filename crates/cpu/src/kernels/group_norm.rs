@@ -7,7 +7,7 @@ use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded, padded_c
 use crate::execute::{Execute, Io};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Elements whose statistics one task takes.
+/// Elements whose statistics one task computes.
 const TASK: usize = 1 << 14;
 
 /// Pixels whose channels are summed in single precision.
@@ -24,7 +24,7 @@ pub(crate) struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Of a contiguous input with at least two axes; the channels, at least one, split evenly into groups.
+    /// For a contiguous input with at least two axes; the channels, at least one, split evenly into groups.
     pub(crate) fn new(input: &Layout, groups: usize, epsilon: f32) -> Self {
         let (images, channels) = (input.shape[0], input.shape.last_axis());
         let pixels = input.shape[1..input.shape.rank() - 1].iter().product();
@@ -35,7 +35,7 @@ impl GroupNorm {
         (TASK / self.channels).clamp(1, MOST_PIXELS)
     }
 
-    /// Mean and squared distances of each group in some pixels.
+    /// Mean and sum of squared deviations of each group over some pixels.
     fn statistics(&self, isa: Isa, pixels: &[f32], groups: &mut [Statistics]) {
         with_scratch(2 * self.channels, |scratch| {
             let (sums, means) = scratch.split_at_mut(self.channels);
@@ -92,7 +92,7 @@ impl Execute for GroupNorm {
     }
 }
 
-/// Mean and sum of squared distances from it, of some values.
+/// Mean of some values, and the sum of squared deviations from it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Statistics {
     count: f64,
@@ -101,7 +101,7 @@ struct Statistics {
 }
 
 impl Statistics {
-    /// The statistics of both sets together.
+    /// The statistics of the union of both sets.
     fn with(self, other: &Statistics) -> Statistics {
         let count = self.count + other.count;
         let apart = other.mean - self.mean;
@@ -115,7 +115,7 @@ impl Statistics {
     }
 }
 
-/// Adds up each channel.
+/// Sums each channel.
 struct Sums<'a> {
     pixels: &'a [f32],
     sums: &'a mut [f32],
@@ -134,7 +134,7 @@ impl Kernel for Sums<'_> {
     }
 }
 
-/// Adds up the squared distances of each channel from its group's mean.
+/// Sums the squared deviations of each channel from its group's mean.
 struct Squares<'a> {
     pixels: &'a [f32],
     means: &'a [f32],
@@ -154,8 +154,7 @@ impl Kernel for Squares<'_> {
     }
 }
 
-/// Normalises one pixel, by the mean and scale of each image's channels. Each image's are filled up to whole vectors, and
-/// so is `bias`.
+/// Normalises one pixel by the mean and scale of its image's channels. These and `bias` are padded to whole vectors.
 struct NormPixel<'a> {
     norm: &'a GroupNorm,
     means: Vec<f32>,

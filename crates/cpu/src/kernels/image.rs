@@ -1,10 +1,10 @@
-//! What the kernels of channel-last images share.
+//! Shapes, strides and partial loads shared by the kernels of channel-last images.
 
 use cutout_graph::Layout;
 
 use crate::simd::Simd;
 
-/// Output elements of a task of a cheap kernel, so that small images stay on one thread.
+/// Output elements of a task of a memory-bound kernel, so that small images stay on one thread.
 pub(crate) const TASK_ELEMENTS: usize = 1 << 14;
 
 /// Lengths of `[batch, height, width, channels]`.
@@ -38,13 +38,13 @@ impl Image {
         self.height * self.row()
     }
 
-    /// Whole rows that make a task of a cheap kernel.
+    /// Rows of a task of a memory-bound kernel.
     pub(crate) fn rows_per_task(&self) -> usize {
         TASK_ELEMENTS.div_ceil(self.row().max(1)).min(self.rows()).max(1)
     }
 }
 
-/// Where the pixels of an image lie whose channels are dense.
+/// Strides of an image whose channels are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strides {
     pub(crate) image: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Strides {
 }
 
 impl Strides {
-    /// The distances of a layout `[batch, height, width, channels]`.
+    /// The strides of a layout `[batch, height, width, channels]`.
     pub(crate) fn new(layout: &Layout) -> Self {
         let &[image, row, pixel, channel] = &layout.strides[..] else {
             panic!("images have four axes")

@@ -17,7 +17,7 @@ pub(crate) struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// The last axis of `input` is dense and not empty.
+    /// The last axis of `input` is contiguous and not empty.
     pub(crate) fn new(input: &Layout, epsilon: f32) -> Self {
         LayerNorm { rows: Rows::new(input), epsilon }
     }
@@ -34,7 +34,7 @@ impl Execute for LayerNorm {
 
 /// Normalises one row.
 struct NormRow {
-    /// Filled up to whole vectors, as `bias` is.
+    /// Padded to whole vectors, as `bias` is.
     weight: Vec<f32>,
     bias: Vec<f32>,
     width: usize,
@@ -42,7 +42,7 @@ struct NormRow {
 }
 
 impl RowKernel for NormRow {
-    /// Mean, and one over the deviation, of the row in scratch memory.
+    /// Mean, and reciprocal of the standard deviation, of the row in scratch memory.
     type State = (f32, f32);
 
     fn scratch(&self) -> usize {
@@ -56,7 +56,7 @@ impl RowKernel for NormRow {
         }
         fill_scratch(source.values, 0.0, scratch);
         let mean = (sum(simd, scratch) / self.width as f64) as f32;
-        // What fills up the last vector adds nothing to the variance.
+        // The padding of the last vector must not contribute to the variance.
         scratch[self.width..].fill(mean);
         let variance = sum_of_squares(simd, scratch, mean, &source) / self.width as f64;
         (mean, (1.0 / (variance + f64::from(self.epsilon)).sqrt()) as f32)
@@ -81,11 +81,11 @@ impl RowKernel for NormRow {
     }
 }
 
-/// Rows up to this length are copied and summed in one go, if they are whole vectors.
+/// Rows up to this length are copied and summed in one pass, if they are whole vectors.
 const NARROW: usize = 512;
 
 impl NormRow {
-    /// As [`RowKernel::read`], for a narrow row of whole vectors: the same sums in the same order.
+    /// Same result as [`RowKernel::read`], bit for bit, for a narrow row of whole vectors.
     #[inline(always)]
     fn read_narrow<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> (f32, f32) {
         let (values, group) = (source.values, 4 * S::LANES);
@@ -94,14 +94,14 @@ impl NormRow {
         let mut sums = [simd.splat(0.0); 4];
         for start in (0..whole).step_by(group) {
             for (i, sum) in sums.iter_mut().enumerate() {
-                let place = start + i * S::LANES;
-                *sum = simd.add(*sum, copied(simd, &source, place, scratch));
+                let offset = start + i * S::LANES;
+                *sum = simd.add(*sum, copied(simd, &source, offset, scratch));
             }
         }
         for (i, sum) in sums.iter_mut().enumerate() {
-            let place = whole + i * S::LANES;
-            if place < self.width {
-                *sum = simd.add(*sum, copied(simd, &source, place, scratch));
+            let offset = whole + i * S::LANES;
+            if offset < self.width {
+                *sum = simd.add(*sum, copied(simd, &source, offset, scratch));
             }
         }
         let mean = (f64::from(combined(simd, sums)) / self.width as f64) as f32;
@@ -114,9 +114,9 @@ impl NormRow {
             }
         }
         for (i, square) in squares.iter_mut().enumerate() {
-            let place = whole + i * S::LANES;
-            if place < self.width {
-                let distance = simd.sub(simd.load(&scratch[place..]), center);
+            let offset = whole + i * S::LANES;
+            if offset < self.width {
+                let distance = simd.sub(simd.load(&scratch[offset..]), center);
                 *square = simd.fma(distance, distance, *square);
             }
         }
@@ -125,12 +125,12 @@ impl NormRow {
     }
 }
 
-/// Copies a vector of a row, fetches that of the next row and returns it.
+/// Copies a vector of a row, prefetches that of the next row and returns the copy.
 #[inline(always)]
-fn copied<S: Simd>(simd: S, row: &RowIn<'_>, place: usize, scratch: &mut [f32]) -> S::F {
-    row.prefetch_next(simd, place);
-    let values = simd.load(&row.values[place..]);
-    simd.store(values, &mut scratch[place..]);
+fn copied<S: Simd>(simd: S, row: &RowIn<'_>, offset: usize, scratch: &mut [f32]) -> S::F {
+    row.prefetch_next(simd, offset);
+    let values = simd.load(&row.values[offset..]);
+    simd.store(values, &mut scratch[offset..]);
     values
 }
 
@@ -150,7 +150,7 @@ fn sum<S: Simd>(simd: S, values: &[f32]) -> f64 {
     total
 }
 
-/// Sum of the squared distances from `mean` of the elements, a multiple of 64. Meanwhile the row after `row` is fetched.
+/// Sum of the squared deviations of the elements, a multiple of 64, from `mean`. Prefetches the row after `row`.
 #[inline(always)]
 fn sum_of_squares<S: Simd>(simd: S, values: &[f32], mean: f32, row: &RowIn<'_>) -> f64 {
     let mean = simd.splat(mean);
@@ -177,7 +177,7 @@ fn combined<S: Simd>(simd: S, sums: [S::F; 4]) -> f32 {
     simd.reduce_sum(simd.add(halves[0], halves[1]))
 }
 
-/// Lines side by side that are normalised together: four vectors of the widest instruction set.
+/// Adjacent lines that are normalised together: four vectors of the widest instruction set.
 const TILE: usize = 64;
 
 /// Normalises an axis that is not the last: `[outer, length, inner]`, contiguous.
@@ -222,7 +222,7 @@ impl Execute for LayerNormAxis {
     }
 }
 
-/// Normalises up to `TILE` lines, leaving them in scratch memory, `TILE` elements for each step along the axis.
+/// Normalises up to `TILE` lines in scratch memory, `[length][TILE]`.
 struct Tile<'a> {
     axis: &'a LayerNormAxis,
     x: &'a [f32],

@@ -8,10 +8,10 @@ use half::{bf16, f16};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, PackedWeights, RowMajor,
-    WeightData, WeightView, batched_gemm,
+    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, PackedWeights,
+    RowMajor, WeightData, batched_gemm,
 };
-use crate::kernels::epilogue::Fused;
+use crate::kernels::conv2d::pack_matrix;
 use crate::lower::{Lowered, Site};
 
 /// Position of the weight among the inputs.
@@ -25,7 +25,7 @@ struct Linear {
     row_stride: usize,
 }
 
-/// The same with a weight that is computed by the program.
+/// The same with a weight that the program computes.
 struct LinearAtRunTime {
     outputs: usize,
     depth: usize,
@@ -45,7 +45,7 @@ pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, Compil
     let Some(known) = &site.statics[WEIGHT] else {
         return Ok(LinearAtRunTime { outputs, depth, epilogue, rows, row_stride }.into());
     };
-    let pack = |tensor: &Tensor| pack(tensor, outputs, depth, site);
+    let pack = |tensor: &Tensor| pack_matrix(site.pool, site.isa, tensor, outputs);
     let weights = site.weights.prepared(known, &form("linear", site), pack)?;
     let kernel = Box::new(Linear { weights, epilogue, rows, row_stride });
     Ok(Lowered { kernel, absorbed: vec![WEIGHT] })
@@ -54,19 +54,6 @@ pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, Compil
 /// Name of a packed form: the layout differs between instruction sets.
 pub(crate) fn form(kind: &str, site: &Site<'_>) -> String {
     format!("{kind} {}", site.isa.name())
-}
-
-/// Packs a weight `[outputs, depth]` of any float type.
-fn pack(
-    tensor: &Tensor,
-    outputs: usize,
-    depth: usize,
-    site: &Site<'_>,
-) -> Result<PackedWeights, TensorError> {
-    let tensor = tensor.to_contiguous()?;
-    let data = weight_data(&tensor)?;
-    let view = WeightView::output_major(data, outputs, depth);
-    PackedWeights::pack(site.pool, site.isa, &view)
 }
 
 /// The elements of a contiguous float tensor.
@@ -86,7 +73,7 @@ impl Execute for Linear {
         let columns = self.weights.outputs();
         let left =
             RowMajor::new(io.inputs.f32(0), self.rows, self.weights.depth(), self.row_stride);
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, columns);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, WEIGHT + 1, columns);
         let output = gemm::Output::new(io.output.f32(), columns);
         gemm::gemm(io.pool, &left, &self.weights, &epilogue, output);
         Ok(())
@@ -96,7 +83,7 @@ impl Execute for Linear {
 impl Execute for LinearAtRunTime {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let LinearAtRunTime { outputs, depth, rows, row_stride, .. } = *self;
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
         let output = io.output.f32();
         let product = BatchedProduct {
             isa: io.isa,

@@ -1,4 +1,4 @@
-//! Comparisons, choices and truth values, with broadcasting.
+//! Comparisons, selection and boolean functions, with broadcasting.
 
 use bytemuck::Pod;
 use cutout_graph::ops::CompareKind;
@@ -12,7 +12,7 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Elements a task writes.
 const TASK: usize = 1 << 14;
 
-/// Elements that are spread at a time where an input is not read in order.
+/// Elements that are expanded at a time if an input is not contiguous.
 const BLOCK: usize = 256;
 
 /// Compares the elements of two inputs of one type.
@@ -23,7 +23,7 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    /// Of inputs of type `dtype` that broadcast to `output`.
+    /// For inputs of type `dtype` that broadcast to `output`.
     pub(crate) fn new(kind: CompareKind, dtype: DType, inputs: &[&Layout], output: &Shape) -> Self {
         Compare { kind, dtype, axes: Axes::new(inputs, output) }
     }
@@ -57,7 +57,7 @@ impl Execute for Compare {
     }
 }
 
-/// A function of truth values.
+/// A boolean function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Truth {
     And,
@@ -65,14 +65,14 @@ pub(crate) enum Truth {
     Not,
 }
 
-/// Computes truth values from one or two inputs.
+/// Applies a boolean function to one or two inputs.
 pub(crate) struct Logical {
     kind: Truth,
     axes: Axes,
 }
 
 impl Logical {
-    /// Of inputs, as many as `kind` takes, that broadcast to `output`.
+    /// For as many inputs as `kind` takes, which broadcast to `output`.
     pub(crate) fn new(kind: Truth, inputs: &[&Layout], output: &Shape) -> Self {
         // `not` reads its input twice.
         let inputs = [inputs[0], *inputs.last().expect("a function has an input")];
@@ -100,7 +100,7 @@ pub(crate) struct Select {
 }
 
 impl Select {
-    /// Of a condition and two inputs with elements of `element_bytes` that broadcast to `output`.
+    /// For a condition and two inputs with elements of `element_bytes` that broadcast to `output`.
     pub(crate) fn new(inputs: &[&Layout], output: &Shape, element_bytes: usize) -> Self {
         Select { axes: Axes::new(inputs, output), element_bytes }
     }
@@ -128,9 +128,9 @@ impl Execute for Select {
     }
 }
 
-/// Elements by their size alone.
+/// Elements as bit patterns of their size.
 trait Word: Pod + Send + Sync {
-    /// `a` where the condition is not 0, else `b`, by bits: a choice between two loads would become a slow gather.
+    /// `a` where the condition is not 0, else `b`, by bits: a conditional load would compile to a slow gather.
     fn choose(condition: u8, a: Self, b: Self) -> Self;
 }
 
@@ -160,7 +160,7 @@ where
     });
 }
 
-/// The part of a [`zip`] that one thread computes, from position `start` of the output on.
+/// The elements of one task of a [`zip`], from position `start` of the output on.
 struct ZipTask<'a, T, F> {
     axes: &'a Axes,
     start: usize,
@@ -187,7 +187,7 @@ impl<T: Pod, F: Fn(T, T) -> u8> Kernel for ZipTask<'_, T, F> {
     }
 }
 
-/// The part of a [`Select`] that one thread computes, from position `start` of the output on.
+/// The elements of one task of a [`Select`], from position `start` of the output on.
 struct SelectTask<'a, T> {
     axes: &'a Axes,
     start: usize,

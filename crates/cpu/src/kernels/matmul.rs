@@ -1,13 +1,12 @@
-//! Products of two activations, batch by batch.
+//! Batched products of two activations.
 
 use cutout_graph::{Layout, RunError, ops};
 use cutout_tensor::contiguous_strides;
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, Residual, batched_gemm,
+    BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, batched_gemm,
 };
-use crate::kernels::epilogue::Fused;
 use crate::lower::Site;
 
 /// `epilogue(left · right)` over the last two axes, batch axes broadcast.
@@ -16,15 +15,15 @@ pub(crate) struct MatMul {
     rows: usize,
     columns: usize,
     depth: usize,
-    /// Elements from one row of the left side to the next.
+    /// Stride of the rows of the left operand.
     row_stride: usize,
-    /// Elements from one depth, and one column, of the right side to the next.
+    /// Strides of the depths and of the columns of the right operand.
     right_strides: [usize; 2],
-    /// The batch axes, outermost first, merged as far as both sides allow. The last is one call.
+    /// The batch axes, outermost first, merged as far as both operands allow. The last is the batch of one `batched_gemm`.
     batch: Vec<BatchAxis>,
 }
 
-/// One batch axis and how each side walks it.
+/// A batch axis and the strides of both operands along it.
 #[derive(Clone, Copy, Debug)]
 struct BatchAxis {
     length: usize,
@@ -44,7 +43,7 @@ impl MatMul {
             rows: output[rank - 2],
             columns: output[rank - 1],
             depth: left.shape[last(left)],
-            // A row of no elements lies anywhere.
+            // With depth zero the stride is not used.
             row_stride: match left.shape[last(left)] {
                 0 => 0,
                 _ => left.strides[last(left) - 1],
@@ -85,7 +84,7 @@ fn batch_axes(left: &Layout, right: &Layout, lengths: &[usize]) -> Vec<BatchAxis
 impl Execute for MatMul {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let (left, right) = (io.inputs.f32(0), io.inputs.f32(1));
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, 2, self.columns);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, self.columns);
         let output = io.output.f32();
         if output.is_empty() {
             return Ok(());
@@ -124,18 +123,9 @@ impl Execute for MatMul {
             };
             let output =
                 BatchedOutput { data: output, batch_stride: size, row_stride: self.columns };
-            let epilogue = part_of(epilogue, group * length * size);
+            let epilogue = epilogue.shifted(group * length * size);
             batched_gemm(io.pool, &product, &epilogue, output);
         }
         Ok(())
     }
-}
-
-/// The epilogue of the products whose output starts at element `start`.
-fn part_of(epilogue: Epilogue<'_>, start: usize) -> Epilogue<'_> {
-    let residual = match epilogue.residual {
-        Residual::Rows { data, row_stride } => Residual::Rows { data: &data[start..], row_stride },
-        residual @ (Residual::None | Residual::Output) => residual,
-    };
-    Epilogue { residual, ..epilogue }
 }

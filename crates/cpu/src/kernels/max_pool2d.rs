@@ -1,4 +1,4 @@
-//! The largest pixel of each window, many channels at a time.
+//! Max pooling, many channels at a time.
 
 use std::ops::Range;
 
@@ -74,7 +74,7 @@ impl Kernel for MaxPoolRows<'_> {
     }
 }
 
-/// Writes the largest value of each channel over a window: its lines and columns in `source`, an image of that shape.
+/// Writes the largest value of each channel over a window, given as rows and columns of `source`.
 #[inline(always)]
 fn largest<S: Simd>(
     simd: S,
@@ -91,7 +91,7 @@ fn largest<S: Simd>(
             for column in columns.clone() {
                 let at = (line * input.width + column) * input.channels + channel;
                 let value = load_count(simd, &source[at..], count);
-                // The second operand wins where either is NaN, and a NaN found before stays.
+                // `max` returns its second operand if either is NaN, so a NaN found earlier stays.
                 let larger = simd.max(largest, value);
                 largest = simd.select(simd.equal(largest, largest), larger, largest);
             }

@@ -1,4 +1,4 @@
-//! A tensor with a border.
+//! Padding of a tensor.
 
 use cutout_graph::{RunError, ops};
 
@@ -7,7 +7,7 @@ use crate::execute::{Execute, Io};
 /// Elements a task writes, at least one row.
 const TASK: usize = 1 << 15;
 
-/// Copies a contiguous input into a border.
+/// Copies a contiguous input into the middle of the padded output.
 pub(crate) struct Pad {
     axes: Vec<Axis>,
     value: f32,
@@ -27,7 +27,7 @@ impl Axis {
 }
 
 impl Pad {
-    /// The kernel for an input of this shape. Axes inside without a border become part of the next outer one.
+    /// The kernel for an input of this shape. Inner axes without padding are merged into the next outer axis.
     pub(crate) fn new(op: &ops::Pad, shape: &[usize]) -> Self {
         let mut axes: Vec<Axis> = Vec::new();
         for (i, &length) in shape.iter().enumerate() {
@@ -47,7 +47,7 @@ impl Pad {
         Pad { axes, value: op.value }
     }
 
-    /// Number of the input's row that lies in row `row` of the output; none for a row of the border.
+    /// The input row at row `row` of the output; `None` for a row of padding.
     fn source_row(&self, mut row: usize) -> Option<usize> {
         let (_, outer) = self.axes.split_last().expect("there is always an axis");
         let (mut source, mut step) = (0, 1);

@@ -7,8 +7,7 @@ use cutout_tensor::{Scales, Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::int8::{Int8View, PackedInt8, gemm_int8};
-use crate::gemm::{self, RowMajor};
-use crate::kernels::epilogue::Fused;
+use crate::gemm::{self, Epilogue, RowMajor};
 use crate::kernels::linear::form;
 use crate::lower::{Lowered, Site};
 use crate::simd::Isa;
@@ -86,7 +85,7 @@ impl Execute for QuantizedLinear {
             }
         };
         let left = RowMajor::new(io.inputs.f32(0), self.rows, self.depth, self.row_stride);
-        let epilogue = Fused::whole(&self.epilogue, &io.inputs, SCALES + 1, self.outputs);
+        let epilogue = Epilogue::new(&self.epilogue, &io.inputs, SCALES + 1, self.outputs);
         let output = gemm::Output::new(io.output.f32(), self.outputs);
         gemm_int8(io.pool, &left, weights, &epilogue, output);
         Ok(())

@@ -1,8 +1,8 @@
-//! Sums, means and extremes over any axes.
+//! Sums, means, maxima and minima over any axes.
 //!
-//! Axes are merged until kept and reduced ones alternate. Where the innermost is reduced, whole runs of memory become
-//! one number each; where it is kept, rows are added to rows. Both are cut by shape into parts whose results are
-//! combined in order, in double precision.
+//! Axes are merged until kept and reduced ones alternate. If the innermost axis is reduced, contiguous runs of memory are reduced
+//! to one number each; if it is kept, rows are added to rows. Both are split by shape into parts whose results are combined in
+//! order, in double precision.
 
 use std::ops::Range;
 
@@ -19,11 +19,11 @@ use crate::simd::{Isa, Kernel, Simd, dispatch};
 const TASK: usize = 1 << 14;
 /// Elements of a run that are summed in single precision.
 const PIECE: usize = 8192;
-/// Columns that a task adds up side by side.
+/// Columns of a task.
 const TILE: usize = 4096;
-/// Rows that are added up in single precision.
+/// Rows that are summed in single precision.
 const ROWS: usize = 32;
-/// Rows of a part at least, so that parts are few.
+/// Least number of rows of a part, so that there are few parts.
 const PART_ROWS: usize = 4 * ROWS;
 
 /// Reduces some axes of a contiguous input.
@@ -59,7 +59,7 @@ impl Reduce {
         Reduce { kind, kept: select(false), reduced: select(true), inner, inner_is_reduced }
     }
 
-    /// Elements that become one.
+    /// Elements that are reduced to one.
     fn count(&self) -> usize {
         product(&self.reduced) * if self.inner_is_reduced { self.inner } else { 1 }
     }
@@ -78,7 +78,7 @@ impl Reduce {
         } else {
             self.rows(fold, x, &mut results, machine);
         }
-        // Parts of one element are this far apart, and elements that follow each other lie side by side.
+        // Stride of the parts of one result; results are adjacent.
         let step = if self.inner_is_reduced { 1 } else { self.inner };
         pool.for_chunks(output, TASK, &|task, output| {
             for (i, element) in output.iter_mut().enumerate() {
@@ -91,7 +91,7 @@ impl Reduce {
         });
     }
 
-    /// How runs are cut.
+    /// How runs are split.
     fn runs(&self) -> Runs {
         let piece = self.inner.min(PIECE);
         let per_run = self.inner.div_ceil(piece);
@@ -100,7 +100,7 @@ impl Reduce {
         Runs { piece, per_run, pieces, per_part, parts: pieces.div_ceil(per_part) }
     }
 
-    /// Rows that become one part, and how many parts there are.
+    /// Rows of a part, and the number of parts.
     fn row_parts(&self) -> (usize, usize) {
         let rows = product(&self.reduced);
         let per_part = (TASK / self.inner.min(TILE)).max(PART_ROWS).min(rows);
@@ -140,7 +140,7 @@ impl Execute for Reduce {
         let (x, machine) = (io.inputs.f32(0), (io.pool, io.isa));
         let output = io.output.f32();
         if x.is_empty() {
-            // Inference allows only sums of nothing.
+            // Inference allows empty reductions for sums only.
             output.fill(0.0);
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Execute for Reduce {
     }
 }
 
-/// How the runs of a reduction are cut: a run into pieces, the pieces of one result into parts.
+/// How the runs of a reduction are split: a run into pieces, the pieces of one result into parts.
 struct Runs {
     /// Elements of a piece.
     piece: usize,
@@ -197,7 +197,7 @@ impl<F: Fold> Kernel for RunsTask<'_, F> {
     }
 }
 
-/// Reduces some rows, side by side.
+/// Reduces some rows, column by column.
 struct RowsTask<'a, F> {
     fold: F,
     x: &'a [f32],
@@ -227,12 +227,12 @@ impl<F: Fold> Kernel for RowsTask<'_, F> {
     }
 }
 
-/// Elements of some axes.
+/// Product of the lengths of some axes.
 fn product(axes: &[(usize, usize)]) -> usize {
     axes.iter().map(|axis| axis.0).product()
 }
 
-/// Where element `number` of some axes lies.
+/// Offset of element `number` of some axes.
 #[inline(always)]
 fn offset(axes: &[(usize, usize)], mut number: usize) -> usize {
     let mut offset = 0;

@@ -1,8 +1,8 @@
-//! Images in another size: first along the rows of the input, then down its columns.
+//! Resizes images: a horizontal pass, then a vertical one.
 //!
-//! A task makes a block of output rows. It resizes, horizontally, the input rows under the block into its scratch memory,
-//! and adds them up vertically from there. Both passes are sums of weighted runs of neighbouring elements: pixels with
-//! enough channels to fill a vector, else as many input rows side by side as a vector has lanes.
+//! A task computes a block of output rows. It resizes the input rows under the block horizontally into its scratch memory, and
+//! sums them vertically from there. Both passes are weighted sums of contiguous runs: the channels of a pixel if they fill a
+//! vector, else as many interleaved input rows as a vector has lanes.
 
 mod passes;
 
@@ -15,18 +15,15 @@ use self::passes::{Horizontal, Vertical};
 use crate::execute::{Execute, Io};
 use crate::kernels::image::Image;
 use crate::lower::Site;
-use crate::simd::dispatch;
+use crate::simd::{dispatch, prefers_streaming};
 
-/// Bytes of horizontally resized rows that a task keeps: a quarter of a second-level cache.
+/// Bytes of horizontally resized rows of a task: a quarter of an L2 cache.
 const SCRATCH_BYTES: usize = 256 << 10;
-
-/// Outputs from this many bytes on are stored past the caches: nothing of them would be left there for the next reader.
-const STREAMING_BYTES: usize = 32 << 20;
 
 /// Output elements of a task with enough channels, so that small images stay on one thread.
 const TASK_ELEMENTS: usize = 1 << 16;
 
-/// Groups of input rows side by side that a task resizes at most, so that one mask makes several tasks.
+/// Most groups of interleaved input rows of a task, so that one mask makes several tasks.
 const MOST_GROUPS: usize = 2;
 
 /// A compiled [`ops::Resize`].
@@ -35,7 +32,7 @@ pub(crate) struct Resize {
     output: Image,
     rows: Taps,
     columns: Taps,
-    /// The output rows of an image, cut into tasks.
+    /// The output rows of an image, split into tasks.
     blocks: Vec<Block>,
     /// Elements of scratch memory a task needs.
     scratch: usize,
@@ -53,7 +50,7 @@ type Tap = (usize, f32);
 
 /// The taps of all output positions along one direction.
 struct Taps {
-    /// Where the taps of each position begin, and where the last ones end.
+    /// Start of the taps of each position, and the end of the last.
     starts: Vec<usize>,
     taps: Vec<Tap>,
 }
@@ -75,7 +72,7 @@ impl Taps {
         &self.taps[self.starts[index]..self.starts[index + 1]]
     }
 
-    /// The input positions that outputs `range` reach.
+    /// The input positions that outputs `range` read.
     fn span(&self, range: Range<usize>) -> Range<usize> {
         let taps = &self.taps[self.starts[range.start]..self.starts[range.end]];
         let first = taps.iter().map(|tap| tap.0).min().unwrap_or(0);
@@ -98,8 +95,8 @@ impl Resize {
     }
 }
 
-/// Cuts the output rows into blocks whose input rows fit the scratch memory. Input rows are resized in groups of `group`,
-/// so that blocks reach over whole groups where they can.
+/// Splits the output rows into blocks whose input rows fit the scratch memory. Input rows are resized in groups of `group`, so
+/// blocks cover whole groups if possible.
 fn cut(rows: &Taps, output: &Image, group: usize) -> Vec<Block> {
     let fitting = SCRATCH_BYTES / size_of::<f32>() / output.row().max(1);
     let (limit, most) = if group > 1 {
@@ -128,7 +125,7 @@ impl Execute for Resize {
         if target.is_empty() {
             return Ok(());
         }
-        let streaming = size_of_val(target) >= STREAMING_BYTES;
+        let streaming = prefers_streaming(target.len());
         let target = SharedSlice::new(target);
         let tasks = self.output.batch * self.blocks.len();
         io.pool.run_with_scratch(tasks, self.scratch, &|task, scratch| {

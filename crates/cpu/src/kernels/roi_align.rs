@@ -1,4 +1,4 @@
-//! Boxes of a feature map, each averaged to one size.
+//! Boxes of a feature map, each averaged to a fixed size.
 
 use cutout_graph::ops::RoiAlign;
 use cutout_graph::{DenseTensor, OpDef, RunError};
@@ -84,14 +84,14 @@ struct Side {
 }
 
 impl Side {
-    /// The side of a box from `low` to `high` in direction 0 (vertical) or 1, in the definition's arithmetic.
+    /// The extent of a box from `low` to `high` in direction 0 (vertical) or 1, in the arithmetic of the definition.
     fn new(op: &RoiAlign, direction: usize, (low, high): (f32, f32)) -> Self {
         let offset = if op.aligned { 0.5 } else { 0.0 };
         let start = low * op.spatial_scale - offset;
         let length = (high * op.spatial_scale - offset) - start;
         let length = if op.aligned { length } else { length.max(1.0) };
         let cell = length / op.output[direction] as f32;
-        // A box that is turned inside out has no samples.
+        // A box of negative length has no samples.
         let adaptive = -(-cell).floor() as usize;
         let samples = if op.sampling_ratio > 0 { op.sampling_ratio } else { adaptive };
         Side { start, cell, samples }
@@ -112,8 +112,8 @@ impl Side {
     }
 }
 
-/// Adds a tap, to one of the last two where that is the same pixel: neighbouring samples share neighbours. Weights of zero
-/// stay apart, because zero times infinity is not a number.
+/// Adds a tap, merging it with one of the last two taps if they are the same pixel, as adjacent samples share neighbours. Taps of
+/// weight zero are not merged, because zero times infinity is NaN.
 fn add_tap(taps: &mut Vec<WeightedOffset>, (offset, weight): WeightedOffset) {
     let same = |tap: &&mut WeightedOffset| tap.0 == offset && tap.1 != 0.0 && weight != 0.0;
     match taps.iter_mut().rev().take(2).find(same) {

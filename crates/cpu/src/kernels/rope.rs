@@ -1,4 +1,4 @@
-//! Rotary positions: pairs of channels turned by an angle that depends on the token.
+//! Rotary position embedding: pairs of channels rotated by an angle that depends on the token.
 
 use cutout_graph::{Layout, RunError};
 
@@ -14,7 +14,7 @@ pub(crate) struct Rope {
 }
 
 impl Rope {
-    /// The last axis of `input` is dense and even, and there are at least two axes.
+    /// The last axis of `input` is contiguous and of even length, and there are at least two axes.
     pub(crate) fn new(input: &Layout, tail: usize) -> Self {
         Rope { rows: Rows::new(input), tokens: input.shape[input.shape.rank() - 2], tail }
     }

@@ -1,29 +1,21 @@
-//! Kernels that work on one row at a time: where rows lie, how threads share them, and what is done with one row.
+//! Kernels that process one row at a time: the layout of the rows, their distribution over tasks, and the trait of a row kernel.
 
 use cutout_graph::Layout;
 use cutout_tensor::Shape;
 
 use super::axes::Axes;
 use crate::execute::{Inputs, Io};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, Simd, dispatch, prefers_streaming};
 
-/// Elements a task works on, at least one row: a few pages, so that small tensors stay on one thread.
+/// Elements of a task, at least one row: a few pages, so that small tensors stay on one thread.
 const TASK: usize = 1 << 14;
-
-/// Results of at least this many elements are written past the caches: nothing would be left of them there anyway.
-const STREAMING: usize = 8 << 20;
-
-/// Whether a result of `count` elements that overwrites no input is best written past the caches.
-pub(crate) fn prefers_streaming(count: usize) -> bool {
-    count >= STREAMING
-}
 
 /// Whether the output, which starts at `output` and is not empty, overwrites this input.
 pub(crate) fn is_overwritten(inputs: &Inputs<'_>, index: usize, output: *const f32) -> bool {
     inputs.pointer(index, output) == output
 }
 
-/// Copies past the caches where the target is aligned for that. Finish with [`Simd::fence`].
+/// Copies with non-temporal stores if the target is aligned. Call [`Simd::fence`] afterwards.
 #[inline(always)]
 pub(crate) fn stream<S: Simd>(simd: S, source: &[f32], target: &mut [f32]) {
     assert_eq!(source.len(), target.len(), "a copy has the length of its source");
@@ -39,9 +31,9 @@ pub(crate) fn stream<S: Simd>(simd: S, source: &[f32], target: &mut [f32]) {
     targets.into_remainder().copy_from_slice(sources.remainder());
 }
 
-/// What is done with each row: it is read, then the result is written, perhaps over it.
+/// Computation on each row: the row is read, then the result is written, possibly over it.
 pub(crate) trait RowKernel: Sync {
-    /// What is remembered between the two, beside the scratch memory.
+    /// State between the two, beside the scratch memory.
     type State;
 
     /// Floats of scratch memory for one row.
@@ -58,25 +50,25 @@ pub(crate) trait RowKernel: Sync {
 pub(crate) struct RowIn<'a> {
     /// Its elements.
     pub(crate) values: &'a [f32],
-    /// Where the next row of the task starts: worth fetching early.
+    /// Address of the next row of the task, to prefetch.
     next: *const f32,
 }
 
 impl RowIn<'_> {
-    /// Asks for `LANES` elements of the next row.
+    /// Prefetches `LANES` elements of the next row.
     #[inline(always)]
     pub(crate) fn prefetch_next<S: Simd>(&self, simd: S, position: usize) {
         simd.prefetch(self.next.wrapping_add(position));
     }
 }
 
-/// Where the result of a row goes.
+/// The destination of a row's result.
 pub(crate) struct RowOut<'a> {
     /// Number of the row.
     pub(crate) row: usize,
-    /// Its place.
+    /// Its elements.
     pub(crate) target: &'a mut [f32],
-    /// Whether to write past the caches. What is written so must start on a whole vector.
+    /// Whether to use non-temporal stores, which must be aligned to a vector.
     pub(crate) streaming: bool,
 }
 
@@ -96,17 +88,17 @@ impl RowOut<'_> {
     }
 }
 
-/// The rows of an input with a dense last axis.
+/// The rows of an input with a contiguous last axis.
 #[derive(Debug)]
 pub(crate) struct Rows {
     pub(crate) count: usize,
     pub(crate) width: usize,
-    /// Where each row starts.
+    /// Offset of each row.
     starts: Axes,
 }
 
 impl Rows {
-    /// The rows of a layout whose last axis is dense; a scalar is one row of one element.
+    /// The rows of a layout whose last axis is contiguous; a scalar is one row of one element.
     pub(crate) fn new(layout: &Layout) -> Self {
         let outer = layout.shape.rank().saturating_sub(1);
         let starts = Layout {
@@ -119,7 +111,7 @@ impl Rows {
         Rows { count, width, starts: Axes::new(&[&starts], &starts.shape) }
     }
 
-    /// Elements from the first to the last of all rows.
+    /// Extent of all rows, in elements.
     fn reach(&self) -> usize {
         match self.starts.reach(0) {
             0 => 0,
@@ -161,7 +153,7 @@ struct RowMemory {
 // task that overwrites a row reads it.
 unsafe impl Sync for RowMemory {}
 
-/// The rows that one thread works on.
+/// The rows of one task.
 struct RowTask<'a, K> {
     kernel: &'a K,
     all: &'a Rows,
@@ -179,7 +171,7 @@ impl<K: RowKernel> Kernel for RowTask<'_, K> {
         let RowTask { kernel, all, memory, rows, scratch, streaming } = self;
         for row in rows {
             let source = memory.source.wrapping_add(all.starts.offset(0, row));
-            // SAFETY: `Rows::run` checked that rows lie inside the input, and nobody writes this one meanwhile.
+            // SAFETY: `Rows::run` checked that rows lie inside the input, and no other task writes this row.
             let values = unsafe { std::slice::from_raw_parts(source, all.width) };
             let next = memory.source.wrapping_add(all.starts.offset(0, row + 1));
             let state = kernel.read(simd, RowIn { values, next }, scratch);
@@ -194,7 +186,7 @@ impl<K: RowKernel> Kernel for RowTask<'_, K> {
     }
 }
 
-/// Copies a row to scratch memory and fills it up to whole vectors.
+/// Copies a row to scratch memory and pads it to whole vectors.
 #[inline(always)]
 pub(crate) fn fill_scratch(source: &[f32], filler: f32, scratch: &mut [f32]) {
     let (row, rest) = scratch.split_at_mut(source.len());
@@ -202,14 +194,14 @@ pub(crate) fn fill_scratch(source: &[f32], filler: f32, scratch: &mut [f32]) {
     rest.fill(filler);
 }
 
-/// The elements, filled up with zeros to whole vectors of any instruction set.
+/// The elements, padded with zeros to whole vectors of any instruction set.
 pub(crate) fn padded_copy(values: &[f32]) -> Vec<f32> {
     let mut copy = vec![0.0; padded(values.len())];
     copy[..values.len()].copy_from_slice(values);
     copy
 }
 
-/// The length of a row of `width` elements in whole vectors of any instruction set.
+/// `width` rounded up to whole vectors of any instruction set.
 pub(crate) fn padded(width: usize) -> usize {
     width.next_multiple_of(64)
 }

@@ -1,21 +1,21 @@
-//! Exponentials that sum to one, over the last axis.
+//! Softmax over the last axis.
 
 use cutout_graph::{Layout, RunError};
 
 use super::rows::{RowIn, RowKernel, RowOut, Rows, fill_scratch, padded};
 use crate::execute::{Execute, Io};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, LANE_NUMBERS, MAX_LANES, Simd, dispatch};
 use crate::vecmath;
 
 /// Softmax over rows. The input may be overwritten.
 pub(crate) struct Softmax {
     rows: Rows,
-    /// Whether the rows lie one after the other.
+    /// Whether the rows are contiguous.
     contiguous: bool,
 }
 
 impl Softmax {
-    /// The last axis of `input` is dense.
+    /// The last axis of `input` is contiguous.
     pub(crate) fn new(input: &Layout) -> Self {
         Softmax { rows: Rows::new(input), contiguous: input.is_contiguous() }
     }
@@ -46,7 +46,7 @@ impl Softmax {
 }
 
 impl RowKernel for Softmax {
-    /// One over the sum of the exponentials in scratch memory.
+    /// Reciprocal of the sum of the exponentials in scratch memory.
     type State = f32;
 
     fn scratch(&self) -> usize {
@@ -55,7 +55,7 @@ impl RowKernel for Softmax {
 
     #[inline(always)]
     fn read<S: Simd>(&self, simd: S, source: RowIn<'_>, scratch: &mut [f32]) -> f32 {
-        // What fills up the last vector weighs nothing.
+        // The padding of the last vector has weight zero.
         fill_scratch(source.values, f32::NEG_INFINITY, scratch);
         let largest = simd.splat(largest(simd, scratch));
         let mut sums = [simd.splat(0.0); 4];
@@ -82,7 +82,7 @@ impl RowKernel for Softmax {
     }
 }
 
-/// Rows of at most a vector, one after the other: a few keys, as many times as there are pixels.
+/// Contiguous rows of at most one vector each: attention of many pixels to a few keys.
 struct Narrow<'a> {
     width: usize,
     /// The rows, unless they are in the target.
@@ -92,22 +92,16 @@ struct Narrow<'a> {
 
 /// Elements of a task.
 const NARROW_TASK: usize = 1 << 14;
-/// Lanes of the widest vector.
-const MOST_LANES: usize = 16;
-/// Elements that are copied to and from where rows are computed: whole vectors may be read and written there.
+/// Elements of the buffer in which rows are computed, where whole vectors may be read and written.
 const NARROW_BLOCK: usize = 512;
-
-/// `0, 1, 2, ...`: the number of each lane.
-static LANE_NUMBERS: [f32; MOST_LANES] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
 impl Kernel for Narrow<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Narrow { width, source, target } = self;
-        let mut rows = [0.0; NARROW_BLOCK + MOST_LANES];
-        let mut results = [0.0; NARROW_BLOCK + MOST_LANES];
+        let mut rows = [0.0; NARROW_BLOCK + MAX_LANES];
+        let mut results = [0.0; NARROW_BLOCK + MAX_LANES];
         let inside = simd.less(simd.load(&LANE_NUMBERS), simd.splat(width as f32));
         let block = NARROW_BLOCK / width * width;
         for (number, target) in target.chunks_mut(block).enumerate() {
@@ -120,7 +114,7 @@ impl Kernel for Narrow<'_> {
                 let largest = simd.splat(simd.reduce_max(values));
                 let weights = vecmath::exp(simd, simd.sub(values, largest));
                 let sum = simd.splat(simd.reduce_sum(weights));
-                // What goes beyond the row is overwritten by the next one.
+                // Lanes beyond the row are overwritten by the next row.
                 simd.store(simd.div(weights, sum), &mut results[start..]);
             }
             target.copy_from_slice(&results[..length]);
@@ -128,7 +122,7 @@ impl Kernel for Narrow<'_> {
     }
 }
 
-/// The largest of the elements, a multiple of 64, without regard to NaN: a NaN makes the sum NaN, whatever is largest.
+/// The largest of the elements, a multiple of 64, ignoring NaN: a NaN makes the sum NaN in any case.
 #[inline(always)]
 fn largest<S: Simd>(simd: S, values: &[f32]) -> f32 {
     let mut largest = [simd.splat(f32::NEG_INFINITY); 4];

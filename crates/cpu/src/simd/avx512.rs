@@ -223,7 +223,7 @@ impl Simd for Avx512 {
         }
         // SAFETY: `self` is proof that the machine has the instructions.
         let columns = unsafe { transpose(rows) };
-        // A whole vector may reach into the next column's place, which is written afterwards, but not past the block.
+        // A whole vector may reach into the next column, which is written afterwards, but not beyond the block.
         let width = block.panel_rows.min(16);
         let end = 15 * block.panel_rows + width;
         for (index, column) in columns.into_iter().enumerate() {

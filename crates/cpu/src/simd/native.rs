@@ -1,8 +1,8 @@
-//! Four floats or integers in a register that every processor of the target has: SSE2 on x86-64, NEON on AArch64, an array
+//! Vectors of four floats or integers in the baseline instruction set of the target: SSE2 on x86-64, NEON on AArch64, an array
 //! elsewhere.
 //!
-//! The compiler vectorises short straight code over arrays well, but not the arrays of accumulators of a matrix product; so
-//! the operations of that inner loop are spelled out.
+//! The compiler vectorises short loops over arrays well, but not the accumulator arrays of a matrix product, so the operations of
+//! that inner loop use intrinsics.
 
 #[cfg(target_arch = "aarch64")]
 pub(super) use aarch64::*;
@@ -59,7 +59,7 @@ mod x86_64 {
     #[inline]
     #[target_feature(enable = "sse2")]
     fn dot4_sse2(sum: QuadInt, left: QuadInt, right: QuadInt) -> QuadInt {
-        // Each byte becomes the upper half of 16 bits, then the whole of them; products are added in pairs.
+        // Sign-extends bytes to 16 bits; products are added in pairs.
         let low = _mm_madd_epi16(
             _mm_srai_epi16::<8>(_mm_unpacklo_epi8(left, left)),
             _mm_srai_epi16::<8>(_mm_unpacklo_epi8(right, right)),

@@ -1,10 +1,9 @@
-//! From a product of bytes to tasks, from a task to blocks.
+//! Splits a product of bytes into tasks and a task into blocks.
 
 use std::ops::Range;
 
 use cutout_parallel::Pool;
 
-use crate::gemm::finish::Finish;
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
 use crate::gemm::int8::quantize::quantize_row;
 use crate::gemm::int8::{PackedInt8, Scales, padded_depth};
@@ -12,13 +11,14 @@ use crate::gemm::kernel::{Block, Product};
 use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::tile::Tile;
+use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
-use crate::simd::dispatch;
+use crate::simd::{MAX_LANES, dispatch};
 
-/// `output = activation(scale * left · weights^T + bias) + residual`, with the left side quantised row by row and the
-/// sums in integers, as the module's documentation defines it.
+/// `output = activation(scale * left · weights^T + bias) + residual`, with the left operand quantised row by row and
+/// integer sums, as the module's documentation defines.
 ///
-/// With no depth the sums are zero; with no rows nothing happens. The result has the same bits for any number of threads.
+/// With depth zero the sums are zero; without rows nothing is written. The result has the same bits for any number of threads.
 ///
 /// Panics if the depths differ or the output, the bias or the residual is too short.
 pub fn gemm_int8(
@@ -28,17 +28,17 @@ pub fn gemm_int8(
     epilogue: &Epilogue<'_>,
     output: Output<'_>,
 ) {
-    assert_eq!(left.depth(), weights.depth(), "depth of the left side and of the weights");
+    assert_eq!(left.depth(), weights.depth(), "depth of the left operand and of the weights");
     let shape = Shape { rows: left.rows(), columns: weights.outputs(), depth: weights.depth() };
     if shape.rows == 0 || shape.columns == 0 {
         return;
     }
     let tile = weights.tile();
-    let finish = Finish::new(shape, epilogue, output);
+    let writer = OutputWriter::new(shape, epilogue, output);
     let words = padded_depth(shape.depth, weights.granularity) / 4;
     let split = Split::with_depth_block(shape, tile, words.max(1));
     let tasks = Tasks::new(shape, tile, split);
-    let layout = Layout { rows: split.row_block, words, depth: shape.depth, tile };
+    let layout = ScratchLayout { rows: split.row_block, words, depth: shape.depth, tile };
     pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
         let (rows, panels) = tasks.get(task);
         let (packed, row_scales) = layout.quantize(left, rows.clone(), scratch);
@@ -50,29 +50,29 @@ pub fn gemm_int8(
             starts: weights.starts.as_ptr(),
             words,
         };
-        let part = Part { tile, finish: &finish, rows, panels, columns: shape.columns };
+        let block = OutputBlock { tile, writer: &writer, rows, panels, columns: shape.columns };
         match weights.granularity {
-            Scales::PerRow => part.run(product),
-            Scales::PerBlock => part.run(BlockProduct(product)),
+            Scales::PerRow => block.run(product),
+            Scales::PerBlock => block.run(BlockProduct(product)),
         }
     });
 }
 
-/// A task's block of the output.
-struct Part<'a> {
+/// The block of the output that a task computes.
+struct OutputBlock<'a> {
     tile: Tile,
-    finish: &'a Finish,
+    writer: &'a OutputWriter<'a>,
     rows: Range<usize>,
     panels: Range<usize>,
     columns: usize,
 }
 
-impl Part<'_> {
+impl OutputBlock<'_> {
     fn run<P: Product>(self, product: P) {
         let block = Block {
             tile: self.tile,
             product,
-            finish: self.finish,
+            writer: self.writer,
             first_row: self.rows.start,
             rows: self.rows.len(),
             first_column: 0,
@@ -83,9 +83,9 @@ impl Part<'_> {
     }
 }
 
-/// What a task keeps in its scratch memory, all in units of 32 bits.
+/// Layout of a task's scratch memory, in units of 32 bits.
 #[derive(Clone, Copy)]
-struct Layout {
+struct ScratchLayout {
     /// Rows of a task.
     rows: usize,
     /// Words of four bytes per packed row.
@@ -95,14 +95,14 @@ struct Layout {
     tile: Tile,
 }
 
-impl Layout {
-    /// Elements of scratch: packed panels, scales of the rows, the quantised rows of one panel and one row of floats.
+impl ScratchLayout {
+    /// Length of the scratch memory: packed panels, row scales, the quantised rows of one panel, one row of floats.
     fn floats(&self) -> usize {
         let rows = self.rows.next_multiple_of(self.tile.rows);
         rows * self.words + rows + self.tile.rows * self.words + self.depth
     }
 
-    /// Quantises rows of the left side into panels; gives the panels and the rows' scales.
+    /// Quantises rows of the left operand into panels. Returns the panels and the row scales.
     fn quantize<'s>(
         &self,
         left: &dyn LeftSource,
@@ -120,7 +120,7 @@ impl Layout {
             depth: 0..self.words,
             panel_rows: height,
         };
-        for (panel_rows, place) in block.panels() {
+        for (panel_rows, range) in block.panels() {
             let count = panel_rows.len();
             for (index, source) in panel_rows.enumerate() {
                 let bytes = &mut bytes[index * self.words..][..self.words];
@@ -128,11 +128,11 @@ impl Layout {
                 let bytes = bytemuck::cast_slice_mut(bytes);
                 scales[source - rows.start] = quantize_row(self.tile.isa, values, bytes);
             }
-            let mut slices: [&[f32]; 16] = [&[]; 16];
+            let mut slices: [&[f32]; MAX_LANES] = [&[]; MAX_LANES];
             for (index, slice) in slices.iter_mut().take(count).enumerate() {
                 *slice = &bytes[index * self.words..][..self.words];
             }
-            let out = &mut packed[place];
+            let out = &mut packed[range];
             let call = InterleaveRows::new(height, self.words, &slices[..count], out);
             dispatch(self.tile.isa, call);
         }

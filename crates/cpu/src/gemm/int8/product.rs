@@ -1,4 +1,4 @@
-//! The microkernels of bytes.
+//! The micro-kernels for bytes.
 
 use crate::gemm::int8::BLOCK;
 use crate::gemm::kernel::Product;
@@ -30,7 +30,7 @@ unsafe impl Send for ChannelProduct {}
 // SAFETY: as above.
 unsafe impl Sync for ChannelProduct {}
 
-/// Dot products per turn of the inner loop.
+/// Dot products per iteration of the inner loop.
 const UNROLL: usize = 4;
 
 impl Product for ChannelProduct {
@@ -83,8 +83,8 @@ impl Product for BlockProduct {
         for block in 0..blocks {
             let left = left.wrapping_add((panels.0 * words + block * WORDS) * PANEL);
             let right = right.wrapping_add((panels.1 * words + block * WORDS) * width);
-            let place = (panels.1 * blocks + block) * width;
-            let (scales, starts) = (scales.wrapping_add(place), starts.wrapping_add(place));
+            let offset = (panels.1 * blocks + block) * width;
+            let (scales, starts) = (scales.wrapping_add(offset), starts.wrapping_add(offset));
             // SAFETY: the panels have `WORDS` more dot products, and `starts` one vector for each of theirs.
             let sums = unsafe {
                 integer_sums::<S, ROWS, PANEL, VECTORS>(simd, (left, right), starts, WORDS)
@@ -109,10 +109,10 @@ impl Product for BlockProduct {
     }
 }
 
-/// The sums of a tile over `words` dot products of four, from `starts` on. `panels` are the left and the right one.
+/// The sums of a tile over `words` dot products of four bytes, added to the initial values `starts`. `panels` are left and right.
 ///
 /// # Safety
-/// The panels have that many, and `starts` has a vector for each of the tile's.
+/// The panels have `words` dot products, and `starts` has a vector for each vector of the tile.
 #[inline(always)]
 unsafe fn integer_sums<S: Simd, const ROWS: usize, const PANEL: usize, const VECTORS: usize>(
     simd: S,
@@ -131,7 +131,7 @@ unsafe fn integer_sums<S: Simd, const ROWS: usize, const PANEL: usize, const VEC
         for step in 0..UNROLL {
             let left = left.wrapping_add(step * PANEL);
             let right = right.wrapping_add(step * VECTORS * S::LANES);
-            // SAFETY: the turn covers `UNROLL` dot products of the panels.
+            // SAFETY: the iteration covers `UNROLL` dot products of the panels.
             unsafe { dot_add(simd, &mut sums, left, right) };
         }
         left = left.wrapping_add(UNROLL * PANEL);

@@ -1,4 +1,4 @@
-//! From floats to bytes and scales.
+//! Quantises rows of floats to bytes with a scale.
 
 use cutout_graph::ops::SMALLEST_ROW;
 
@@ -17,8 +17,8 @@ fn scale_of(largest: f32) -> (f32, f32) {
     }
 }
 
-/// Quantises one row of the left side: bytes with [`Simd::DOT_OFFSET`] added, as many as `out` has, the offset alone beyond
-/// the row. Gives the row's scale.
+/// Quantises one row of the left operand to bytes with [`Simd::DOT_OFFSET`] added, padded with the offset to the length of `out`.
+/// Returns the row's scale.
 pub(super) fn quantize_row(isa: Isa, row: &[f32], out: &mut [u8]) -> f32 {
     assert!(out.len() >= row.len());
     dispatch(isa, QuantizeRow { row, out })

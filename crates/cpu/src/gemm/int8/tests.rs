@@ -217,7 +217,7 @@ fn epilogues_follow_the_sums() {
 }
 
 #[test]
-fn no_depth_leaves_the_epilogue() {
+fn depth_zero_applies_the_epilogue_to_zero() {
     for isa in Isa::available() {
         for granularity in GRANULARITIES {
             let problem = Problem::new(4, 0, 30, granularity);
@@ -229,7 +229,7 @@ fn no_depth_leaves_the_epilogue() {
 }
 
 #[test]
-fn any_source_can_be_the_left_side() {
+fn any_source_can_be_the_left_operand() {
     for isa in Isa::available() {
         let problem = Problem::new(30, 50, 60, Scales::PerRow);
         let left = Packed(RowMajor::new(&problem.left, 30, 50, 50));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A batch of problems of one shape, whose right sides are their weights.
+/// A batch of problems of one shape, whose right operands are their weights.
 struct Batch {
     problems: Vec<Problem>,
     left: Vec<f32>,
@@ -68,7 +68,7 @@ impl Batch {
 }
 
 #[test]
-fn either_order_of_the_right_side() {
+fn either_memory_order_of_the_right_operand() {
     for isa in Isa::available() {
         for (batch, rows, depth, columns) in
             [(1, 1, 1, 1), (3, 20, 33, 50), (2, 70, 64, 300), (2, 9, 1100, 33), (4, 601, 8, 17)]
@@ -106,7 +106,7 @@ fn epilogues_apply_to_each_product() {
 }
 
 #[test]
-fn outputs_may_lie_side_by_side_and_sides_may_be_shared() {
+fn outputs_may_interleave_and_operands_may_be_shared() {
     for isa in Isa::available() {
         let (heads, rows, depth, columns) = (3, 25, 16, 20);
         let batch = Batch::new(heads, rows, depth, columns);
@@ -133,7 +133,7 @@ fn outputs_may_lie_side_by_side_and_sides_may_be_shared() {
 }
 
 #[test]
-fn nothing_to_sum_or_to_do() {
+fn depth_zero_and_empty_products() {
     for isa in Isa::available() {
         let batch = Batch::new(2, 3, 0, 5);
         let bias = vec![2.0; 5];
@@ -156,8 +156,8 @@ fn overlapping_outputs_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "right side: element 39 needed")]
-fn a_short_right_side_is_refused() {
+#[should_panic(expected = "right operand: element 39 needed")]
+fn a_short_right_operand_is_refused() {
     let batch = Batch::new(2, 3, 4, 5);
     let mut product = batch.product(Isa::Portable, batch.orders()[0]);
     product.right.data = &product.right.data[1..];

@@ -81,7 +81,7 @@ fn a_short_output_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "depth of the left side and of the weights")]
+#[should_panic(expected = "depth of the left operand and of the weights")]
 fn different_depths_are_refused() {
     let problem = Problem::new(4, 4, 10, 0);
     let packed = Problem::new(4, 5, 10, 0).packed(Isa::Portable);

@@ -10,7 +10,7 @@ fn product(problem: &Problem, left: &dyn LeftSource, weights: &PackedWeights) ->
     output
 }
 
-/// Whole and cut panels of rows, one and several blocks of depths, rows a whole number of cache lines apart or not.
+/// Whole and partial panels, one and several blocks of depths, row strides that are and are not multiples of a cache line.
 const SHAPES: [[usize; 4]; 8] = [
     [1, 5, 3, 0],
     [31, 48, 48, 0],
@@ -23,7 +23,7 @@ const SHAPES: [[usize; 4]; 8] = [
 ];
 
 #[test]
-fn rows_where_they_lie_give_the_bits_of_packed_ones() {
+fn rows_in_place_give_the_bits_of_packed_rows() {
     for isa in Isa::available() {
         for [rows, depth, columns, gap] in SHAPES {
             let problem = Problem::new(rows, depth, columns, gap);
@@ -36,7 +36,7 @@ fn rows_where_they_lie_give_the_bits_of_packed_ones() {
     }
 }
 
-/// A matrix whose last element is the last one before memory that nobody may read.
+/// A matrix that ends at a page that cannot be read.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_is_read_beyond_the_last_row() {
@@ -52,7 +52,7 @@ fn nothing_is_read_beyond_the_last_row() {
         for rows in 1..=16 {
             let problem = Problem::new(rows, 21, 48, 0);
             let place = start.wrapping_byte_add(page).cast::<f32>().wrapping_sub(rows * 21);
-            // SAFETY: the last elements of the first page, which is readable and writable and used by nobody else.
+            // SAFETY: the last elements of the first page, which is readable and writable and has no other user.
             let data = unsafe { std::slice::from_raw_parts_mut(place, rows * 21) };
             data.copy_from_slice(&problem.left);
             let weights = problem.packed(isa);
@@ -60,11 +60,11 @@ fn nothing_is_read_beyond_the_last_row() {
             assert_eq!(found, product(&problem, &problem.source(), &weights), "{isa:?} {rows}");
         }
     }
-    // SAFETY: the mapping made above, which nobody uses any more.
+    // SAFETY: the mapping made above, which is no longer used.
     assert_eq!(unsafe { libc::munmap(start, 2 * page) }, 0);
 }
 
-/// Read by one task, widened for several, and too large to be widened as a whole.
+/// One task, several tasks (widened once), and a weight too large to be widened as a whole.
 #[test]
 fn half_precision_is_widened_for_any_number_of_tasks() {
     for isa in Isa::available() {

@@ -67,7 +67,7 @@ fn half_precision_weights_are_widened() {
     }
 }
 
-/// The panels of a right side by the definition.
+/// The panels of a right operand by their definition.
 fn panels(view: &RightView<'_>, block: &RightBlock) -> Vec<f32> {
     let (width, depth) = (block.tile.columns(), block.depth.len());
     let element = |index: usize| {
@@ -128,7 +128,7 @@ fn row_major_blocks_are_packed_as_documented() {
     }
 }
 
-/// A source of one's own: rows in reverse order.
+/// A custom source: rows in reverse order.
 struct Reversed<'a>(&'a Problem);
 
 impl LeftSource for Reversed<'_> {
@@ -153,7 +153,7 @@ impl LeftSource for Reversed<'_> {
 }
 
 #[test]
-fn any_source_can_be_the_left_side() {
+fn any_source_can_be_the_left_operand() {
     for isa in Isa::available() {
         let problem = Problem::new(50, 30, 40, 0);
         let forward = problem.run(isa, 1, &Epilogue::NONE);
@@ -174,10 +174,10 @@ fn widened(weights: &PackedWeights) -> Vec<f32> {
     panels.flat_map(|panel| weights.panel(panel, depth.clone(), &mut scratch).to_vec()).collect()
 }
 
-/// Half precision takes half the memory, also in panels, and multiplies like its values in single precision: over several blocks
-/// of depths, with the last panel's padding, and where large products are cut in another way.
+/// Packed half precision takes half the memory and gives the bits of the same values in single precision: over several blocks of
+/// depths, with padding in the last panel, and with Strassen's algorithm.
 #[test]
-fn half_precision_stays_in_its_size() {
+fn half_precision_is_packed_in_half_the_memory() {
     for (rows, depth, columns) in [(30, 40, 50), (3, 2100, 130), (3072, 256, 272)] {
         let problem = Problem::new(rows, depth, columns, 0);
         let halves: Vec<f16> = problem.weight.iter().map(|&x| f16::from_f32(x)).collect();
@@ -225,7 +225,7 @@ fn any_number_of_threads_packs_alike() {
     }
 }
 
-/// A weight that no machine has memory for: one element stands for all.
+/// A weight that no machine has memory for: all strides are zero.
 #[test]
 fn panels_that_do_not_fit_are_an_error() {
     let view = WeightView {

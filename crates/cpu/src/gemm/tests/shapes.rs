@@ -42,7 +42,7 @@ fn depths_of_several_blocks() {
 }
 
 #[test]
-fn no_depth_leaves_the_epilogue() {
+fn depth_zero_applies_the_epilogue_to_zero() {
     for isa in Isa::available() {
         let problem = Problem::new(5, 0, 19, 2);
         let epilogue = problem.epilogue(2.0, Activation::Gelu);
@@ -51,7 +51,7 @@ fn no_depth_leaves_the_epilogue() {
 }
 
 #[test]
-fn no_rows_or_columns_touch_nothing() {
+fn no_rows_or_columns_write_nothing() {
     for isa in Isa::available() {
         for (rows, columns) in [(0, 5), (5, 0), (0, 0)] {
             let problem = Problem::new(rows, 3, columns, 2);
@@ -80,7 +80,7 @@ fn the_same_bits_for_any_number_of_threads() {
 }
 
 #[test]
-fn large_outputs_are_stored_past_the_caches_with_the_same_bits() {
+fn non_temporal_stores_give_the_same_bits() {
     let (rows, columns) = (2048, 6400);
     for isa in Isa::available() {
         let problem = Problem::new(rows, 3, columns, 0);
@@ -90,7 +90,7 @@ fn large_outputs_are_stored_past_the_caches_with_the_same_bits() {
         let mut streamed = AlignedBuffer::<f32>::zeroed(rows * columns);
         let target = Output::new(&mut streamed, columns);
         gemm(&pool, &problem.source(), &packed, &epilogue, target);
-        // One element further on, nothing is aligned and ordinary stores are used.
+        // One element further on the output is not aligned, and ordinary stores are used.
         let mut ordinary = AlignedBuffer::<f32>::zeroed(rows * columns + 1);
         let target = Output::new(&mut ordinary[1..], columns);
         gemm(&pool, &problem.source(), &packed, &epilogue, target);

@@ -1,11 +1,11 @@
 use half::f16;
 
 use super::*;
-use crate::gemm::finish::Finish;
 use crate::gemm::split::Shape;
 use crate::gemm::strassen::{MAX_LEVELS, Strassen};
+use crate::gemm::writer::OutputWriter;
 
-/// A cut of a small product, as large ones have it: several blocks each way.
+/// Block sizes for a small product such that it has several blocks in each direction, as large products do.
 fn cut(problem: &Problem, isa: Isa, levels: usize) -> Strassen {
     let Problem { rows, columns, depth, .. } = *problem;
     let tile = Tile::choose(isa, columns);
@@ -28,8 +28,8 @@ fn run_with(
 ) -> Vec<f32> {
     let mut output = problem.blank();
     let target = Output::new(&mut output, problem.columns + problem.gap);
-    let finish = Finish::new(cut.shape, epilogue, target);
-    cut.run(&Pool::new(threads), &problem.source(), weights, &finish);
+    let writer = OutputWriter::new(cut.shape, epilogue, target);
+    cut.run(&Pool::new(threads), &problem.source(), weights, &writer);
     output
 }
 
@@ -85,7 +85,7 @@ fn half_precision_multiplies_like_its_values() {
     }
 }
 
-/// Bias, activation and residual, all that partial sums allow.
+/// Combinations of bias, activation and residual that partial sums allow.
 fn epilogues(problem: &Problem) -> [Epilogue<'_>; 4] {
     let linear = problem.epilogue(-0.37, Activation::Identity);
     let gelu = problem.epilogue(-0.37, Activation::Gelu);
@@ -93,7 +93,7 @@ fn epilogues(problem: &Problem) -> [Epilogue<'_>; 4] {
     [linear, gelu, output, Epilogue { bias: None, ..gelu }]
 }
 
-/// The root mean square of what a product is away from the exact one.
+/// Root mean square error of a product.
 fn root_mean_square(problem: &Problem, found: &[f32]) -> f64 {
     let (columns, depth) = (problem.columns, problem.depth);
     let squares = found.iter().enumerate().map(|(place, &value)| {
@@ -106,7 +106,7 @@ fn root_mean_square(problem: &Problem, found: &[f32]) -> f64 {
 }
 
 #[test]
-fn errors_stay_near_those_of_the_usual_sum() {
+fn errors_stay_near_those_of_the_plain_sum() {
     for isa in Isa::available() {
         for depth in [256, 1024] {
             let problem = Problem::new(84, depth, 256, 0);
@@ -140,7 +140,7 @@ fn the_same_bits_for_any_number_of_threads() {
 }
 
 #[test]
-fn large_products_are_cut_so_and_small_ones_are_not() {
+fn only_large_products_use_strassen() {
     for isa in Isa::available() {
         let cut = |rows, depth, columns| {
             Strassen::new(Shape { rows, columns, depth }, Tile::choose(isa, columns))
@@ -166,9 +166,9 @@ fn large_products_are_cut_so_and_small_ones_are_not() {
     }
 }
 
-/// The output cannot hold partial sums where it holds the residual of an activation: the usual way is taken.
+/// The output cannot hold partial sums if it holds the residual of an activation: such a product does not use Strassen.
 #[test]
-fn a_large_product_over_its_residual_is_right() {
+fn a_large_product_that_overwrites_its_residual_is_right() {
     let problem = Problem::new(3072, 1040, 256, 0);
     let rows = problem.epilogue(0.01, Activation::Gelu);
     let output = Epilogue { residual: Residual::Output, ..rows };

@@ -1,16 +1,16 @@
-//! Where the tokens of a window lie.
+//! Windows of a grid of tokens.
 
-/// Tokens, row-major on a grid that is cut into windows.
+/// Tokens, row-major on a grid that is divided into windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
     /// `[height, width]` of the grid.
     pub(super) size: [usize; 2],
-    /// `[height, width]` of a window; those at the bottom and at the right may reach beyond the grid.
+    /// `[height, width]` of a window; windows at the bottom and at the right may reach beyond the grid.
     pub(super) window: [usize; 2],
 }
 
 impl Grid {
-    /// A grid in one window.
+    /// A grid that is one window.
     pub(super) fn whole(size: [usize; 2]) -> Grid {
         Grid { size, window: size.map(|length| length.max(1)) }
     }
@@ -20,13 +20,13 @@ impl Grid {
         [0, 1].map(|axis| self.size[axis].div_ceil(self.window[axis]))
     }
 
-    /// How many windows there are.
+    /// Number of windows.
     pub(super) fn window_count(&self) -> usize {
         let [down, across] = self.windows();
         down * across
     }
 
-    /// The window of a number, row-major.
+    /// Window `number`, counted row-major.
     pub(super) fn region(&self, number: usize) -> Region {
         let across = self.windows()[1];
         let origin = [number / across * self.window[0], number % across * self.window[1]];
@@ -40,7 +40,7 @@ impl Grid {
 pub(super) struct Region {
     /// Its corner in the grid.
     origin: [usize; 2],
-    /// `[height, width]` of what lies inside the grid.
+    /// `[height, width]` of the part inside the grid.
     inside: [usize; 2],
     /// `[height, width]` with padding.
     window: [usize; 2],
@@ -53,7 +53,7 @@ impl Region {
         self.inside[0] * self.inside[1]
     }
 
-    /// Positions, those beyond the grid included.
+    /// Positions, including those beyond the grid.
     pub(super) fn positions(&self) -> usize {
         self.window[0] * self.window[1]
     }
@@ -65,7 +65,7 @@ impl Region {
         if number < width { [0, number] } else { [number / width, number % width] }
     }
 
-    /// Row-major index of a position, those beyond the grid counted too.
+    /// Row-major index of a position, counting those beyond the grid.
     pub(super) fn index(&self, [y, x]: [usize; 2]) -> usize {
         y * self.window[1] + x
     }
@@ -82,7 +82,7 @@ impl Region {
         (self.origin[0] + y) * self.grid_width + self.origin[1] + x
     }
 
-    /// From a position on to the end of its row: how many positions lie inside the grid, and how many beyond it.
+    /// Numbers of positions inside the grid and beyond it, from a position to the end of its row.
     pub(super) fn rest_of_row(&self, [y, x]: [usize; 2]) -> [usize; 2] {
         let width = if y < self.inside[0] { self.inside[1] } else { 0 };
         let inside = width.saturating_sub(x);

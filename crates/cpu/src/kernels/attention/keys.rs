@@ -1,12 +1,12 @@
-//! The keys of one block.
+//! A block of keys.
 
 use std::ops::Range;
 
-use super::operands::{Operands, Place};
+use super::operands::{HeadIndex, Operands};
 use super::plan::{Job, MOST_KEYS, Plan};
 use crate::simd::Simd;
 
-/// Some positions of a window of keys, row-major.
+/// A range of positions of a window of keys, row-major.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     /// Their indices in the window.
@@ -28,7 +28,7 @@ impl Span {
         };
         let [height, width] = bias.grid;
         let [y, x] = job.keys.position_at(index);
-        // Where not all columns are packed, a block stays in one row.
+        // Unless all columns are packed, a block stays in one row.
         let all_columns = bias.lengths[1] == width;
         let end = if all_columns { end } else { end.min(index + width - x) };
         let all_rows = bias.lengths[0] == height;
@@ -40,17 +40,17 @@ impl Span {
     }
 }
 
-/// The keys of a block that take part, in the order of their positions.
+/// The unmasked keys of a block, in the order of their positions.
 pub(super) struct KeyBlock {
     /// The positions that the block was gathered from.
     pub(super) span: Span,
-    /// How many keys there are.
+    /// Number of keys.
     pub(super) count: usize,
-    /// How many of them, the first ones, are rotated.
+    /// Number of keys at the start that are rotated.
     pub(super) rotated: usize,
     keys: [*const f32; MOST_KEYS],
     values: [*const f32; MOST_KEYS],
-    /// The first queries that will meet the keys, where those are fetched too.
+    /// The first queries of the job, if they are to be prefetched with the keys.
     queries: [*const f32; MOST_KEYS],
     query_count: usize,
     /// Index in the window.
@@ -75,31 +75,31 @@ impl KeyBlock {
         }
     }
 
-    /// Where each key starts in the task's first head: as many readable elements as its heads of keys are wide.
+    /// Address of each key in the task's first head; readable for the width of all heads of the task.
     pub(super) fn keys(&self) -> &[*const f32] {
         &self.keys[..self.count]
     }
 
-    /// Where each value starts in the task's first head: as many readable elements as its heads of values are wide.
+    /// Address of each value in the task's first head; readable for the width of all heads of the task.
     pub(super) fn values(&self) -> &[*const f32] {
         &self.values[..self.count]
     }
 
-    /// Takes the keys from copies instead, `stride` elements apart.
+    /// Redirects the keys to copies, `stride` elements apart.
     pub(super) fn move_keys(&mut self, copies: &[f32], stride: usize) {
         for (key, copy) in self.keys[..self.count].iter_mut().zip(copies.chunks_exact(stride)) {
             *key = copy.as_ptr();
         }
     }
 
-    /// Takes the values from copies instead, `stride` elements apart.
+    /// Redirects the values to copies, `stride` elements apart.
     pub(super) fn move_values(&mut self, copies: &[f32], stride: usize) {
         for (value, copy) in self.values[..self.count].iter_mut().zip(copies.chunks_exact(stride)) {
             *value = copy.as_ptr();
         }
     }
 
-    /// Collects the keys of the block that starts at `index`; none from the end of the job's keys on.
+    /// Collects the keys of the block that starts at `index`; none at or beyond the end of the job's keys.
     pub(super) fn gather(&mut self, plan: &Plan, job: &Job, operands: &Operands<'_>, index: usize) {
         (self.count, self.rotated) = (0, 0);
         if index >= job.key_range.end {
@@ -107,7 +107,7 @@ impl KeyBlock {
             return;
         }
         let span = Span::new(plan, job, index);
-        let last_head = Place { head: job.place.head + plan.task_heads - 1, ..job.place };
+        let last_head = HeadIndex { head: job.head.head + plan.task_heads - 1, ..job.head };
         let mut index = span.indices.start;
         while index < span.indices.end {
             let [y, x] = job.keys.position_at(index);
@@ -117,12 +117,12 @@ impl KeyBlock {
             let run =
                 Run { index, length: inside, bias: [y - span.rows.start, x - span.columns.start] };
             if inside > 0 {
-                self.add_tokens([job.place, last_head], operands, job.keys.token([y, x]), &run);
+                self.add_tokens([job.head, last_head], operands, job.keys.token([y, x]), &run);
             }
             if beyond > 0 {
                 let bias = [run.bias[0], run.bias[1] + inside];
                 let run = Run { index: index + inside, length: beyond, bias };
-                self.add_padding(job.place, operands, &run);
+                self.add_padding(job.head, operands, &run);
             }
             index += inside + beyond;
         }
@@ -132,21 +132,27 @@ impl KeyBlock {
         self.span = span;
     }
 
-    /// Notes the first queries of a job, to be fetched with the keys.
+    /// Collects the first queries of a job, to be prefetched with the keys.
     pub(super) fn gather_queries(&mut self, job: &Job, operands: &Operands<'_>) {
         self.query_count = job.count.min(MOST_KEYS);
         for (number, query) in self.queries[..self.query_count].iter_mut().enumerate() {
             let token = job.queries.token(job.queries.position(job.first + number));
-            *query = operands.query.row(job.place, token).as_ptr();
+            *query = operands.query.row(job.head, token).as_ptr();
         }
     }
 
-    /// Adds neighbouring tokens, from `token` on, except masked ones. `places` are the task's first and last head.
-    fn add_tokens(&mut self, places: [Place; 2], operands: &Operands<'_>, token: usize, run: &Run) {
-        let [place, last_head] = places;
-        let (key, value) = (operands.key.row(place, token), operands.value.row(place, token));
+    /// Adds consecutive tokens from `token` on, except masked ones. `heads` are the task's first and last head.
+    fn add_tokens(
+        &mut self,
+        heads: [HeadIndex; 2],
+        operands: &Operands<'_>,
+        token: usize,
+        run: &Run,
+    ) {
+        let [head, last_head] = heads;
+        let (key, value) = (operands.key.row(head, token), operands.value.row(head, token));
         let last = token + run.length - 1;
-        // The last one lies inside the inputs, and so do those in between.
+        // The last head lies inside the inputs, and so do those in between.
         let _ = (operands.key.row(last_head, last), operands.value.row(last_head, last));
         let [key_stride, value_stride] = [operands.key.stride(), operands.value.stride()];
         let first = self.count;
@@ -159,7 +165,7 @@ impl KeyBlock {
             self.count += run.length;
             return;
         }
-        for i in (0..run.length).filter(|i| operands.takes_part(place.image, token + i)) {
+        for i in (0..run.length).filter(|i| operands.takes_part(head.image, token + i)) {
             let slot = self.count;
             self.keys[slot] = key.as_ptr().wrapping_add(i * key_stride);
             self.values[slot] = value.as_ptr().wrapping_add(i * value_stride);
@@ -169,9 +175,9 @@ impl KeyBlock {
     }
 
     /// Adds positions beyond the grid.
-    fn add_padding(&mut self, place: Place, operands: &Operands<'_>, run: &Run) {
+    fn add_padding(&mut self, head: HeadIndex, operands: &Operands<'_>, run: &Run) {
         let padding = operands.padding.expect("only a window with padding reaches beyond the grid");
-        let [key, value] = padding.map(|channels| channels.head(place.head).as_ptr());
+        let [key, value] = padding.map(|channels| channels.head(head.head).as_ptr());
         for i in 0..run.length {
             let slot = self.count + i;
             (self.keys[slot], self.values[slot]) = (key, value);
@@ -186,7 +192,7 @@ impl KeyBlock {
         self.bias[slot] = [run.bias[0] as u32, (run.bias[1] + number) as u32];
     }
 
-    /// Asks for some of the keys and values, and of the queries that were noted, because they are needed soon.
+    /// Prefetches a range of the keys and values, and of the collected queries.
     #[inline(always)]
     pub(super) fn fetch<S: Simd>(&self, simd: S, plan: &Plan, range: Range<usize>) {
         const LINE: usize = 16;
@@ -208,7 +214,7 @@ impl KeyBlock {
     }
 }
 
-/// Neighbouring positions of one row.
+/// Consecutive positions of one row.
 struct Run {
     /// Index of the first in the window.
     index: usize,

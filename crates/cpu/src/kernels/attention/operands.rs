@@ -5,14 +5,14 @@ use cutout_graph::ops::AttentionInputs;
 
 use crate::execute::Inputs;
 
-/// One head of one image.
+/// A head of an image of the batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct HeadIndex {
     pub(super) image: usize,
     pub(super) head: usize,
 }
 
-/// Queries, keys or values: `f32[batch, tokens, heads * width]` with dense channels.
+/// Queries, keys or values: `f32[batch, tokens, heads * width]` with contiguous channels.
 #[derive(Clone, Copy)]
 pub(super) struct Tokens<'a> {
     data: &'a [f32],
@@ -29,9 +29,9 @@ impl<'a> Tokens<'a> {
 
     /// The channels of a token in one head.
     #[inline(always)]
-    pub(super) fn row(&self, place: Place, token: usize) -> &'a [f32] {
-        let start = place.image * self.image_stride + token * self.token_stride;
-        &self.data[start + place.head * self.width..][..self.width]
+    pub(super) fn row(&self, index: HeadIndex, token: usize) -> &'a [f32] {
+        let start = index.image * self.image_stride + token * self.token_stride;
+        &self.data[start + index.head * self.width..][..self.width]
     }
 
     /// Elements from one token to the next.
@@ -40,11 +40,11 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Row or column biases: `f32[batch, queries, heads, length]`, dense along the last axis.
+/// Row or column biases: `f32[batch, queries, heads, length]`, contiguous along the last axis.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     data: &'a [f32],
-    /// Of batch, queries and heads.
+    /// Strides of batch, queries and heads.
     strides: [usize; 3],
     length: usize,
 }
@@ -56,9 +56,9 @@ impl<'a> Lines<'a> {
     }
 
     /// The biases of one query.
-    pub(super) fn line(&self, place: Place, query: usize) -> &'a [f32] {
+    pub(super) fn line(&self, index: HeadIndex, query: usize) -> &'a [f32] {
         let [image, token, head] = self.strides;
-        let start = place.image * image + query * token + place.head * head;
+        let start = index.image * image + query * token + index.head * head;
         &self.data[start..][..self.length]
     }
 }
@@ -102,16 +102,16 @@ pub(super) struct Operands<'a> {
     pub(super) key: Tokens<'a>,
     pub(super) value: Tokens<'a>,
     mask: Option<(&'a [u8], usize)>,
-    /// Rows and columns.
+    /// Row biases and column biases.
     pub(super) bias: Option<[Lines<'a>; 2]>,
-    /// Of queries and of keys.
+    /// Rotations of queries and of keys.
     pub(super) rope: Option<[Rotations<'a>; 2]>,
-    /// Key and value beyond the grid.
+    /// Key and value of positions beyond the grid.
     pub(super) padding: Option<[Channels<'a>; 2]>,
 }
 
 impl<'a> Operands<'a> {
-    /// The inputs whose numbers are `names`.
+    /// The inputs at the positions `names`.
     pub(super) fn new(
         names: &AttentionInputs<usize>,
         inputs: &Inputs<'a>,
@@ -141,12 +141,12 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Whether some keys may not take part.
+    /// Whether keys can be masked.
     pub(super) fn has_mask(&self) -> bool {
         self.mask.is_some()
     }
 
-    /// Whether a key takes part in an image.
+    /// Whether a key of an image is unmasked.
     #[inline(always)]
     pub(super) fn takes_part(&self, image: usize, key: usize) -> bool {
         self.mask.is_none_or(|(mask, keys)| mask[image * keys + key] != 0)

@@ -1,10 +1,7 @@
-//! Copies of inputs: side by side in the lanes of vectors, rotated, or padded.
+//! Copies of inputs: transposed into the lanes of vectors, rotated, or padded.
 
 use super::operands::Rotations;
-use crate::simd::{Interleave, Kernel, Simd};
-
-/// No vector has more lanes.
-pub(super) const MOST_LANES: usize = 16;
+use crate::simd::{Interleave, Kernel, MAX_LANES, Simd};
 
 /// Transposes rows into columns of `LANES` elements: `out[i * stride + lane] = rows[lane][i]`, and zero for the lanes without
 /// a row. Columns from `width` to the next multiple of `LANES` are zero.
@@ -15,7 +12,7 @@ pub(super) struct PackRows<'a> {
     columns: Columns<'a>,
 }
 
-/// Columns of `LANES` elements, `stride` elements apart. There are as many as a whole number of vectors has lanes.
+/// Columns of `LANES` elements, `stride` elements apart; their number is a multiple of `LANES`.
 pub(super) struct Columns<'a> {
     pub(super) out: &'a mut [f32],
     pub(super) stride: usize,
@@ -46,8 +43,8 @@ impl Kernel for PackRows<'_> {
             column += S::LANES;
         }
         if whole < width {
-            let mut ends = [0.0; MOST_LANES * MOST_LANES];
-            let mut starts = [std::ptr::null(); MOST_LANES];
+            let mut ends = [0.0; MAX_LANES * MAX_LANES];
+            let mut starts = [std::ptr::null(); MAX_LANES];
             for (lane, &row) in rows.iter().enumerate() {
                 let row = row.wrapping_add(whole);
                 // SAFETY: these are the last elements of the row, for which the contract of `new` vouches.
@@ -82,11 +79,11 @@ impl Kernel for Scale<'_> {
     }
 }
 
-/// Copies tokens, one row after the other, and turns their pairs of channels: `(a, b) -> (a·cos - b·sin, a·sin + b·cos)`.
+/// Copies tokens row by row and rotates their pairs of channels: `(a, b) -> (a·cos - b·sin, a·sin + b·cos)`.
 pub(super) struct RotateRows<'a> {
     rows: &'a [*const f32],
     table: &'a Rotations<'a>,
-    /// Index in the window of each token that is turned; those after them are only copied.
+    /// Index in the window of each rotated token; the rows after them are only copied.
     indices: &'a [u32],
     out: &'a mut [f32],
 }
@@ -120,7 +117,7 @@ impl Kernel for RotateRows<'_> {
     }
 }
 
-/// Turns the pairs of one row. Plain code: the compiler knows how to take pairs apart and put them together.
+/// Rotates the pairs of one row. The compiler vectorises the plain loop.
 #[inline(always)]
 fn rotate_row(row: &[f32], [cos, sin]: [&[f32]; 2], out: &mut [f32]) {
     let pairs = row.chunks_exact(2).zip(cos.iter().zip(sin));
@@ -130,7 +127,7 @@ fn rotate_row(row: &[f32], [cos, sin]: [&[f32]; 2], out: &mut [f32]) {
     }
 }
 
-/// Copies rows of `width` elements, one after the other, each padded with zeros to `stride` elements.
+/// Copies rows of `width` elements, each padded with zeros to `stride` elements.
 pub(super) struct PadRows<'a> {
     rows: &'a [*const f32],
     width: usize,
@@ -162,7 +159,3 @@ impl Kernel for PadRows<'_> {
         }
     }
 }
-
-/// `0, 1, 2, ...`: the number of each lane.
-pub(super) static LANE_NUMBERS: [f32; MOST_LANES] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];

@@ -1,17 +1,16 @@
-//! One panel of queries meets one block of keys.
+//! One panel of queries by one block of keys.
 
 use super::keys::KeyBlock;
-use super::pack::{LANE_NUMBERS, MOST_LANES};
 use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
 use super::softmax::{PerQuery, Weights};
 use super::tile::{Keys, Left, LongValues, Values, sums};
-use crate::simd::{Isa, Kernel, Simd};
+use crate::simd::{Isa, Kernel, LANE_NUMBERS, MAX_LANES, Simd};
 
-/// `VECTORS` vectors of queries and a block of keys. Slices are parts of a task's scratch memory.
+/// Processes a block of keys for `VECTORS` vectors of queries. The slices are parts of a task's scratch memory.
 pub(super) struct PanelStep<'a, const VECTORS: usize> {
     pub(super) plan: &'a Plan,
     pub(super) block: &'a KeyBlock,
-    /// The head, counted in the task.
+    /// The head, counted from the task's first.
     pub(super) head: usize,
     /// `[padded width][VECTORS * LANES]`.
     pub(super) queries: &'a [f32],
@@ -19,12 +18,12 @@ pub(super) struct PanelStep<'a, const VECTORS: usize> {
     pub(super) bias: &'a [f32],
     /// With causal order, the last key that the first query sees.
     pub(super) last_key: Option<usize>,
-    /// Keys and values that are fetched into the cache meanwhile.
+    /// Keys and values to prefetch meanwhile.
     pub(super) next: Option<&'a KeyBlock>,
     pub(super) state: PanelState<'a>,
 }
 
-/// What a panel keeps from block to block, and the scores of the current one.
+/// State that a panel keeps from block to block, and the scores of the current block.
 pub(super) struct PanelState<'a> {
     /// `[padded value width][VECTORS * LANES]`.
     pub(super) outputs: &'a mut [f32],
@@ -50,7 +49,7 @@ impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
     }
 }
 
-/// Values no wider than this are read well enough as they come.
+/// Widest values that need no software prefetch.
 const NARROW: usize = 64;
 
 impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
@@ -68,22 +67,22 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         self.add_values::<S, ROWS>(simd, &factors);
     }
 
-    /// Checks once what the tiles rely on.
+    /// Checks the lengths that the tiles rely on.
     #[inline(always)]
     fn check<S: Simd>(&self) {
         let padded = |length: usize| length.next_multiple_of(S::LANES);
         let (width, value_width) = (padded(self.plan.width), padded(self.plan.value_width));
         let queries = VECTORS * S::LANES;
-        assert!(VECTORS <= MOST_VECTORS && S::LANES <= MOST_LANES);
+        assert!(VECTORS <= MOST_VECTORS && S::LANES <= MAX_LANES);
         assert!(self.queries.len() >= width * queries);
         assert!(self.state.outputs.len() >= value_width * queries);
         assert!(self.state.scores.len() >= self.block.count * queries);
     }
 
-    /// Fills in the scores and returns the largest of each query.
+    /// Computes the scores and returns the largest of each query.
     #[inline(always)]
     fn score<S: Simd, const ROWS: usize>(&mut self, simd: S) -> PerQuery {
-        let mut largest = PerQuery([f32::NEG_INFINITY; MOST_VECTORS * MOST_LANES]);
+        let mut largest = PerQuery([f32::NEG_INFINITY; MOST_VECTORS * MAX_LANES]);
         let scores = self.state.scores.as_mut_ptr();
         let keys = self.block.keys();
         let offset = self.head * self.plan.width;
@@ -103,7 +102,7 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
         largest
     }
 
-    /// Multiplies the outputs by `factors` and adds the values by their weights.
+    /// Multiplies the outputs by `factors` and adds the weighted values.
     #[inline(always)]
     fn add_values<S: Simd, const ROWS: usize>(&mut self, simd: S, factors: &PerQuery) {
         let outputs = self.state.outputs.as_mut_ptr();
@@ -122,11 +121,11 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
     }
 }
 
-/// The scores of a few keys.
+/// Computes the scores of a few keys.
 struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
     left: Keys,
     step: &'a PanelStep<'b, VECTORS>,
-    /// The first key, counted in the block.
+    /// The first key, counted from the block's first.
     first: usize,
     /// The panel's scores.
     scores: *mut f32,
@@ -160,9 +159,9 @@ impl<const ROWS: usize, const VECTORS: usize> Kernel for ScoreTile<'_, '_, ROWS,
                 break;
             }
             for (index, score) in scores.into_iter().enumerate() {
-                let place = ((self.first + row) * VECTORS + index) * S::LANES;
+                let offset = ((self.first + row) * VECTORS + index) * S::LANES;
                 // SAFETY: `check` measured the scores: the panel's vectors for each of the block's keys.
-                unsafe { simd.store_pointer(score, self.scores.wrapping_add(place)) };
+                unsafe { simd.store_pointer(score, self.scores.wrapping_add(offset)) };
                 largest[index] = simd.max(largest[index], score);
             }
         }
@@ -193,7 +192,7 @@ impl<const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, ROWS, VECTORS> {
         }
     }
 
-    /// Gives minus infinity to the keys after the last one that a query sees; the first query sees `last_key`.
+    /// Sets the scores of keys after the last one that each query sees to minus infinity; the first query sees `last_key`.
     #[inline(always)]
     fn hide_later<S: Simd>(
         &self,
@@ -215,13 +214,13 @@ impl<const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, ROWS, VECTORS> {
     }
 }
 
-/// The weighted sums of a few channels.
+/// Adds the weighted values of a few channels.
 struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
     left: L,
     step: &'a PanelStep<'b, VECTORS>,
     /// The panel's outputs, from the tile's first channel on.
     target: *mut f32,
-    /// What the outputs so far are multiplied by.
+    /// Factors of the outputs so far.
     factors: &'a PerQuery,
 }
 

@@ -1,4 +1,4 @@
-//! How an attention is cut into tasks and blocks: by shape alone, never by thread count.
+//! Splits an attention into tasks and blocks, by shape alone, never by thread count.
 
 use std::ops::Range;
 
@@ -6,35 +6,34 @@ use cutout_graph::ops::{Attention, BiasForm};
 use cutout_tensor::Shape;
 
 use super::grid::{Grid, Region};
-use super::operands::Place;
+use super::operands::HeadIndex;
 use crate::simd::Isa;
 
 /// Most keys of a block.
 pub(super) const MOST_KEYS: usize = 128;
 /// Most vectors of queries that a tile holds.
 pub(super) const MOST_VECTORS: usize = 3;
-/// Most rows of a tile. Values that are read directly fill whole tiles.
+/// Most rows of a tile. Values that are not copied have a width that is a multiple of it.
 pub(super) const MOST_ROWS: usize = 8;
-/// Most units, panels of one head, of a task.
+/// Most units of a task. A unit is a panel of one head.
 pub(super) const MOST_UNITS: usize = 32;
 /// Most panels of one head in a task.
 const MOST_PANELS: usize = 16;
-/// Channels of a head up to which its tokens are but a few cache lines: then a task takes several heads, whose tokens are
-/// neighbours in memory.
+/// Widest heads of which a task takes several: their tokens are a few cache lines each, adjacent in memory.
 const NARROW: usize = 32;
-/// Bytes of keys and values that a block should not exceed: a quarter of a second-level cache of 1 MiB.
+/// Most bytes of keys and values of a block: a quarter of a 1 MiB L2 cache.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of packed queries and sums that a task should not exceed: the rest of that cache, about.
+/// Most bytes of packed queries and sums of a task: about half of that cache.
 const QUERY_BYTES: usize = 512 << 10;
-/// Tasks that a large attention should have at least, so that several threads end at about the same time.
+/// Least number of tasks of a large attention, so that all threads finish at about the same time.
 const ENOUGH_TASKS: usize = 32;
-/// Most tasks that a thread does one after the other without asking for more.
+/// Most tasks of a group, which one thread runs one after the other.
 const MOST_GROUPED: usize = 8;
-/// Panels that share keys, where there are as many.
+/// Least number of panels that share keys, if there are as many.
 const ENOUGH_PANELS: usize = 2;
-/// Tasks below which keys are divided among several: then parts of the answer are computed apart and joined at the end.
+/// With fewer tasks than this, the keys are divided into parts whose results are merged at the end.
 const FEW_TASKS: usize = 16;
-/// Keys that a part should have at least, so that joining costs little.
+/// Least number of keys of a part, so that the cost of merging is small.
 const ENOUGH_KEYS: usize = 512;
 
 /// The positional bias of a plan.
@@ -43,26 +42,26 @@ pub(super) struct BiasPlan {
     pub(super) form: BiasForm,
     /// `[height, width]` of the keys.
     pub(super) grid: [usize; 2],
-    /// Rows and columns that a packed table holds.
+    /// Rows and columns of a packed table.
     pub(super) lengths: [usize; 2],
 }
 
 impl BiasPlan {
-    /// Whether the tables hold all rows and columns, so that they are packed once per task.
+    /// Whether the tables hold all rows and columns. Then they are packed once per task.
     pub(super) fn is_whole(&self) -> bool {
         self.lengths == self.grid
     }
 }
 
-/// An attention of known shape, cut.
+/// The tasks and blocks of an attention of known shape.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// The instruction set, narrower than the machine's where there are few queries.
+    /// The instruction set: narrower than the machine's if there are few queries.
     pub(super) isa: Isa,
     pub(super) heads: usize,
     pub(super) width: usize,
     pub(super) value_width: usize,
-    /// Factor of the products: the op's scale in units of powers of two.
+    /// Factor of the scores: the op's scale times log2(e).
     pub(super) scale: f32,
     /// With causal order, how many more keys than queries there are.
     pub(super) causal: Option<usize>,
@@ -84,15 +83,15 @@ pub(super) struct Plan {
     pub(super) task_heads: usize,
     /// Tasks of one window and head.
     blocks: usize,
-    /// Parts that the keys of each task are divided into.
+    /// Number of parts that the keys of each task are divided into.
     pub(super) key_parts: usize,
 }
 
-/// What one task computes.
+/// The queries and keys of one task.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The image and the first head.
-    pub(super) place: Place,
+    pub(super) head: HeadIndex,
     /// The window of the queries.
     pub(super) queries: Region,
     /// The window of the keys.
@@ -101,7 +100,7 @@ pub(super) struct Job {
     pub(super) first: usize,
     /// The task's queries.
     pub(super) count: usize,
-    /// The keys it meets, by their index in the window.
+    /// Indices of the task's keys in their window.
     pub(super) key_range: Range<usize>,
 }
 
@@ -112,7 +111,7 @@ impl Plan {
         let most_queries = (queries.window[0] * queries.window[1]).min(query[1]);
         let mut isa = isa.or_available();
         if isa == Isa::Avx512 && most_queries <= Isa::Avx2.lanes() {
-            // Half as wide vectors at the same number of lanes per second, and hardly any lane is idle.
+            // Vectors of half the width have the same throughput here, with fewer idle lanes.
             isa = Isa::Avx2.or_available();
         }
         let lanes = isa.lanes();
@@ -126,15 +125,15 @@ impl Plan {
         let copies = op.rope.is_some() || !value_width.is_multiple_of(MOST_ROWS);
         let joined = !copies && width.max(value_width) <= NARROW;
         let task_heads = if joined { heads_of_task(op.heads, windows * panels) } else { 1 };
-        let places = windows * (op.heads / task_heads);
+        let window_heads = windows * (op.heads / task_heads);
         let fitting = QUERY_BYTES / 4 / (padded * lanes * panel_vectors * task_heads);
-        let wanted = ENOUGH_TASKS.div_ceil(places.max(1));
+        let wanted = ENOUGH_TASKS.div_ceil(window_heads.max(1));
         let most = fitting.min(MOST_PANELS).min(MOST_UNITS / task_heads).max(1);
         let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(most);
         let blocks = panels.div_ceil(task_panels);
         let task_panels = panels.div_ceil(blocks);
         let key_positions = keys.window[0] * keys.window[1];
-        let key_parts = FEW_TASKS / (places * blocks).max(1);
+        let key_parts = FEW_TASKS / (window_heads * blocks).max(1);
         Plan {
             isa,
             heads: op.heads,
@@ -160,23 +159,23 @@ impl Plan {
         }
     }
 
-    /// How many tasks there are, the parts of one counted once.
+    /// Number of tasks; the parts of one task count once.
     pub(super) fn tasks(&self) -> usize {
         self.batch * self.queries.window_count() * (self.heads / self.task_heads) * self.blocks
     }
 
-    /// Tasks that a thread does one after the other: while it computes one, it fetches what the next reads. Small tasks, windows of
-    /// a few tokens, would otherwise wait for most of it.
+    /// Tasks of a group, which one thread runs one after the other. While it computes one, it prefetches the inputs of the next:
+    /// small tasks (windows of a few tokens) would otherwise wait for memory.
     pub(super) fn group(&self) -> usize {
         (self.tasks() / ENOUGH_TASKS).clamp(1, MOST_GROUPED)
     }
 
-    /// Whether values are copied, because their width is no multiple of a tile's rows.
+    /// Whether values are copied, because their width is not a multiple of a tile's rows.
     pub(super) fn pads_values(&self) -> bool {
         !self.value_width.is_multiple_of(MOST_ROWS)
     }
 
-    /// A part of the task of a number; none where its window has fewer queries than others.
+    /// Part `part` of task `number`; `None` if its window has too few queries.
     pub(super) fn job(&self, number: usize, part: usize) -> Option<Job> {
         let (number, block) = (number / self.blocks, number % self.blocks);
         let groups = self.heads / self.task_heads;
@@ -189,7 +188,7 @@ impl Plan {
         let keys = self.keys.region(window);
         let border = |part: usize| keys.positions() * part / self.key_parts;
         Some(Job {
-            place: Place { image, head: group * self.task_heads },
+            head: HeadIndex { image, head: group * self.task_heads },
             queries,
             keys,
             key_range: border(part)..border(part + 1),
@@ -199,15 +198,15 @@ impl Plan {
     }
 }
 
-/// How many of `heads` heads a task takes when there are `others` tasks for each head: as many as leave enough tasks.
+/// Number of heads of a task, given the heads and the tasks of each head: as many as leave enough tasks.
 fn heads_of_task(heads: usize, others: usize) -> usize {
     let enough =
         |&taken: &usize| heads.is_multiple_of(taken) && heads / taken * others >= ENOUGH_TASKS / 2;
     (1..=heads.min(MOST_UNITS)).rev().find(enough).unwrap_or(1)
 }
 
-/// The grids of queries and keys. Where there is a bias, positions in the window of the keys are its rows and columns; where it
-/// is relative, so are those of the queries.
+/// The grids of queries and keys. With a bias, positions in the window of the keys are its rows and columns; with a relative
+/// bias, those of the queries are too.
 fn grids(op: &Attention, queries: usize, keys: usize) -> (Grid, Grid) {
     if let Some(windows) = op.windows {
         let queries = Grid { size: windows.query_grid, window: windows.query_window };
@@ -223,7 +222,7 @@ fn grids(op: &Attention, queries: usize, keys: usize) -> (Grid, Grid) {
     }
 }
 
-/// Vectors of queries in a panel: as many as the registers hold beside each other, times a few keys.
+/// Vectors of queries in a panel: as many as the registers hold for a tile of a few keys.
 fn panel_vectors(isa: Isa) -> usize {
     match isa {
         Isa::Avx512 | Isa::Avx2 => MOST_VECTORS,

@@ -1,9 +1,9 @@
-//! The memory of one task.
+//! The scratch memory of one task.
 
-use super::pack::MOST_LANES;
 use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
+use crate::simd::MAX_LANES;
 
-/// Lengths of the parts, in elements. Queries lie in the lanes of vectors, the innermost axis; a unit is a panel of one head.
+/// Lengths of its arrays, in elements. Queries are the lanes of vectors, the innermost axis. A unit is a panel of one head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
     /// Packed queries: `[units][width][vectors of a panel]`.
@@ -43,28 +43,28 @@ impl Lengths {
             },
             scores: MOST_VECTORS * plan.key_block * lanes,
             bias: vectors * bias * lanes,
-            rotated: if plan.rotates { MOST_LANES * plan.width } else { 0 },
+            rotated: if plan.rotates { MAX_LANES * plan.width } else { 0 },
         }
     }
 
-    /// Elements that hold what keys have left behind.
+    /// Elements of a [`State`].
     pub(super) fn state(&self) -> usize {
         self.outputs + 2 * self.statistics
     }
 
-    /// Elements of all other parts.
+    /// Elements of a [`Scratch`].
     pub(super) fn work(&self) -> usize {
         let Lengths { queries, keys, values, scores, bias, rotated, .. } = *self;
         queries + keys + values + scores + bias + rotated
     }
 
-    /// Elements of all parts.
+    /// Elements of both.
     pub(super) fn total(&self) -> usize {
         self.state() + self.work()
     }
 }
 
-/// What the keys met so far have left behind; see [`Lengths`].
+/// The result of the keys processed so far; see [`Lengths`].
 pub(super) struct State<'a> {
     pub(super) outputs: &'a mut [f32],
     pub(super) largest: &'a mut [f32],
@@ -72,7 +72,7 @@ pub(super) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Cuts memory of `lengths.state()` elements.
+    /// Splits memory of `lengths.state()` elements.
     pub(super) fn new(lengths: &Lengths, memory: &'a mut [f32]) -> State<'a> {
         let (outputs, rest) = memory.split_at_mut(lengths.outputs);
         let (largest, sums) = rest.split_at_mut(lengths.statistics);
@@ -80,7 +80,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// The memory a task works in; see [`Lengths`].
+/// The working memory of a task; see [`Lengths`].
 #[derive(Default)]
 pub(super) struct Scratch<'a> {
     pub(super) queries: &'a mut [f32],
@@ -92,7 +92,7 @@ pub(super) struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    /// Cuts memory of `lengths.work()` elements.
+    /// Splits memory of `lengths.work()` elements.
     pub(super) fn new(lengths: &Lengths, mut memory: &'a mut [f32]) -> Scratch<'a> {
         let mut take = |length: usize| {
             let (part, rest) = std::mem::take(&mut memory).split_at_mut(length);

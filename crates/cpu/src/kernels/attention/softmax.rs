@@ -1,38 +1,29 @@
 //! Weights from scores, one block of keys at a time.
 
-use super::pack::MOST_LANES;
 use super::plan::MOST_VECTORS;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, MAX_LANES, Simd};
+use crate::vecmath::{EXP2, polynomial};
 
 /// One number per query of a panel.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-pub(super) struct PerQuery(pub(super) [f32; MOST_VECTORS * MOST_LANES]);
+pub(super) struct PerQuery(pub(super) [f32; MOST_VECTORS * MAX_LANES]);
 
 /// `2^x` for `x <= 0`, relative error 1e-7; zero below -126.5, also for minus infinity. NaN gives NaN.
 #[inline(always)]
 pub(super) fn exp2_of_negative<S: Simd>(simd: S, x: S::F) -> S::F {
-    // A number this large has no fraction: adding it rounds `x`, and leaves the exponent of the result, with its offset of
-    // 127, in the low bits.
+    // A float of this size has no fraction bits: adding it rounds `x` and leaves the biased exponent of the result in the low
+    // bits.
     let shift = simd.splat(12_582_912.0 + 127.0);
     let x = simd.max(simd.splat(-127.0), x);
     let shifted = simd.add(x, shift);
     let rest = simd.sub(x, simd.sub(shifted, shift));
-    let mut value = simd.splat(EXP2[EXP2.len() - 1]);
-    let mut term = EXP2.len() - 1;
-    while term > 0 {
-        term -= 1;
-        value = simd.fma(value, rest, simd.splat(EXP2[term]));
-    }
-    // A product rather than a sum of exponents: NaN stays NaN, and an exponent of 0 makes 0.
+    let value = polynomial(simd, rest, EXP2);
+    // Multiplies instead of adding exponents: NaN stays NaN, and a biased exponent of 0 gives 0.
     simd.mul(value, simd.from_bits(simd.shift_left(simd.bits(shifted), 23)))
 }
 
-/// `2^x` for `|x| <= 1 / 2`, relative error 7.6e-8.
-const EXP2: [f32; 6] =
-    [1.000_000_1, 0.693_146_97, 0.240_221_18, 0.055_507_145, 0.009_675_656, 0.001_327_636];
-
-/// Replaces a block of scores, in powers of two, by weights relative to the largest score so far.
+/// Replaces a block of scores (base-2 logarithms) by weights relative to the largest score so far.
 pub(super) struct Weights<'a, const VECTORS: usize> {
     /// `[keys][VECTORS * LANES]`.
     pub(super) scores: &'a mut [f32],
@@ -45,22 +36,22 @@ pub(super) struct Weights<'a, const VECTORS: usize> {
 }
 
 impl<const VECTORS: usize> Kernel for Weights<'_, VECTORS> {
-    /// What earlier weights, and everything summed with them, must be multiplied by.
+    /// Factors of the earlier weights and of everything summed with them.
     type Output = PerQuery;
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> PerQuery {
-        let mut factors = PerQuery([0.0; MOST_VECTORS * MOST_LANES]);
+        let mut factors = PerQuery([0.0; MOST_VECTORS * MAX_LANES]);
         let mut origins = [simd.splat(0.0); VECTORS];
         let lowest = simd.splat(f32::NEG_INFINITY);
         for (index, origin) in origins.iter_mut().enumerate() {
-            let place = index * S::LANES;
-            let before = simd.load(&self.largest[place..]);
-            let largest = simd.max(before, simd.load(&self.block_largest.0[place..]));
-            simd.store(largest, &mut self.largest[place..]);
-            // While all scores are minus infinity, all weights are zero.
+            let offset = index * S::LANES;
+            let before = simd.load(&self.largest[offset..]);
+            let largest = simd.max(before, simd.load(&self.block_largest.0[offset..]));
+            simd.store(largest, &mut self.largest[offset..]);
+            // If all scores are minus infinity, all weights are zero.
             *origin = simd.select(simd.equal(largest, lowest), simd.splat(0.0), largest);
             let factor = exp2_of_negative(simd, simd.sub(before, *origin));
-            simd.store(factor, &mut factors.0[place..]);
+            simd.store(factor, &mut factors.0[offset..]);
         }
         let mut sums = [simd.splat(0.0); VECTORS];
         for scores in self.scores.chunks_exact_mut(VECTORS * S::LANES) {

@@ -1,24 +1,24 @@
-//! One task: some queries of one head meet the keys of their window, or a part of them.
+//! One task: some queries of one head or more by the keys of their window, or a part of them.
 
 use std::ops::Range;
 
 use cutout_graph::ops::BiasForm;
 
-use super::join::{JoinVector, VectorState};
 use super::keys::{KeyBlock, Span};
-use super::operands::{Lines, Operands, Place};
-use super::pack::{Columns, MOST_LANES, PackRows, PadRows, RotateRows, Scale};
+use super::merge::{MergeVector, VectorState};
+use super::operands::{HeadIndex, Lines, Operands};
+use super::pack::{Columns, PackRows, PadRows, RotateRows, Scale};
 use super::panel::{PanelState, PanelStep};
 use super::plan::{Job, MOST_ROWS, MOST_UNITS, Plan};
 use super::scratch::{Lengths, Scratch, State};
 use super::write::{Target, WriteVector};
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, MAX_LANES, Simd};
 
 /// A task and its memory.
 pub(super) struct Task<'a> {
     pub(super) plan: &'a Plan,
     pub(super) job: Job,
-    /// What the same thread does next, fetched meanwhile.
+    /// The next job of the same thread, whose inputs are prefetched.
     pub(super) following: Option<&'a Job>,
     pub(super) operands: &'a Operands<'a>,
     /// `[batch, queries, heads * value_width]`; the task writes its queries in its head.
@@ -29,23 +29,23 @@ pub(super) struct Task<'a> {
     pub(super) steps: Steps,
 }
 
-/// What a task works in.
+/// The memory of a task.
 pub(super) struct Memory<'a> {
-    /// What the keys leave behind: [`Lengths::state`] elements for each part, of which the first is this task's.
+    /// [`Lengths::state`] elements for each part of the keys; the first is this task's.
     pub(super) states: &'a mut [f32],
     /// [`Lengths::work`] elements.
     pub(super) scratch: &'a mut [f32],
 }
 
-/// What a task does.
+/// Steps of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Steps {
-    /// Meets all keys and writes the output.
+    /// Processes all keys and writes the output.
     All,
-    /// Meets its part of the keys.
-    Meet,
-    /// Joins what all parts of the keys have left behind and writes the output. Needs no scratch memory.
-    Join,
+    /// Processes its part of the keys.
+    Accumulate,
+    /// Merges the states of all parts of the keys and writes the output. Needs no scratch memory.
+    Merge,
 }
 
 impl Kernel for Task<'_> {
@@ -58,21 +58,21 @@ impl Kernel for Task<'_> {
         let (own, others) = states.split_at_mut(lengths.state());
         let state = State::new(&lengths, own);
         let scratch = match steps {
-            Steps::All | Steps::Meet => Scratch::new(&lengths, scratch),
-            Steps::Join => Scratch::default(),
+            Steps::All | Steps::Accumulate => Scratch::new(&lengths, scratch),
+            Steps::Merge => Scratch::default(),
         };
         let started = [false; MOST_UNITS];
         let mut run =
             Run { plan, job, following, operands, target, image_stride, state, scratch, started };
         match steps {
             Steps::All => {
-                run.meet_keys(simd);
+                run.process_keys(simd);
                 run.write(simd);
             }
-            Steps::Meet => run.meet_keys(simd),
-            Steps::Join => {
+            Steps::Accumulate => run.process_keys(simd),
+            Steps::Merge => {
                 for part in others.chunks_exact_mut(lengths.state()) {
-                    run.join(simd, &State::new(&lengths, part));
+                    run.merge(simd, &State::new(&lengths, part));
                 }
                 run.write(simd);
             }
@@ -80,7 +80,7 @@ impl Kernel for Task<'_> {
     }
 }
 
-/// A task under way.
+/// A running task.
 struct Run<'a> {
     plan: &'a Plan,
     job: Job,
@@ -90,29 +90,29 @@ struct Run<'a> {
     image_stride: usize,
     state: State<'a>,
     scratch: Scratch<'a>,
-    /// Which units have met keys.
+    /// Units that have processed keys.
     started: [bool; MOST_UNITS],
 }
 
-/// A vector of queries, and where its lanes lie in the arrays of its panel.
+/// A vector of queries and its lanes in the arrays of its panel.
 #[derive(Clone, Copy)]
 struct Vector {
     panel: usize,
-    /// Its first lane, counted in its panel.
+    /// Its first lane, counted from the panel's first.
     lane: usize,
     /// Lanes of the panel.
     stride: usize,
-    /// Its first query, counted in the window.
+    /// Its first query, counted from the window's first.
     first: usize,
-    /// How many queries there are.
+    /// Number of queries.
     count: usize,
 }
 
-/// Where up to a vector of rows starts.
-type Starts = [*const f32; MOST_LANES];
+/// Addresses of the rows of one vector.
+type Starts = [*const f32; MAX_LANES];
 
 impl Run<'_> {
-    /// Vectors that the task's queries fill in each head.
+    /// Vectors of queries in each head.
     fn vectors<S: Simd>(&self) -> usize {
         self.job.count.div_ceil(S::LANES)
     }
@@ -128,7 +128,7 @@ impl Run<'_> {
         most.min(self.vectors::<S>() - panel * most)
     }
 
-    /// The vector of a number.
+    /// Vector `number` of a head.
     #[inline(always)]
     fn vector<S: Simd>(&self, number: usize) -> Vector {
         let panel = number / self.plan.panel_vectors;
@@ -141,9 +141,9 @@ impl Run<'_> {
         }
     }
 
-    /// The place of a head of the task.
-    fn place(&self, head: usize) -> Place {
-        Place { head: self.job.place.head + head, ..self.job.place }
+    /// Head `head` of the task.
+    fn head_index(&self, head: usize) -> HeadIndex {
+        HeadIndex { head: self.job.head.head + head, ..self.job.head }
     }
 
     /// The number of a panel in the arrays of all heads.
@@ -151,7 +151,7 @@ impl Run<'_> {
         head * self.panels::<S>() + panel
     }
 
-    /// Elements that an array with `length` lines has per panel.
+    /// Elements per panel of an array with `length` rows.
     fn panel_length<S: Simd>(&self, length: usize) -> usize {
         length.next_multiple_of(S::LANES) * self.plan.panel_vectors * S::LANES
     }
@@ -162,7 +162,7 @@ impl Run<'_> {
         lengths.map(|length| length.next_multiple_of(S::LANES))
     }
 
-    /// Packs, rotates and scales the queries, and forgets what the panels' state was.
+    /// Packs, rotates and scales the queries, and resets the state of the panels.
     #[inline(always)]
     fn pack_queries<S: Simd>(&mut self, simd: S) {
         let length = self.panel_length::<S>(self.plan.width);
@@ -183,13 +183,13 @@ impl Run<'_> {
     #[inline(always)]
     fn pack_vector<S: Simd>(&mut self, simd: S, head: usize, vector: Vector) {
         let width = self.plan.width;
-        let mut starts: Starts = [std::ptr::null(); MOST_LANES];
-        let mut indices = [0; MOST_LANES];
-        let place = self.place(head);
+        let mut starts: Starts = [std::ptr::null(); MAX_LANES];
+        let mut indices = [0; MAX_LANES];
+        let index = self.head_index(head);
         for lane in 0..vector.count {
             let position = self.job.queries.position(vector.first + lane);
             let token = self.job.queries.token(position);
-            starts[lane] = self.operands.query.row(place, token).as_ptr();
+            starts[lane] = self.operands.query.row(index, token).as_ptr();
             indices[lane] = self.job.queries.index(position) as u32;
         }
         let count = vector.count;
@@ -211,7 +211,7 @@ impl Run<'_> {
         simd.vectorize(unsafe { PackRows::new(&starts[..count], width, columns) });
     }
 
-    /// Packs the biases of the rows and columns of a span, in powers of two.
+    /// Packs the biases of the rows and columns of a span, scaled by log2(e).
     #[inline(always)]
     fn pack_bias<S: Simd>(&mut self, simd: S, span: &Span) {
         let Some(lines) = self.operands.bias else { return };
@@ -238,14 +238,14 @@ impl Run<'_> {
         (axis, lines, range): (usize, &Lines<'_>, &Range<usize>),
     ) {
         let Some(bias) = self.plan.bias else { return };
-        let mut starts: Starts = [std::ptr::null(); MOST_LANES];
+        let mut starts: Starts = [std::ptr::null(); MAX_LANES];
         for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
             let position = self.job.queries.position(vector.first + lane);
             let shift = match bias.form {
                 BiasForm::Absolute => 0,
                 BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
             };
-            let line = lines.line(self.place(head), self.job.queries.token(position));
+            let line = lines.line(self.head_index(head), self.job.queries.token(position));
             *start = line[shift + range.start..shift + range.end].as_ptr();
         }
         let lengths = self.bias_lengths::<S>();
@@ -259,9 +259,9 @@ impl Run<'_> {
         simd.vectorize(pack);
     }
 
-    /// Packs the queries and goes through the keys, block after block, with all panels.
+    /// Packs the queries and processes the keys block by block, for all panels.
     #[inline(always)]
-    fn meet_keys<S: Simd>(&mut self, simd: S) {
+    fn process_keys<S: Simd>(&mut self, simd: S) {
         let (plan, job, operands) = (self.plan, self.job.clone(), self.operands);
         let start = job.key_range.start;
         let (mut first, mut second) = (KeyBlock::new(), KeyBlock::new());
@@ -288,14 +288,14 @@ impl Run<'_> {
             self.copy(simd, block);
             for head in 0..plan.task_heads {
                 for panel in 0..self.panels::<S>() {
-                    self.meet_block(simd, (head, panel), (block, upcoming));
+                    self.process_block(simd, (head, panel), (block, upcoming));
                 }
             }
         }
-        self.settle::<S>();
+        self.zero_unused::<S>();
     }
 
-    /// Copies the keys or values of a block that cannot be read where they are, and lets the block know.
+    /// Copies the keys or values of a block that cannot be read in place, and redirects the block to the copies.
     #[inline(always)]
     fn copy<S: Simd>(&mut self, simd: S, block: &mut KeyBlock) {
         if let Some([_, table]) = &self.operands.rope {
@@ -314,9 +314,9 @@ impl Run<'_> {
         }
     }
 
-    /// Lets one panel meet a block, while the next block is fetched.
+    /// Processes a block for one panel, and prefetches the next block.
     #[inline(always)]
-    fn meet_block<S: Simd>(
+    fn process_block<S: Simd>(
         &mut self,
         simd: S,
         (head, panel): (usize, usize),
@@ -352,7 +352,7 @@ impl Run<'_> {
         let value_width = self.panel_length::<S>(plan.value_width);
         let bias = self.panel_length::<S>(self.bias_lengths::<S>().iter().sum());
         let lanes = plan.panel_vectors * S::LANES;
-        // Fetched by the last panel, so that the other panels' memory does not drive it out of the cache again.
+        // The last panel prefetches, so that the memory of the other panels does not evict it.
         let is_last = unit + 1 == plan.task_heads * self.panels::<S>();
         let (scratch, state) = (&mut self.scratch, &mut self.state);
         simd.vectorize(PanelStep::<VECTORS> {
@@ -373,8 +373,8 @@ impl Run<'_> {
         });
     }
 
-    /// Units that met no key have zero values by weights that sum to zero.
-    fn settle<S: Simd>(&mut self) {
+    /// Zeroes the sums of units that processed no key.
+    fn zero_unused<S: Simd>(&mut self) {
         let length = self.panel_length::<S>(self.plan.value_width);
         let units = self.plan.task_heads * self.panels::<S>();
         let outputs = self.state.outputs.chunks_exact_mut(length);
@@ -383,9 +383,9 @@ impl Run<'_> {
         }
     }
 
-    /// Adds what another part of the keys left behind.
+    /// Merges the state of another part of the keys.
     #[inline(always)]
-    fn join<S: Simd>(&mut self, simd: S, part: &State<'_>) {
+    fn merge<S: Simd>(&mut self, simd: S, part: &State<'_>) {
         let width = self.plan.value_width;
         let length = self.panel_length::<S>(width);
         let lanes = self.plan.panel_vectors * S::LANES;
@@ -396,7 +396,7 @@ impl Run<'_> {
                 let outputs = unit * length + vector.lane..(unit + 1) * length;
                 let lane = unit * lanes + vector.lane;
                 let statistics = lane..lane + S::LANES;
-                simd.vectorize(JoinVector {
+                simd.vectorize(MergeVector {
                     width,
                     stride: vector.stride,
                     total: VectorState {
@@ -428,12 +428,12 @@ impl Run<'_> {
     #[inline(always)]
     fn write_vector<S: Simd>(&mut self, simd: S, head: usize, vector: Vector) {
         let width = self.plan.value_width;
-        let place = self.place(head);
-        let mut starts = [0; MOST_LANES];
+        let index = self.head_index(head);
+        let mut starts = [0; MAX_LANES];
         for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
             let token = self.job.queries.token(self.job.queries.position(vector.first + lane));
-            let row = token * self.plan.heads + place.head;
-            *start = place.image * self.image_stride + row * width;
+            let row = token * self.plan.heads + index.head;
+            *start = index.image * self.image_stride + row * width;
         }
         let length = self.panel_length::<S>(width);
         let lanes = self.plan.panel_vectors * S::LANES;

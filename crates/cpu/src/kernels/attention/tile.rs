@@ -1,22 +1,22 @@
-//! The microkernel: sums of products in registers, for a few keys or channels by some vectors of queries.
+//! The micro-kernel: sums of products in registers, for a few keys or channels by some vectors of queries.
 //!
 //! Both products of attention have the queries in the lanes: `scores[key][query] = Σ keys[key][i] · queries[i][query]` and
-//! `outputs[channel][query] = Σ values[key][channel] · weights[key][query]`. So the weights that softmax leaves behind are
-//! already what the second product reads, sums and maxima over keys need no shuffles, and keys and values are broadcast from
-//! where they are. (The packed GEMM's microkernel wants both sides in panels; copying them costs more here than it gains.)
+//! `outputs[channel][query] = Σ values[key][channel] · weights[key][query]`. So the second
+//! product reads the weights as softmax writes them, sums and maxima over keys need no shuffles, and keys and values are
+//! broadcast without packing. (The micro-kernel of `gemm` reads packed panels; packing costs more here than it saves.)
 
 use super::plan::MOST_ROWS;
 use crate::simd::Simd;
 
-/// The side of a product whose elements are broadcast.
+/// The operand of a product whose elements are broadcast.
 pub(super) trait Left: Copy {
-    /// Where the element of `row` at `step` of the sum lies.
+    /// Address of the element of `row` at `step` of the sum.
     ///
     /// # Safety
-    /// The step is one of those that the left side has.
+    /// The operand has this step.
     unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32;
 
-    /// Asks for what a later step reads.
+    /// Prefetches what a later step reads.
     ///
     /// # Safety
     /// As for [`Left::element`].
@@ -24,7 +24,7 @@ pub(super) trait Left: Copy {
     unsafe fn fetch<S: Simd>(&self, _simd: S, _step: usize) {}
 }
 
-/// Keys: each row of the tile starts somewhere, and steps are neighbours.
+/// Keys: each row of the tile has its own address, and its steps are consecutive.
 #[derive(Clone, Copy)]
 pub(super) struct Keys(pub(super) [*const f32; MOST_ROWS]);
 
@@ -35,12 +35,12 @@ impl Left for Keys {
     }
 }
 
-/// Values: each step starts somewhere, and the rows of the tile are neighbours.
+/// Values: each step has its own address, and the rows of the tile are consecutive.
 #[derive(Clone, Copy)]
 pub(super) struct Values {
-    /// Where the value of each step starts.
+    /// Address of the value of each step.
     pub(super) starts: *const *const f32,
-    /// Where the channel of the tile's first row is, counted from there.
+    /// Channel of the tile's first row.
     pub(super) channel: usize,
 }
 
@@ -53,7 +53,7 @@ impl Left for Values {
     }
 }
 
-/// The same, asked for some steps before they are read: where each value is long, the processor does not see them coming.
+/// Long values, with software prefetch: the hardware prefetcher does not follow one address per step.
 #[derive(Clone, Copy)]
 pub(super) struct LongValues(pub(super) Values);
 
@@ -71,13 +71,13 @@ impl Left for LongValues {
     }
 }
 
-/// How many steps before it is read something is asked for.
-const EARLY: usize = 12;
+/// Steps by which values are prefetched.
+const PREFETCH: usize = 12;
 
 /// `Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`.
 ///
 /// # Safety
-/// The elements of `left` for `ROWS` rows and of `right` for `VECTORS` vectors are readable for so many steps.
+/// The elements of `left` for `ROWS` rows and of `right` for `VECTORS` vectors are readable for `steps` steps.
 #[inline(always)]
 pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
     simd: S,
@@ -88,15 +88,15 @@ pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: us
     let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
     for step in 0..steps {
         // SAFETY: one of the steps.
-        unsafe { left.fetch(simd, (step + EARLY).min(steps - 1)) };
+        unsafe { left.fetch(simd, (step + PREFETCH).min(steps - 1)) };
         let mut columns = [simd.splat(0.0); VECTORS];
         for (index, column) in columns.iter_mut().enumerate() {
             let source = right.wrapping_add((step * VECTORS + index) * S::LANES);
-            // SAFETY: the caller vouches for this step of the right side.
+            // SAFETY: the caller vouches for this step of the right operand.
             *column = unsafe { simd.load_pointer(source) };
         }
         for (row, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for this step of the left side.
+            // SAFETY: the caller vouches for this step of the left operand.
             let element = unsafe { left.element::<S>(row, step) };
             // SAFETY: the caller vouches for this row of it.
             let element = simd.splat(unsafe { element.read() });

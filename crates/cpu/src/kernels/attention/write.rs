@@ -1,7 +1,6 @@
-//! The end of a task: sums of weighted values become outputs.
+//! Writes the outputs: sums of weighted values divided by the sums of the weights.
 
-use super::pack::MOST_LANES;
-use crate::simd::{Interleave, Kernel, Simd};
+use crate::simd::{Interleave, Kernel, MAX_LANES, Simd};
 
 /// The output, `[batch, queries, heads * width]`, of which each task writes some queries of one head.
 #[derive(Clone, Copy)]
@@ -39,7 +38,7 @@ pub(super) struct WriteVector<'a> {
     pub(super) sums: &'a [f32],
     /// Channels.
     pub(super) width: usize,
-    /// Where each query's channels start in the target.
+    /// Offset of each query's channels in the target.
     pub(super) starts: &'a [usize],
     pub(super) target: Target,
 }
@@ -57,7 +56,7 @@ impl Kernel for WriteVector<'_> {
         let step = self.even_step::<S>();
         for channel in (0..self.width).step_by(S::LANES) {
             let channels = self.outputs[channel * self.stride..][..extent].as_ptr();
-            let mut rows = [channels; MOST_LANES];
+            let mut rows = [channels; MAX_LANES];
             for (index, row) in rows.iter_mut().enumerate() {
                 *row = channels.wrapping_add(index * self.stride);
             }
@@ -72,7 +71,7 @@ impl Kernel for WriteVector<'_> {
                 unsafe { simd.interleave(block) };
                 continue;
             }
-            let mut turned = [0.0; MOST_LANES * MOST_LANES];
+            let mut turned = [0.0; MAX_LANES * MAX_LANES];
             let out = turned.as_mut_ptr();
             let block = Interleave { rows, column: 0, panel_rows: S::LANES, out };
             // SAFETY: the rows were sliced, and `turned` holds `LANES` rows of `LANES` elements.
@@ -92,8 +91,7 @@ impl Kernel for WriteVector<'_> {
 }
 
 impl WriteVector<'_> {
-    /// The distance between the queries in the target, if there are as many as lanes and all distances are equal and hold a
-    /// vector.
+    /// The stride between the queries in the target, if there are `LANES` queries, evenly spaced by at least a vector.
     #[inline(always)]
     fn even_step<S: Simd>(&self) -> Option<usize> {
         let &[first, second, ..] = self.starts else { return None };

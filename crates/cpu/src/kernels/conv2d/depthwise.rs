@@ -1,8 +1,8 @@
-//! Depthwise convolution: every channel with a kernel of its own, as many channels at a time as a vector has lanes.
+//! Depthwise convolution: every channel has its own kernel; the lanes of a vector are channels.
 //!
-//! A task takes a few vectors of channels and a block of output rows. It copies the channels of the pixels it needs, zeros
-//! around them, into small images of its own, one for each vector, which fit the caches whatever the distance of pixels
-//! is, and walks the kernel over them for several neighbouring outputs at a time.
+//! A task takes a few vectors of channels and a block of output rows. It copies its input pixels, with zeros around them, into
+//! one tile for each vector, which fits the caches for any stride of the pixels. Then it moves the kernel over the tile and
+//! computes several adjacent outputs at a time.
 
 use std::ops::Range;
 
@@ -12,18 +12,18 @@ use cutout_tensor::{DType, Tensor, TensorError};
 
 use super::weights::{Form, Weight};
 use crate::execute::{Execute, Io};
-use crate::kernels::epilogue::Fused;
+use crate::gemm::{Epilogue, Residual};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
 use crate::simd::{Kernel, Simd, dispatch};
 
-/// Neighbouring outputs whose sums stay in registers.
+/// Adjacent outputs whose sums stay in registers.
 const SUMS: usize = 8;
 
-/// Vectors of channels of a task at most: pixels are read and written in pieces of a few cache lines.
+/// Most vectors of channels of a task: pixels are read and written a few cache lines at a time.
 const MOST_VECTORS: usize = 4;
 
-/// Bytes of a task's own images, about: half of a second-level cache.
+/// Approximate bytes of a task's tiles: half of an L2 cache.
 const TILE_BYTES: usize = 512 << 10;
 
 /// A compiled depthwise convolution.
@@ -37,7 +37,7 @@ pub(super) struct Depthwise {
     vectors: usize,
     /// Output rows of a task.
     row_block: usize,
-    /// Pixels of a row of a task's own image.
+    /// Pixels of a row of a tile.
     tile_width: usize,
     lanes: usize,
 }
@@ -87,11 +87,11 @@ impl Depthwise {
         let output = Image::new(&site.output.shape);
         let shape = &site.inputs[1].ty.shape;
         let kernel = [shape[2], shape[3]];
-        // Whole groups of sums, so that the last ones need no code of their own.
+        // Rounded up to whole groups of sums, so that the last group needs no special case.
         let columns = output.width.next_multiple_of(SUMS);
         let tile_width = (columns - 1) * op.stride[1] + kernel[1];
         let fitting = TILE_BYTES / (size_of::<f32>() * lanes * tile_width);
-        // Wide images take fewer channels at a time, so that blocks of rows share most of what they read.
+        // Wide images take fewer channels at a time, so that blocks have enough rows to reuse the input.
         let vectors = (fitting / (3 * kernel[0])).clamp(1, MOST_VECTORS);
         let vectors = vectors.min(output.channels.div_ceil(lanes));
         let row_block = (fitting / vectors).saturating_sub(kernel[0]) / op.stride[0] + 1;
@@ -111,7 +111,7 @@ impl Depthwise {
         Ok(Lowered { kernel, absorbed })
     }
 
-    /// Rows of a task's own image for `rows` output rows.
+    /// Rows of a tile for `rows` output rows.
     fn tile_height(&self, rows: usize) -> usize {
         (rows - 1) * self.op.stride[0] + self.kernel[0]
     }
@@ -120,7 +120,7 @@ impl Depthwise {
 impl Execute for Depthwise {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weight = self.weight.get(&io)?;
-        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
+        let epilogue = Epilogue::new(&self.op.epilogue, &io.inputs, 2, self.output.channels);
         let source = io.inputs.f32(0);
         let strides = Strides::new(io.inputs.layout(0));
         let output = SharedSlice::new(io.output.f32());
@@ -132,22 +132,22 @@ impl Execute for Depthwise {
         io.pool.run_with_scratch(tasks, scratch, &|task, tiles| {
             let (group, block) = (task % groups, task / groups % blocks);
             let first = block * self.row_block;
-            let part = Part {
+            let block = OutputBlock {
                 image: task / groups / blocks,
                 rows: first..self.output.height.min(first + self.row_block),
                 channels: group * width..self.output.channels.min((group + 1) * width),
             };
             let source = (source, strides);
             let (depthwise, weight, output) = (self, &weight.0[..], &output);
-            let task = DepthwiseTask { depthwise, part, source, weight, fused, tiles, output };
+            let task = DepthwiseTask { depthwise, block, source, weight, epilogue, tiles, output };
             dispatch(io.isa, task);
         });
         Ok(())
     }
 }
 
-/// The part of the output that a task computes.
-struct Part {
+/// The block of the output that a task computes.
+struct OutputBlock {
     image: usize,
     rows: Range<usize>,
     channels: Range<usize>,
@@ -155,12 +155,12 @@ struct Part {
 
 struct DepthwiseTask<'a> {
     depthwise: &'a Depthwise,
-    part: Part,
+    block: OutputBlock,
     source: (&'a [f32], Strides),
     /// `[channel vector][kernel_height * kernel_width][LANES]`, of all channels.
     weight: &'a [f32],
-    fused: Fused<'a>,
-    /// The task's own images, `[channel vector][tile_height][tile_width][LANES]`.
+    epilogue: Epilogue<'a>,
+    /// `[channel vector][tile_height][tile_width][LANES]`.
     tiles: &'a mut [f32],
     output: &'a SharedSlice<f32>,
 }
@@ -172,11 +172,11 @@ impl Kernel for DepthwiseTask<'_> {
     fn run<S: Simd>(mut self, simd: S) {
         let depthwise = self.depthwise;
         assert_eq!(depthwise.lanes, S::LANES, "compiled for this instruction set");
-        let rows = self.part.rows.len();
-        let vectors = self.part.channels.len().div_ceil(S::LANES);
+        let rows = self.block.rows.len();
+        let vectors = self.block.channels.len().div_ceil(S::LANES);
         assert!(self.tiles.len() >= vectors * self.tile_length());
         self.fill_tiles(simd);
-        // Down the image first: one column of the tiles stays in the first-level cache.
+        // Down the image first: one column of the tiles stays in the L1 cache.
         let mut x = 0;
         while x < depthwise.output.width {
             for row in 0..rows {
@@ -191,14 +191,14 @@ impl Kernel for DepthwiseTask<'_> {
 }
 
 impl DepthwiseTask<'_> {
-    /// Elements of one of the task's own images.
+    /// Elements of a tile.
     #[inline(always)]
     fn tile_length(&self) -> usize {
         let depthwise = self.depthwise;
-        depthwise.tile_height(self.part.rows.len()) * depthwise.tile_width * depthwise.lanes
+        depthwise.tile_height(self.block.rows.len()) * depthwise.tile_width * depthwise.lanes
     }
 
-    /// Copies the pixels that the task reads, and zeros where there are none.
+    /// Copies the pixels that the task reads, with zeros outside the image.
     #[inline(always)]
     fn fill_tiles<S: Simd>(&mut self, simd: S) {
         let Depthwise { op, input, tile_width, .. } = self.depthwise;
@@ -208,7 +208,7 @@ impl DepthwiseTask<'_> {
         let length = self.tile_length();
         let line_length = tile_width * S::LANES;
         for line in 0..length / line_length {
-            let y = (self.part.rows.start * op.stride[0] + line).checked_sub(top);
+            let y = (self.block.rows.start * op.stride[0] + line).checked_sub(top);
             let inside = y.filter(|&y| y < input.height);
             for tile in self.tiles.chunks_exact_mut(length) {
                 let row = &mut tile[line * line_length..][..line_length];
@@ -217,29 +217,29 @@ impl DepthwiseTask<'_> {
                 row[end.max(left) * S::LANES..].fill(0.0);
             }
             let Some(y) = inside else { continue };
-            let start = self.part.image * strides.image + y * strides.row;
+            let start = self.block.image * strides.image + y * strides.row;
             for x in left..end {
                 let pixel =
-                    &source[start + (x - left) * strides.pixel..][self.part.channels.clone()];
-                let place = (line * tile_width + x) * S::LANES;
+                    &source[start + (x - left) * strides.pixel..][self.block.channels.clone()];
+                let offset = (line * tile_width + x) * S::LANES;
                 for (vector, channels) in pixel.chunks(S::LANES).enumerate() {
                     let value = load_count(simd, channels, channels.len());
-                    simd.store(value, &mut self.tiles[vector * length + place..]);
+                    simd.store(value, &mut self.tiles[vector * length + offset..]);
                 }
             }
         }
     }
 
-    /// The sums of one vector of channels for `SUMS` outputs from column `x` of the part's row `row` on.
+    /// The sums of one vector of channels for `SUMS` outputs from column `x` on, in row `row` of the block.
     #[inline(always)]
     fn sums<S: Simd>(&self, simd: S, vector: usize, row: usize, x: usize) -> [S::F; SUMS] {
         let Depthwise { op, kernel, tile_width, .. } = self.depthwise;
         let mut sums = [simd.splat(0.0); SUMS];
         let taps = kernel[0] * kernel[1];
-        let number = self.part.channels.start / S::LANES + vector;
+        let number = self.block.channels.start / S::LANES + vector;
         let weight = &self.weight[number * taps * S::LANES..][..taps * S::LANES];
         let tile = &self.tiles[vector * self.tile_length()..][..self.tile_length()];
-        // The tile's width covers the kernel at whole groups of outputs.
+        // The tile is wide enough for whole groups of outputs.
         let width = (SUMS - 1) * op.stride[1] + kernel[1];
         for (down, weight) in weight.chunks_exact(kernel[1] * S::LANES).enumerate() {
             let start = (row * op.stride[0] + down) * tile_width + x * op.stride[1];
@@ -254,27 +254,27 @@ impl DepthwiseTask<'_> {
         sums
     }
 
-    /// Finishes and writes those sums of a vector of channels that lie inside the output.
+    /// Applies the epilogue to the sums of a vector of channels and stores those inside the output.
     #[inline(always)]
     fn store<S: Simd>(&self, simd: S, sums: [S::F; SUMS], vector: usize, [row, x]: [usize; 2]) {
         let output = self.depthwise.output;
-        let channel = self.part.channels.start + vector * S::LANES;
-        let count = S::LANES.min(self.part.channels.end - channel);
-        let line = self.part.image * output.height + self.part.rows.start + row;
-        let zero = simd.splat(0.0);
-        let bias = match self.fused.bias {
-            Some(bias) => load_count(simd, &bias[channel..], count),
-            None => zero,
-        };
+        let channel = self.block.channels.start + vector * S::LANES;
+        let count = S::LANES.min(self.block.channels.end - channel);
+        let line = self.block.image * output.height + self.block.rows.start + row;
+        let mut bias = None;
+        if let Some(elements) = self.epilogue.bias {
+            bias = Some(load_count(simd, &elements[channel..], count));
+        }
         for (index, sum) in sums.into_iter().enumerate().take(output.width - x) {
             let at = (line * output.width + x + index) * output.channels + channel;
-            let residual = match self.fused.residual {
-                Some(residual) => load_count(simd, &residual[at..], count),
-                None => zero,
-            };
-            let value = self.fused.finish(simd, sum, bias, residual);
             // SAFETY: tasks have different images, rows or channels, so that no two write the same elements.
             let target = unsafe { self.output.part(at, count) };
+            let residual = match self.epilogue.residual {
+                Residual::None => None,
+                Residual::Rows { data, .. } => Some(load_count(simd, &data[at..], count)),
+                Residual::Output => Some(load_count(simd, target, count)),
+            };
+            let value = self.epilogue.apply(simd, sum, bias, residual);
             store_count(simd, value, target, count);
         }
     }
@@ -283,7 +283,7 @@ impl DepthwiseTask<'_> {
 /// Widest kernel whose rows stay in registers.
 const MOST_WIDTH: usize = 7;
 
-/// Adds one row of a kernel of known width: each pixel is loaded once and meets all kernel elements that cover it.
+/// Adds one row of a kernel of known width: each pixel is loaded once and multiplied by all kernel elements that cover it.
 #[inline(always)]
 fn add_row<S: Simd, const WIDTH: usize>(
     simd: S,
@@ -309,7 +309,7 @@ fn add_row<S: Simd, const WIDTH: usize>(
     }
 }
 
-/// Adds one row of a kernel of any width, with any distance between the first pixels of two outputs.
+/// Adds one row of a kernel of any width and stride.
 #[inline(always)]
 fn add_any_row<S: Simd>(
     simd: S,

@@ -1,4 +1,4 @@
-//! The patches of an image as the left side of a product, copied out of the image panel by panel.
+//! The patches of an image (im2col) as the left operand of a product, packed panel by panel.
 
 use std::ops::Range;
 
@@ -7,31 +7,31 @@ use cutout_parallel::with_scratch;
 
 use crate::gemm::{LeftSource, PanelBlock, interleave_rows};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
-use crate::simd::{Interleave, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Interleave, Isa, Kernel, MAX_LANES, Simd, dispatch};
 
-/// Stands for a position outside the image.
+/// Marks a position outside the image.
 const OUTSIDE: usize = usize::MAX;
 
-/// Where, along one direction, every output finds the pixel under each element of the kernel.
-pub(crate) struct Places {
+/// Along one direction, the input position under each kernel element for every output.
+pub(crate) struct TapPositions {
     kernel: usize,
     /// Input positions, or [`OUTSIDE`], as `[output][kernel]`.
     positions: Vec<usize>,
-    /// For each output, whether its pixels are all inside and one after another.
+    /// For each output, whether its pixels are all inside the image and consecutive.
     whole: Vec<bool>,
 }
 
-impl Places {
-    /// Places of a convolution along direction 0 (vertical) or 1, for lengths of input, output and kernel.
+impl TapPositions {
+    /// TapPositions of a convolution along direction 0 (vertical) or 1, for lengths of input, output and kernel.
     pub(crate) fn convolution(op: &ops::Conv2d, direction: usize, lengths: [usize; 3]) -> Self {
         let [_, output, kernel] = lengths;
-        let place = |output: usize, tap: usize| {
+        let position = |output: usize, tap: usize| {
             (output * op.stride[direction] + tap).checked_sub(op.padding[direction][0])
         };
-        Places::new(lengths[0], output, kernel, place)
+        TapPositions::new(lengths[0], output, kernel, position)
     }
 
-    /// Places of a transposed convolution along direction 0 (vertical) or 1, for lengths of input, output and kernel.
+    /// TapPositions of a transposed convolution along direction 0 (vertical) or 1, for lengths of input, output and kernel.
     pub(crate) fn transposed(
         op: &ops::ConvTranspose2d,
         direction: usize,
@@ -39,29 +39,29 @@ impl Places {
     ) -> Self {
         let [_, output, kernel] = lengths;
         let stride = op.stride[direction];
-        let place = |output: usize, tap: usize| {
+        let position = |output: usize, tap: usize| {
             let offset = (output + op.padding[direction]).checked_sub(tap)?;
             offset.is_multiple_of(stride).then_some(offset / stride)
         };
-        Places::new(lengths[0], output, kernel, place)
+        TapPositions::new(lengths[0], output, kernel, position)
     }
 
     fn new(
         input: usize,
         output: usize,
         kernel: usize,
-        place: impl Fn(usize, usize) -> Option<usize>,
+        position: impl Fn(usize, usize) -> Option<usize>,
     ) -> Self {
         let inside = |i: usize| {
-            place(i / kernel, i % kernel).filter(|&place| place < input).unwrap_or(OUTSIDE)
+            position(i / kernel, i % kernel).filter(|&position| position < input).unwrap_or(OUTSIDE)
         };
         let positions: Vec<usize> = (0..output * kernel).map(inside).collect();
-        let in_order = |places: &[usize]| {
-            let mut pairs = places.windows(2);
-            places[0] != OUTSIDE && pairs.all(|pair| pair[0] < OUTSIDE && pair[1] == pair[0] + 1)
+        let in_order = |positions: &[usize]| {
+            let mut pairs = positions.windows(2);
+            positions[0] != OUTSIDE && pairs.all(|pair| pair[0] < OUTSIDE && pair[1] == pair[0] + 1)
         };
         let whole = positions.chunks_exact(kernel).map(in_order).collect();
-        Places { kernel, positions, whole }
+        TapPositions { kernel, positions, whole }
     }
 
     /// Length of the kernel.
@@ -78,14 +78,14 @@ impl Places {
 /// The patches of an image: one row for each output pixel, with depths ordered `[kernel_height, kernel_width, channels]`.
 /// Pixels outside the image are zero.
 pub(crate) struct Patches<'a> {
-    /// From the first channel of the first pixel on.
+    /// Starts at the first channel of the first pixel.
     pub(crate) image: &'a [f32],
     pub(crate) strides: Strides,
-    /// Shape of the output; its channels do not matter.
+    /// Shape of the output; its channels are not used.
     pub(crate) output: Image,
-    pub(crate) rows: &'a Places,
-    pub(crate) columns: &'a Places,
-    /// Channels that are read of each pixel.
+    pub(crate) rows: &'a TapPositions,
+    pub(crate) columns: &'a TapPositions,
+    /// Channels read from each pixel.
     pub(crate) channels: usize,
 }
 
@@ -97,10 +97,7 @@ struct Pixel {
     x: usize,
 }
 
-/// No panel is higher than the widest vector.
-const MOST_ROWS: usize = 16;
-
-/// What lies outside the image; longer runs of channels are read in pieces.
+/// Pixels outside the image; longer runs of channels are read in pieces.
 pub(super) static ZEROS: [f32; 1024] = [0.0; 1024];
 
 impl LeftSource for Patches<'_> {
@@ -124,51 +121,51 @@ impl LeftSource for Patches<'_> {
 }
 
 impl Patches<'_> {
-    /// Whether the channels of one pixel fill vectors well enough to be transposed straight from the image.
+    /// Whether a pixel has enough channels to be transposed directly from the image.
     fn has_long_runs(&self, isa: Isa) -> bool {
         let lanes = isa.or_available().lanes();
         self.channels.is_multiple_of(lanes) || self.channels >= 8 * lanes
     }
 
-    /// Packs panel by panel, transposing the channels of each pixel straight from the image.
+    /// Packs panel by panel, transposing the channels of each pixel directly from the image.
     fn pack_runs(&self, block: &PanelBlock, out: &mut [f32]) {
-        for (rows, place) in block.panels() {
-            let mut pixels = [Pixel::default(); MOST_ROWS];
+        for (rows, range) in block.panels() {
+            let mut pixels = [Pixel::default(); MAX_LANES];
             let count = self.pixels(&rows, &mut pixels);
             let pixels = &pixels[..count];
             let (panel_rows, depth, panel) =
-                (block.panel_rows, block.depth.clone(), &mut out[place]);
+                (block.panel_rows, block.depth.clone(), &mut out[range]);
             dispatch(block.isa, PackRuns { patches: self, pixels, depth, panel_rows, panel });
         }
     }
 
-    /// Packs panel by panel, copying the patches of a panel together first.
+    /// Packs panel by panel, copying the patches of a panel into rows first.
     fn pack_copies(&self, block: &PanelBlock, out: &mut [f32]) {
         let depth = block.depth.len();
         with_scratch(block.panel_rows * depth, |scratch| {
-            for (rows, place) in block.panels() {
+            for (rows, range) in block.panels() {
                 let copies = &mut scratch[..rows.len() * depth];
                 self.copy_rows(block.isa, rows.clone(), block.depth.clone(), copies);
-                let mut slices: [&[f32]; MOST_ROWS] = [&[]; MOST_ROWS];
+                let mut slices: [&[f32]; MAX_LANES] = [&[]; MAX_LANES];
                 for (slice, copy) in slices.iter_mut().zip(copies.chunks_exact(depth)) {
                     *slice = copy;
                 }
                 let slices = &slices[..rows.len()];
-                interleave_rows(block.isa, block.panel_rows, slices, &mut out[place]);
+                interleave_rows(block.isa, block.panel_rows, slices, &mut out[range]);
             }
         });
     }
 
-    /// Copies a range of depths of some rows, one row after the other.
+    /// Copies a range of depths of some rows, row by row.
     fn copy_rows(&self, isa: Isa, rows: Range<usize>, depth: Range<usize>, target: &mut [f32]) {
         dispatch(isa, CopyRows { patches: self, rows, depth, target });
     }
 
-    /// The output pixels of at most as many rows as `pixels` has elements; returns how many there are.
+    /// Fills `pixels` with the output pixels of `rows`; returns their number.
     fn pixels(&self, rows: &Range<usize>, pixels: &mut [Pixel]) -> usize {
         let mut pixel = self.pixel(rows.start);
-        for place in &mut pixels[..rows.len()] {
-            *place = pixel;
+        for slot in &mut pixels[..rows.len()] {
+            *slot = pixel;
             pixel = self.next(pixel);
         }
         rows.len()
@@ -192,7 +189,7 @@ impl Patches<'_> {
         }
     }
 
-    /// Where the first channel under a kernel element (row, column) lies, or `None` outside the image.
+    /// Offset of the first channel under a kernel element (row, column), or `None` outside the image.
     #[inline(always)]
     fn position(&self, pixel: &Pixel, [down, right]: [usize; 2]) -> Option<usize> {
         let (row, column) = (self.rows.at(pixel.y, down), self.columns.at(pixel.x, right));
@@ -225,10 +222,10 @@ impl Kernel for PackRuns<'_> {
         let mut done = 0;
         while done < self.depth.len() {
             let length = (channels - channel).min(self.depth.len() - done).min(ZEROS.len());
-            let mut runs: [&[f32]; MOST_ROWS] = [&ZEROS[..length]; MOST_ROWS];
-            let place = [tap / self.patches.columns.kernel, tap % self.patches.columns.kernel];
+            let mut runs: [&[f32]; MAX_LANES] = [&ZEROS[..length]; MAX_LANES];
+            let element = [tap / self.patches.columns.kernel, tap % self.patches.columns.kernel];
             for (run, pixel) in runs.iter_mut().zip(self.pixels) {
-                if let Some(start) = self.patches.position(pixel, place) {
+                if let Some(start) = self.patches.position(pixel, element) {
                     *run = &self.patches.image[start + channel..][..length];
                 }
             }
@@ -251,7 +248,7 @@ fn interleave<S: Simd>(simd: S, runs: &[&[f32]], panel_rows: usize, target: &mut
     let length = target.len() / panel_rows;
     let width = panel_rows.min(S::LANES);
     assert!(runs.len() <= width && panel_rows <= S::LANES);
-    let mut rows = [std::ptr::null(); MOST_ROWS];
+    let mut rows = [std::ptr::null(); MAX_LANES];
     for (row, run) in rows.iter_mut().zip(runs) {
         *row = run[..length].as_ptr();
     }
@@ -288,7 +285,7 @@ impl Kernel for CopyRows<'_> {
     fn run<S: Simd>(self, simd: S) {
         let patches = self.patches;
         let mut pixel = patches.pixel(self.rows.start);
-        // Pixels under one row of the kernel are one run where nothing lies between them.
+        // The pixels under one row of the kernel are one run if they are contiguous.
         let joined = patches.strides.pixel == patches.channels;
         for target in self.target.chunks_exact_mut(self.depth.len().max(1)).take(self.rows.len()) {
             let taps =
@@ -299,7 +296,7 @@ impl Kernel for CopyRows<'_> {
     }
 }
 
-/// Copies the depths of a patch from `first` on, in runs of `taps` neighbouring pixels.
+/// Copies the depths of a patch from `first` on, in runs of `taps` consecutive pixels.
 #[inline(always)]
 fn copy_patch<S: Simd>(
     simd: S,

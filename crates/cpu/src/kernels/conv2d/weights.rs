@@ -1,32 +1,32 @@
-//! Weights of convolutions in the forms their kernels read.
+//! Weights of convolutions in the packed forms that the kernels read.
 
 use std::sync::Arc;
 
 use cutout_graph::{CompileError, Known, Packed, RunError};
 use cutout_parallel::Pool;
-use cutout_tensor::{DType, Tensor, TensorError, TensorType};
-use half::{bf16, f16};
+use cutout_tensor::{Tensor, TensorError, TensorType};
 
 use crate::execute::Io;
-use crate::gemm::{PackedWeights, WeightData, WeightView};
+use crate::gemm::{PackedWeights, WeightView};
+use crate::kernels::linear::weight_data;
 use crate::lower::Site;
 use crate::simd::Isa;
 
 /// The input that is the weight.
 const WEIGHT: usize = 1;
 
-/// How a kernel wants its weight.
+/// The packed form of a kernel's weight.
 pub(crate) trait Form {
-    /// What a weight becomes.
+    /// The packed weight.
     type Packed: Packed;
-    /// A name that stands for this form of this type and for no other.
+    /// Unique name of the form.
     fn name(&self) -> String;
-    /// Brings a weight, in any float type and layout, into this form.
+    /// Packs a weight of any float type and layout.
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError>;
 }
 
-/// A weight in some form: packed once and shared by all programs where it is known when a program is compiled, else in
-/// every run.
+/// A weight in a packed form. If it is known when a program is compiled, it is packed once and shared by all programs, else it
+/// is packed in every run.
 pub(crate) struct Weight<F: Form> {
     form: F,
     shared: Option<Arc<F::Packed>>,
@@ -44,7 +44,7 @@ impl<F: Form> Weight<F> {
         Ok(Weight { form, shared, ty: site.inputs[WEIGHT].ty.clone() })
     }
 
-    /// The inputs that were packed and are not read any more.
+    /// The inputs that were packed and are no longer read.
     pub(crate) fn absorbed(&self) -> Vec<usize> {
         if self.shared.is_some() { vec![WEIGHT] } else { Vec::new() }
     }
@@ -60,22 +60,15 @@ impl<F: Form> Weight<F> {
     }
 }
 
-/// Packs a weight `[.., depth axes]` whose first axes have `outputs` elements together.
+/// Packs a weight `[.., depth axes]` of any float type, whose first axes have `outputs` elements together.
 pub(crate) fn pack_matrix(
     pool: &Pool,
     isa: Isa,
     weight: &Tensor,
     outputs: usize,
 ) -> Result<PackedWeights, TensorError> {
-    let pack = |data: WeightData<'_>| {
-        let depth = data.len() / outputs.max(1);
-        PackedWeights::pack(pool, isa, &WeightView::output_major(data, outputs, depth))
-    };
-    match weight.dtype() {
-        DType::F16 => pack(WeightData::F16(&weight.to_vec::<f16>()?)),
-        DType::BF16 => pack(WeightData::Bf16(&weight.to_vec::<bf16>()?)),
-        DType::F32 | DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Bool => {
-            pack(WeightData::F32(&weight.cast(DType::F32)?.to_vec::<f32>()?))
-        }
-    }
+    let weight = weight.to_contiguous()?;
+    let data = weight_data(&weight)?;
+    let depth = data.len() / outputs.max(1);
+    PackedWeights::pack(pool, isa, &WeightView::output_major(data, outputs, depth))
 }

@@ -1,5 +1,5 @@
-//! Convolutions with kernels of 3 by 3 that compute 2 by 2 pixels from 4 by 4 with 16 multiplications per channel where 36 are
-//! usual (Winograd's way).
+//! Winograd convolutions F(2x2, 3x3): kernels of 3 by 3 that compute 2 by 2 pixels from 4 by 4 with 16 multiplications per channel
+//! instead of 36.
 //!
 //! Along one direction, two outputs `y` of a kernel `g` over four pixels `d` are
 //!
@@ -10,9 +10,9 @@
 //! m3 = (d1 - d3) g2
 //! ```
 //!
-//! and in the plane every `m` becomes four, one for each along the other direction. Each of the 16 is a product of matrices over
-//! the channels, a term of up to four outputs. Only numbers can be added and taken away again: what is not finite in a pixel
-//! reaches all four outputs of a block, also those whose kernel does not cover it.
+//! and in two dimensions there are 4 by 4 such products. Each of the 16 is a product of matrices over the channels that contributes
+//! to up to four outputs. A NaN or infinity in a pixel reaches all four outputs of a block, including those whose kernel does not
+//! cover the pixel: sums and differences of it do not cancel.
 
 use std::ops::Range;
 
@@ -24,16 +24,16 @@ use super::patches::ZEROS;
 use super::weights::{Form, Weight};
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    LeftSides, PackedWeights, Quarters, Term, Use, WeightData, WeightView, combined_gemm,
+    Epilogue, LeftOperands, PackedWeights, Quarters, Term, Use, WeightData, WeightView,
+    combined_gemm,
 };
-use crate::kernels::epilogue::Fused;
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Side of a kernel.
+/// Width and height of a kernel.
 const KERNEL: usize = 3;
-/// Pixels of a block along one direction, and products.
+/// Input pixels of a block along one direction, and products.
 const SIDE: usize = 4;
 
 /// The two pixels of each product along one direction, and whether the second is subtracted.
@@ -42,15 +42,15 @@ const PIXELS: [(usize, usize, bool); SIDE] =
 /// The factors of the kernel's elements in each product.
 const FACTORS: [[f64; KERNEL]; SIDE] =
     [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
-/// What each product is to the two outputs along one direction.
+/// Signs of each product in the two outputs along one direction.
 const SIGNS: [[i8; 2]; SIDE] = [[1, 0], [1, 1], [1, -1], [0, -1]];
 
-/// Channels, in and out, from which on the way there and back costs less than it saves.
+/// Least number of channels, in and out, at which the transforms cost less than they save.
 const LEAST_CHANNELS: usize = 64;
-/// Blocks from which on there are enough tasks.
+/// Least number of blocks, for enough tasks.
 const LEAST_BLOCKS: usize = 1024;
 
-/// A convolution computed so.
+/// A Winograd convolution.
 pub(super) struct Winograd {
     op: ops::Conv2d,
     input: Image,
@@ -84,7 +84,7 @@ impl Form for Transformed {
     }
 }
 
-/// The factor of a product, of one kernel `[3, 3]`.
+/// The weight of a product, from one kernel `[3, 3]`.
 fn transformed(kernel: &[f32], down: [f64; KERNEL], right: [f64; KERNEL]) -> f32 {
     let row = |row: &[f32]| -> f64 {
         row.iter().zip(right).map(|(&element, factor)| f64::from(element) * factor).sum()
@@ -94,7 +94,7 @@ fn transformed(kernel: &[f32], down: [f64; KERNEL], right: [f64; KERNEL]) -> f32
 }
 
 impl Winograd {
-    /// Whether a convolution can be computed so, and gains by it.
+    /// Whether a convolution can be computed this way and gains from it.
     pub(super) fn pays(op: &ops::Conv2d, site: &Site<'_>) -> bool {
         let (input, output) =
             (Image::new(&site.inputs[0].ty.shape), Image::new(&site.output.shape));
@@ -122,7 +122,6 @@ impl Winograd {
 impl Execute for Winograd {
     fn run(&self, io: Io<'_>) -> Result<(), RunError> {
         let weights = self.weight.get(&io)?;
-        let fused = Fused::new(&self.op.epilogue, &io.inputs, 2);
         let blocks = Blocks {
             image: io.inputs.f32(0),
             strides: Strides::new(io.inputs.layout(0)),
@@ -133,14 +132,14 @@ impl Execute for Winograd {
         let uses = uses();
         let terms = weights.iter().zip(&uses).map(|(weights, uses)| Term { weights, uses });
         let terms: Vec<Term<'_>> = terms.collect();
-        let epilogue = fused.product(fused.bias, 0, self.output.channels);
+        let epilogue = Epilogue::new(&self.op.epilogue, &io.inputs, 2, self.output.channels);
         let image = Quarters { data: io.output.f32(), width: self.output.width };
         combined_gemm(io.pool, &blocks, &terms, &epilogue, image);
         Ok(())
     }
 }
 
-/// What each product is to the four outputs of a block.
+/// The contribution of each product to the four outputs of a block.
 fn uses() -> Vec<Vec<Use>> {
     let mut begun = [false; 4];
     let products = (0..SIDE * SIDE).map(|product| {
@@ -150,27 +149,27 @@ fn uses() -> Vec<Vec<Use>> {
         used.map(|output| match (std::mem::replace(&mut begun[output], true), signs(output) > 0) {
             (false, positive) => {
                 assert!(positive, "the first term of an output is added");
-                Use::Begins(output)
+                Use::Overwrite(output)
             }
-            (true, true) => Use::Added(output),
-            (true, false) => Use::Subtracted(output),
+            (true, true) => Use::Add(output),
+            (true, false) => Use::Subtract(output),
         })
         .collect()
     });
     products.collect()
 }
 
-/// The left sides: for each block of 2 by 2 outputs, row by row, the sums of its pixels in every channel.
+/// The left operands: for each block of 2 by 2 outputs, row by row, the sums of its input pixels in every channel.
 struct Blocks<'a> {
     image: &'a [f32],
     strides: Strides,
     input: Image,
     output: Image,
-    /// Zeros above and left of the image.
+    /// Padding above and left of the image.
     before: [usize; 2],
 }
 
-impl LeftSides for Blocks<'_> {
+impl LeftOperands for Blocks<'_> {
     fn rows(&self) -> usize {
         self.output.rows() * self.output.width / 4
     }
@@ -191,8 +190,8 @@ impl Blocks<'_> {
         let width = self.output.width / 2;
         let (line, x) = (block / width, block % width);
         let (image, y) = (line / (self.output.height / 2), line % (self.output.height / 2));
-        let inside = |place: usize, before: usize, length: usize| {
-            place.checked_sub(before).filter(|&place| place < length)
+        let inside = |position: usize, before: usize, length: usize| {
+            position.checked_sub(before).filter(|&position| position < length)
         };
         let rows = [0, 1, 2, 3].map(|i| inside(2 * y + i, self.before[0], self.input.height));
         let columns = [0, 1, 2, 3].map(|i| inside(2 * x + i, self.before[1], self.input.width));
@@ -234,8 +233,8 @@ impl Kernel for Fill<'_> {
                 let load = |pixel: &[f32]| load_count(simd, &pixel[start..], count);
                 let sums = combine(simd, pixels.map(|row| row.map(load)));
                 for (term, &sum) in sums.as_flattened().iter().enumerate() {
-                    let place = term * self.term_stride + row * channels + start;
-                    store_count(simd, sum, &mut self.out[place..], count);
+                    let offset = term * self.term_stride + row * channels + start;
+                    store_count(simd, sum, &mut self.out[offset..], count);
                 }
             }
         }

@@ -5,7 +5,7 @@ use cutout_graph::ops::{BinaryKind, UnaryKind};
 use crate::simd::{Kernel, Simd};
 use crate::vecmath;
 
-/// What a step reads: a block of elements, or one number for all of them.
+/// An argument of a step: a block of elements, or one number for all of them.
 #[derive(Clone, Copy)]
 pub(super) enum Argument {
     Pointer(*const f32),
@@ -13,7 +13,7 @@ pub(super) enum Argument {
 }
 
 impl Argument {
-    /// The vector at `position`, of which `count` lanes matter.
+    /// The vector at `position`, of which `count` lanes are used.
     ///
     /// # Safety
     ///
@@ -92,7 +92,7 @@ pub(super) unsafe fn unary<S: Simd>(
         UnaryKind::Gelu => simd.vectorize(Gelu { x, target, length }),
         UnaryKind::Negate => vectors!(simd, length, target, |v = x| simd.neg(v)),
         UnaryKind::Reciprocal => vectors!(simd, length, target, |v = x| simd.div(one, v)),
-        // The second operand wins where either is NaN: NaN stays NaN.
+        // `max` returns its second operand if either is NaN, so NaN stays NaN.
         UnaryKind::Relu => vectors!(simd, length, target, |v = x| simd.max(zero, v)),
         UnaryKind::Round => vectors!(simd, length, target, |v = x| simd.round(v)),
         UnaryKind::Sigmoid => vectors!(simd, length, target, |v = x| vecmath::sigmoid(simd, v)),
@@ -102,7 +102,7 @@ pub(super) unsafe fn unary<S: Simd>(
         }
         UnaryKind::Sqrt => vectors!(simd, length, target, |v = x| simd.sqrt(v)),
         UnaryKind::Tanh => simd.vectorize(Tanh { x, target, length }),
-        // Rare and short in every model: position encodings and box arithmetic.
+        // Not vectorised: only used on small tensors, for position encodings and box arithmetic.
         UnaryKind::Cos | UnaryKind::Log | UnaryKind::Log2 | UnaryKind::Sin => {
             for position in 0..length {
                 // SAFETY: by this function's contract.
@@ -115,7 +115,7 @@ pub(super) unsafe fn unary<S: Simd>(
     }
 }
 
-/// Makes a kernel of one long function, so that it is compiled once, apart from the others.
+/// Declares a kernel for one long function, so that it is compiled once, separately.
 macro_rules! separate {
     ($($name:ident => $function:path;)*) => {$(
         struct $name {
@@ -141,7 +141,7 @@ separate! {
     Tanh => vecmath::tanh;
 }
 
-/// -1, 0 or 1, and NaN for NaN.
+/// The sign: -1, 0 or 1; NaN for NaN.
 #[inline(always)]
 fn sign<S: Simd>(simd: S, x: S::F) -> S::F {
     let zero = simd.splat(0.0);

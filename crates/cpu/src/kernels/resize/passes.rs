@@ -2,7 +2,7 @@
 
 use super::{Block, Tap, Taps};
 use crate::kernels::image::{Image, load_count, store_count};
-use crate::simd::{Interleave, Kernel, Simd};
+use crate::simd::{Interleave, Kernel, MAX_LANES, Simd};
 
 /// Resizes rows of pixels horizontally.
 pub(super) struct Horizontal<'a> {
@@ -18,7 +18,7 @@ pub(super) struct Horizontal<'a> {
 }
 
 impl Horizontal<'_> {
-    /// Elements of scratch memory needed to work on `group` rows side by side.
+    /// Elements of scratch memory for `group` interleaved rows.
     pub(super) fn scratch(input: &Image, lanes: usize, group: usize) -> usize {
         let transposed = input.row().next_multiple_of(lanes) * lanes;
         if group > 1 { transposed + 2 * lanes * lanes } else { 0 }
@@ -49,7 +49,7 @@ impl Kernel for Horizontal<'_> {
     }
 }
 
-/// Resizes at most `LANES` rows, each in a lane of its own. `lengths` are the elements of an input row, of an output row
+/// Resizes at most `LANES` rows, one in each lane. `lengths` are the elements of an input row, of an output row
 /// and of a pixel.
 #[inline(always)]
 fn side_by_side<S: Simd>(
@@ -83,7 +83,7 @@ fn side_by_side<S: Simd>(
 /// `target[i * LANES + r] = row r of source, element i`, and zero for missing rows.
 #[inline(always)]
 fn transpose_rows<S: Simd>(simd: S, source: &[f32], length: usize, target: &mut [f32]) {
-    let mut starts = [std::ptr::null(); 16];
+    let mut starts = [std::ptr::null(); MAX_LANES];
     let mut rows = 0;
     for row in source.chunks_exact(length).take(S::LANES) {
         starts[rows] = row.as_ptr();
@@ -111,7 +111,7 @@ fn transpose_square<S: Simd>(simd: S, source: &[f32], target: &mut [f32]) {
     transpose_rows(simd, &source[..S::LANES * S::LANES], S::LANES, target);
 }
 
-/// Adds up resized rows vertically.
+/// Sums resized rows vertically.
 pub(super) struct Vertical<'a> {
     /// The resized rows from `block.input.start` on.
     pub(super) rows: &'a [f32],
@@ -121,7 +121,7 @@ pub(super) struct Vertical<'a> {
     pub(super) block: &'a Block,
     /// The block's rows of the output.
     pub(super) target: &'a mut [f32],
-    /// Whether to store past the caches.
+    /// Whether to use non-temporal stores.
     pub(super) streaming: bool,
 }
 
@@ -143,7 +143,7 @@ impl Kernel for Vertical<'_> {
 
 /// `target[i] = Σ weight * source[position * stride + i]`, with the source and the stride given together.
 ///
-/// Panics unless the runs lie inside the source.
+/// Panics if a run reaches beyond the source.
 #[inline(always)]
 fn weighted_runs<S: Simd>(
     simd: S,
@@ -152,7 +152,7 @@ fn weighted_runs<S: Simd>(
     target: &mut [f32],
     streaming: bool,
 ) {
-    // Aligned, a streaming store fills a whole part of a cache line.
+    // Non-temporal stores must be aligned.
     let streaming = streaming && (target.as_ptr() as usize).is_multiple_of(4 * S::LANES);
     match *taps {
         [a] => fixed_runs(simd, [a], (source, stride), target, streaming),
@@ -174,7 +174,7 @@ fn weighted_runs<S: Simd>(
     }
 }
 
-/// [`weighted_runs`] for a number of taps known to the compiler. With `streaming` the target is aligned to vectors.
+/// [`weighted_runs`] for a constant number of taps. With `streaming` the target is aligned to vectors.
 #[inline(always)]
 fn fixed_runs<S: Simd, const TAPS: usize>(
     simd: S,
@@ -203,13 +203,13 @@ fn fixed_runs<S: Simd, const TAPS: usize>(
                 sum,
             );
         }
-        let place = target[start..][..S::LANES].as_mut_ptr();
+        let address = target[start..][..S::LANES].as_mut_ptr();
         if streaming {
             // SAFETY: `LANES` elements were just sliced; the target is aligned, and `start` is whole vectors from it.
-            unsafe { simd.store_streaming(sum, place) };
+            unsafe { simd.store_streaming(sum, address) };
         } else {
             // SAFETY: `LANES` elements were just sliced.
-            unsafe { simd.store_pointer(sum, place) };
+            unsafe { simd.store_pointer(sum, address) };
         }
         start += S::LANES;
     }

@@ -1,11 +1,11 @@
-//! Several parts of the keys have met the same queries: what they left behind becomes one.
+//! Merges the partial results of queries whose keys were divided into parts.
 
 use super::softmax::exp2_of_negative;
 use crate::simd::{Kernel, Simd};
 
-/// Adds what one part of the keys left behind for a vector of queries to what others did.
-pub(super) struct JoinVector<'a> {
-    /// Channels, and the distance between them in the outputs.
+/// Merges the state of one part of the keys into the total, for one vector of queries.
+pub(super) struct MergeVector<'a> {
+    /// Channels, and the elements from one to the next in the outputs.
     pub(super) width: usize,
     pub(super) stride: usize,
     pub(super) total: VectorState<&'a mut [f32]>,
@@ -22,24 +22,24 @@ pub(super) struct VectorState<M> {
     pub(super) sums: M,
 }
 
-impl Kernel for JoinVector<'_> {
+impl Kernel for MergeVector<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let JoinVector { width, stride, total, part } = self;
+        let MergeVector { width, stride, total, part } = self;
         let (before, other) = (simd.load(total.largest), simd.load(part.largest));
         let largest = simd.max(before, other);
         simd.store(largest, total.largest);
-        // Weights are relative to the largest score; while all are minus infinity, all weights are zero.
+        // Weights are relative to the largest score. If all scores are minus infinity, all weights are zero.
         let none = simd.equal(largest, simd.splat(f32::NEG_INFINITY));
         let origin = simd.select(none, simd.splat(0.0), largest);
         let own = exp2_of_negative(simd, simd.sub(before, origin));
         let added = exp2_of_negative(simd, simd.sub(other, origin));
         let sums = simd.mul(simd.load(part.sums), added);
         simd.store(simd.fma(simd.load(total.sums), own, sums), total.sums);
-        for place in (0..width).map(|channel| channel * stride) {
-            let output = &mut total.outputs[place..];
-            let sum = simd.mul(simd.load(&part.outputs[place..]), added);
+        for offset in (0..width).map(|channel| channel * stride) {
+            let output = &mut total.outputs[offset..];
+            let sum = simd.mul(simd.load(&part.outputs[offset..]), added);
             simd.store(simd.fma(simd.load(output), own, sum), output);
         }
     }
