@@ -360,3 +360,47 @@ impl fmt::Display for Plan {
         writeln!(f, "arena: {} bytes for {total} bytes of values", self.arena_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+
+    /// Stores whatever a GELU gives in half precision.
+    struct HalfRules;
+
+    impl Rules for HalfRules {
+        fn reads_strided(&self, _: &Graph, _: NodeId, _: usize, _: &Layout) -> bool {
+            false
+        }
+        fn overwrites(&self, _: &Graph, _: NodeId, _: usize) -> bool {
+            true
+        }
+        fn stored(&self, graph: &Graph, node: NodeId) -> DType {
+            let printed = graph.op(node).map(Op::printed).unwrap_or_default();
+            if printed.contains("Gelu") { DType::BF16 } else { DType::F32 }
+        }
+    }
+
+    #[test]
+    fn storage_is_apart_from_type() {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [64]);
+        let stored = x.relu().gelu();
+        builder.output("y", stored.relu());
+        builder.output("z", stored.relu().gelu());
+        let graph = builder.finish().expect("the graph is well-formed");
+        let plan = plan(&graph, &HalfRules);
+        let bytes = |step: &Step| plan.buffers[step.output].bytes;
+        assert_eq!(plan.steps.iter().map(bytes).collect::<Vec<_>>()[..2], [256, 128]);
+        let half = &plan.steps[2].inputs[0];
+        assert_eq!((half.stored, half.ty.dtype), (DType::BF16, DType::F32));
+        // An output has its own type, and memory of its own, whatever the backend prefers.
+        let (_, last) = &plan.outputs[1];
+        assert_eq!(last.stored, DType::F32);
+        let in_place = |step: &Step| step.in_place.is_some();
+        assert!(!in_place(&plan.steps[1]), "a result of another size overwrites nothing");
+        let own = plan.buffers.iter().filter(|buffer| buffer.home == Home::Own).count();
+        assert_eq!(own, 2);
+    }
+}

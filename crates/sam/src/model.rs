@@ -147,7 +147,7 @@ impl Model {
     }
 
     /// Drops all programs and everything that was packed for them; both are made again when they are needed.
-    pub(crate) fn evict(&self) {
+    pub fn evict(&self) {
         self.programs.clear();
         self.weights.evict();
     }
