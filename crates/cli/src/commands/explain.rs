@@ -18,8 +18,7 @@ use crate::stdio;
 pub(crate) struct Explain {
     /// Checkpoint, or the file name of one that `cutout models` lists
     model: PathBuf,
-    /// Part of the model: encoder, image_side or decoder; SAM 2 also has memory_encoder, memory_projection and
-    /// memory_attention; SAM 3 also has clicks, click_image_side, text, geometry and detector
+    /// Part of the model: encoder, image_side, decoder, or another; the error for an unknown name lists the parts of the model
     #[arg(long, default_value = "encoder")]
     part: String,
     /// Show the graph after this pass instead of after all passes
