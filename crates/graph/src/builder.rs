@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(scope.parameter("w", [2]).id(), scope.parameter("w", [2]).id());
         scope.parameter("w", [3]);
         let message = builder.finish().unwrap_err().message;
-        assert_eq!(message, "weight w is asked for as f32[3] and as f32[2]");
+        assert_eq!(message, "weight w is declared as f32[3] and as f32[2]");
     }
 
     #[test]
