@@ -9,7 +9,7 @@ use cutout_testing::check_backend;
 #[test]
 fn every_case_matches_its_definition_on_every_instruction_set() {
     let names: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
-    // Past the harness, which captures `println!`.
+    // Not `println!`, which the test harness captures.
     let line = format!("covered: {} on {}\n", names.join(", "), std::env::consts::ARCH);
     std::io::stdout().write_all(line.as_bytes()).expect("stdout is open");
     for isa in Isa::available() {
