@@ -23,14 +23,13 @@ fn parts_of_sam2_memory() {
     let folder = folder();
     let builtin = concat!(env!("CARGO_MANIFEST_DIR"), "/../sam/builtin/model.safetensors");
     let explain = |part: &str| folder.cutout(&["explain", builtin, "--part", part]).succeeds();
-    let attention = explain("memory_attention");
-    assert!(attention.contains("memory_attention.layers.0."), "{attention}");
+    let frame = explain("follow");
+    for scope in ["memory_attention.layers.0.", "memory_encoder.fuser", "k_proj", "obj_ptr_proj"] {
+        assert!(frame.contains(scope), "{scope} is not in:\n{frame}");
+    }
     // The built-in model keeps five memory frames.
-    assert!(attention.contains("frames.4.key.0") && !attention.contains("frames.5.key.0"));
-    let encoder = explain("memory_encoder");
-    assert!(encoder.contains("memory_encoder.fuser"), "{encoder}");
-    let keys = explain("memory_projection");
-    assert!(keys.contains("k_proj"), "{keys}");
+    let key = |frame: usize| format!("bank.objects.0.frames.{frame}.keys.0");
+    assert!(frame.contains(&key(4)) && !frame.contains(&key(5)));
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn unused_tensors_of_sam_3_1_are_summarised() {
     folder.checkpoint("sam3.1.safetensors", tensors);
     let text = folder.cutout(&["info", "sam3.1.safetensors"]).words();
     assert!(text.contains("model SAM 3.1, 24 channels, 3 blocks"), "{text}");
-    assert!(text.contains("clicks none") && text.contains("runs yes"), "{text}");
+    assert!(text.contains("decoder none") && text.contains("runs yes"), "{text}");
     let unused = text.lines().filter(|line| line.contains(": not used")).count();
     let all = folder.cutout(&["info", "sam3.1.safetensors", "--json"]).json();
     let all = all["report"]["unused"].as_array().unwrap().len();

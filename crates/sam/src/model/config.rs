@@ -240,11 +240,12 @@ pub struct MemoryConfig {
 
 /// The image encoder of a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(untagged)]
 pub enum EncoderConfig {
     /// SAM 1: a ViT with decomposed relative positions, and a neck with so many channels.
     Vit {
         /// The ViT.
+        #[serde(flatten)]
         trunk: VitConfig,
         /// Channels of the embedding behind the neck.
         embedding: usize,
@@ -254,6 +255,7 @@ pub enum EncoderConfig {
     /// SAM 3: a ViT with rotary positions, in global blocks scaled to the range of a window.
     RotaryVit {
         /// The ViT.
+        #[serde(flatten)]
         trunk: VitConfig,
         /// Its other positions.
         positions: PositionTable,
@@ -289,13 +291,10 @@ pub struct ModelConfig {
     pub encoder: EncoderConfig,
     /// Prompt encoder and mask decoder, which answer clicks, boxes and masks; nothing in a checkpoint of SAM 3's detector
     /// alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder: Option<DecoderConfig>,
     /// What carries objects from frame to frame: SAM 2 with its video part.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryConfig>,
     /// What finds objects by phrases and exemplars: SAM 3 with its detector.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub finder: Option<FinderConfig>,
 }
 
