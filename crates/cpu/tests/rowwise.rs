@@ -181,17 +181,20 @@ fn large_inputs_match_the_definitions() {
     }
 }
 
+/// Adding one by one in single precision would be off by more than a percent.
 #[test]
 fn long_sums_are_accurate() {
-    let ones = |count: usize| {
-        let tensor = Tensor::from_vec([count], vec![0.1f32; count]).unwrap();
-        let sum = expression("sum", [noise([count])], |x| x[0].sum([0], Reduced::Drop));
-        let sum = run(&*sum.program(&Cpu::new(2)), &[tensor]).unwrap();
-        sum.to_vec::<f32>().unwrap()[0]
-    };
     let count = 3_000_000;
+    let tensor = Tensor::from_vec([count], vec![0.1f32; count]).unwrap();
     let exact = f64::from(0.1f32) * count as f64;
-    assert!((f64::from(ones(count)) - exact).abs() < 1e-6 * exact);
+    for isa in Isa::available() {
+        let sum = expression("sum", [noise([count])], |x| x[0].sum([0], Reduced::Drop));
+        let sum =
+            run(&*sum.program(&Cpu::with_isa(isa, 2)), std::slice::from_ref(&tensor)).unwrap();
+        let error = (f64::from(sum.to_vec::<f32>().unwrap()[0]) - exact).abs() / exact;
+        // Equal elements round alike: narrower vectors add more of them in each lane.
+        assert!(error < 4e-6, "{isa:?}: {error:e}");
+    }
 }
 
 /// Rows of 67 elements with special values at the start, in the middle and at the end.
