@@ -28,11 +28,10 @@ fn inputs(graph: &Graph, numbers: &mut Random) -> Vec<(String, Tensor)> {
         .inputs()
         .map(|(name, id)| {
             let ty = graph.ty(id);
-            let tensor = match ty.dtype {
-                DType::I64 => {
-                    Tensor::from_vec(ty.shape.clone(), vec![2i64; ty.shape.elements()]).unwrap()
-                }
-                _ => random(&ty.shape, 2.0, numbers).cast(ty.dtype).unwrap(),
+            let tensor = if ty.dtype == DType::I64 {
+                Tensor::from_vec(ty.shape.clone(), vec![2i64; ty.shape.elements()]).unwrap()
+            } else {
+                random(&ty.shape, 2.0, numbers).cast(ty.dtype).unwrap()
             };
             (name.to_owned(), tensor)
         })

@@ -30,10 +30,8 @@ fn embedding_of(model: &SmallModel, file: &StageFile) -> Tensor {
 }
 
 fn window(config: &cutout_sam::model::config::ModelConfig) -> usize {
-    match &config.encoder {
-        EncoderConfig::Vit { trunk, .. } => trunk.window,
-        other => panic!("{other:?}"),
-    }
+    let EncoderConfig::Vit { trunk, .. } = &config.encoder else { panic!("another encoder") };
+    trunk.window
 }
 
 #[test]

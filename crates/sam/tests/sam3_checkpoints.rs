@@ -75,10 +75,10 @@ fn rename_last(values: &mut [Named], name: &str) {
 }
 
 fn trunk(config: &ModelConfig) -> (&VitConfig, PositionTable) {
-    match &config.encoder {
-        EncoderConfig::RotaryVit { trunk, positions } => (trunk, *positions),
-        other => panic!("{other:?}"),
-    }
+    let EncoderConfig::RotaryVit { trunk, positions } = &config.encoder else {
+        panic!("another encoder");
+    };
+    (trunk, *positions)
 }
 
 fn exemplars(config: &ModelConfig) -> Option<Exemplars> {

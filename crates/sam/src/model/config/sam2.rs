@@ -311,10 +311,8 @@ mod tests {
     }
 
     fn hiera(config: &mut ModelConfig) -> &mut HieraConfig {
-        match &mut config.encoder {
-            EncoderConfig::Hiera(hiera) => hiera,
-            other => panic!("{other:?}"),
-        }
+        let EncoderConfig::Hiera(hiera) = &mut config.encoder else { panic!("another encoder") };
+        hiera
     }
 
     fn identity_of(shapes: &HashMap<String, Shape>) -> Identity {

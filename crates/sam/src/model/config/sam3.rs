@@ -300,10 +300,10 @@ mod tests {
     }
 
     fn trunk(config: &ModelConfig) -> &VitConfig {
-        match &config.encoder {
-            EncoderConfig::RotaryVit { trunk, .. } => trunk,
-            other => panic!("{other:?}"),
-        }
+        let EncoderConfig::RotaryVit { trunk, .. } = &config.encoder else {
+            panic!("another encoder");
+        };
+        trunk
     }
 
     /// The tables of rotation that Meta's files hold.
