@@ -11,7 +11,7 @@ use cutout_graph::{Backend, Graph, Profile, StepTime, Weights, passes};
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
-    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, ImageSide, Project,
+    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, PrepareImage, Project,
 };
 use cutout_sam::{device, load};
 use cutout_tensor::{DType, Tensor};
@@ -122,7 +122,7 @@ fn graphs(config: &ModelConfig) -> Vec<NamedGraph> {
     if config.decoder.is_some() {
         let many = Decode { prompts: 16, ..Decode::ONE_CLICK };
         graphs.extend([
-            ("image_side", graph(config, ImageSide), 5),
+            ("prepare_image", graph(config, PrepareImage), 5),
             ("decoder", graph(config, Decode::ONE_CLICK), 20),
             ("decoder_16", graph(config, many), 5),
         ]);

@@ -23,7 +23,7 @@ use programs::{Compiled, Programs};
 use tokenizer::{Tokenizer, Tokens};
 
 /// Phrases whose features are kept; beyond, all are dropped and computed again when asked for.
-const MOST_PHRASES: usize = 256;
+const MAX_PHRASES: usize = 256;
 
 /// Why a model cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +169,7 @@ impl Model {
         }
         let features = encode()?;
         let mut phrases = locked();
-        if phrases.len() >= MOST_PHRASES {
+        if phrases.len() >= MAX_PHRASES {
             phrases.clear();
         }
         Ok(phrases.entry(tokens.clone()).or_insert(features).clone())

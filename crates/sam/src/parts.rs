@@ -4,7 +4,7 @@
 //! | part | depends on | gives |
 //! |---|---|---|
 //! | [`Encode`] | pictures | features of each |
-//! | [`ImageSide`] | a picture's features | what the mask decoder needs of them before any prompt |
+//! | [`PrepareImage`] | a picture's features | what the mask decoder needs of them before any prompt |
 //! | [`Decode`] | the same, and prompts | masks |
 //! | [`FindFeatures`] | a picture's features | levels, and the part of the fusion that no phrase changes |
 //! | [`EncodeText`] | a phrase | its tokens |
@@ -23,10 +23,10 @@ mod video;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Answers, Decode, DecodeInputs, ImageSide, PreparedImage};
+pub use decode::{Answers, Decode, DecodeInputs, PrepareImage, PreparedImage};
 pub use find::{
     Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindFeatures, FindLevels,
-    LabelledPlaces, RawDetections, TextInputs, TextTokens,
+    LabelledCoordinates, RawDetections, TextInputs, TextTokens,
 };
 pub use image::{Encode, Encoded, EncodedPictures, Pixels};
 pub use video::{
@@ -68,7 +68,7 @@ pub(crate) fn visit(
 ) -> Result<(), ModelError> {
     visitor.visit("encoder", &Encode { pictures: 1 })?;
     if config.decoder.is_some() {
-        visitor.visit("image_side", &ImageSide)?;
+        visitor.visit("prepare_image", &PrepareImage)?;
         visitor.visit("decoder", &Decode::ONE_CLICK)?;
     }
     if selection == Selection::FirstAnswer && config.decoder.is_some() {
@@ -95,7 +95,7 @@ pub(crate) fn graphs(config: &ModelConfig) -> Result<Vec<Graph>, ModelError> {
     let mut graphs = vec![graph(Encode { pictures: 1 }, config)?];
     if config.decoder.is_some() {
         let decode = Decode { prompts: 1, points: 1, masks: true, wanted: Candidates::Three };
-        graphs.extend([graph(ImageSide, config)?, graph(decode, config)?]);
+        graphs.extend([graph(PrepareImage, config)?, graph(decode, config)?]);
     }
     if config.memory.is_some() {
         graphs.extend([

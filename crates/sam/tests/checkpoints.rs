@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use cutout_sam::model::config::EncoderConfig;
-use cutout_sam::parts::{Decode, DecodeInputs, Encode, Encoded, ImageSide, Pixels};
+use cutout_sam::parts::{Decode, DecodeInputs, Encode, Encoded, Pixels, PrepareImage};
 use cutout_sam::{Candidates, OpenError, inspect, load};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
@@ -77,7 +77,7 @@ fn a_prompt_is_answered() {
     write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
     let SmallModel(model) = open(&path).unwrap();
     let features = encode(&SmallModel::open(&Checkpoint::open(&path).unwrap()).unwrap(), &file);
-    let image = model.run(&ImageSide, features).unwrap();
+    let image = model.run(&PrepareImage, features).unwrap();
     let inputs = file.inputs("points_mask");
     let input = |name: &str| {
         model.upload(&inputs.iter().find(|(other, _)| other == name).unwrap().1).unwrap()

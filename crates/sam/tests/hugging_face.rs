@@ -11,7 +11,7 @@ use cutout_sam::Candidates;
 use cutout_sam::device;
 use cutout_sam::model::config::EncoderConfig;
 use cutout_sam::model::part::{Part, Stages, graph_of};
-use cutout_sam::parts::{Decode, Encode, Encoded, ImageSide, Pixels};
+use cutout_sam::parts::{Decode, Encode, Encoded, Pixels, PrepareImage};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::{StageFile, check_graph};
 use cutout_weights::layout::{Dialect, Model};
@@ -128,7 +128,7 @@ fn prompts_and_masks_match_transformers_at_every_stage() {
     let path = write(&stored(&file), "stages");
     let model = open(&path.0);
     let embedding = [("embedding".to_owned(), file.stage("encoder", "embedding").unwrap())];
-    let image = check(&model, &ImageSide, &embedding, &embedding);
+    let image = check(&model, &PrepareImage, &embedding, &embedding);
     for run in PROMPTS {
         let mut inputs = file.inputs(run);
         let (_, kinds) = inputs.iter().find(|(name, _)| name == "kinds").unwrap();

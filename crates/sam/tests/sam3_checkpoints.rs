@@ -89,7 +89,7 @@ fn exemplars(config: &ModelConfig) -> Option<Exemplars> {
 fn find(loaded: &Loaded, mut values: Vec<Named>) -> Vec<Named> {
     for (name, _) in &mut values {
         *name = match name.as_str() {
-            "boxes" => "boxes.places".to_owned(),
+            "boxes" => "boxes.coordinates".to_owned(),
             "box_labels" => "boxes.labels".to_owned(),
             _ => name.clone(),
         };
@@ -97,7 +97,7 @@ fn find(loaded: &Loaded, mut values: Vec<Named>) -> Vec<Named> {
     let length = |name: &str| {
         values.iter().find(|(value, _)| value == name).map_or(0, |(_, tensor)| tensor.shape()[0])
     };
-    let (tokens, boxes) = (length("tokens"), length("boxes.places"));
+    let (tokens, boxes) = (length("tokens"), length("boxes.coordinates"));
     let kept = Tensor::from_vec([tokens], (0..tokens as i64).collect()).unwrap();
     values.push(("kept".to_owned(), kept));
     run(EncodeText { tokens, kept: tokens }, loaded, &mut values);

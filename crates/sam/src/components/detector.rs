@@ -4,7 +4,7 @@ use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, SeparableBias};
 use cutout_graph::{Reduced, Scope, Value};
 use cutout_tensor::Tensor;
 
-use crate::components::fusion_encoder::{Memory, NORM_EPSILON, mlp};
+use crate::components::fusion_encoder::{KeysAndValues, NORM_EPSILON, mlp};
 use crate::components::geometry_encoder::corners;
 use crate::components::layers::{head, layer_norm, linear};
 use crate::components::multi_head::{MultiHead, Projection};
@@ -20,7 +20,7 @@ const LARGEST_SCORE: f32 = 12.0;
 #[derive(Clone, Copy)]
 pub(crate) struct DecoderSources<'g> {
     /// The image with the prompt in it, `[1, grid * grid, width]`.
-    pub(crate) image: Memory<'g>,
+    pub(crate) image: KeysAndValues<'g>,
     /// `[1, tokens, width]`.
     pub(crate) prompt: Value<'g>,
 }
@@ -101,15 +101,15 @@ impl<'g> Layer<'g, '_> {
         let prompt = sources.prompt;
         let seen = self.attention("ca_text").cross(x + guidance.positions, prompt, prompt);
         let x = self.normed(x + seen, "catext_norm");
-        let x = self.normed(x + self.look_at_image(x, guidance, sources.image), "norm1");
+        let x = self.normed(x + self.image_cross_attention(x, guidance, sources.image), "norm1");
         self.normed(x + mlp(self.config).apply(x, &self.w), "norm3")
     }
 
-    fn look_at_image(
+    fn image_cross_attention(
         &self,
         x: Value<'g>,
         guidance: BoxGuidance<'g>,
-        image: Memory<'g>,
+        image: KeysAndValues<'g>,
     ) -> Value<'g> {
         let attention = self.attention("cross_attn");
         let [query] = attention.project(x + guidance.positions, Projection::Query);
@@ -147,7 +147,7 @@ fn box_bias<'g>(
     boxes: Value<'g>,
     w: &Scope<'g>,
     config: &DetectorConfig,
-    image: Memory<'g>,
+    image: KeysAndValues<'g>,
 ) -> [Value<'g>; 2] {
     let [_, tokens, _] = image.keys.dims();
     let side = tokens.isqrt();

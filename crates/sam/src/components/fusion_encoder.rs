@@ -12,7 +12,7 @@ pub(crate) const NORM_EPSILON: f32 = 1e-5;
 
 /// The sequence that is taken in, `[1, tokens, width]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Memory<'g> {
+pub(crate) struct KeysAndValues<'g> {
     /// With positions, if it has any.
     pub(crate) keys: Value<'g>,
     /// Without.
@@ -35,7 +35,7 @@ impl<'g> FusionLayer<'g, '_> {
     }
 
     /// The part that looks at `x: [1, tokens, width]` alone. Positions, if there are any, turn only queries and keys.
-    pub(crate) fn look_around(&self, x: Value<'g>, positions: Option<Value<'g>>) -> Value<'g> {
+    pub(crate) fn self_attention(&self, x: Value<'g>, positions: Option<Value<'g>>) -> Value<'g> {
         let attention = self.attention("self_attn");
         let normed = self.normed(x, "norm1");
         let [query, key, value] = match positions {
@@ -50,9 +50,13 @@ impl<'g> FusionLayer<'g, '_> {
     }
 
     /// The part that takes in the memory, and the MLP.
-    pub(crate) fn take_in(&self, x: Value<'g>, memory: Memory<'g>) -> Value<'g> {
+    pub(crate) fn cross_attention_and_mlp(
+        &self,
+        x: Value<'g>,
+        source: KeysAndValues<'g>,
+    ) -> Value<'g> {
         let attention = self.attention("cross_attn_image");
-        let x = x + attention.cross(self.normed(x, "norm2"), memory.keys, memory.values);
+        let x = x + attention.cross(self.normed(x, "norm2"), source.keys, source.values);
         x + mlp(self.config).apply(self.normed(x, "norm3"), &self.w)
     }
 }

@@ -10,5 +10,5 @@ pub use encoder::MaskSource;
 pub use attention::{Bank, FrameMemory, ObjectBank};
 
 pub(crate) use attention::MemoryAttention;
-pub(crate) use encoder::{Remembered, memory_encoder};
+pub(crate) use encoder::{MemoryEncoderInputs, memory_encoder};
 pub(crate) use pointer::pointer;

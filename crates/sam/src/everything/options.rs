@@ -1,4 +1,4 @@
-//! The knobs, with Meta's names and defaults.
+//! Options with Meta's names and defaults.
 
 use cutout_imaging::Size;
 use cutout_weights::layout::Family;
@@ -6,18 +6,18 @@ use cutout_weights::layout::Family;
 use super::grid::Grid;
 
 /// Layers of crops at most: the last of so many has 65 536 crops, each to be embedded.
-const MOST_CROP_LAYERS: usize = 8;
+const MAX_CROP_LAYERS: usize = 8;
 
-/// How to look for everything. Names, meanings and defaults are those of Meta's `amg.py`.
+/// Options of the mask generator. Names, meanings and defaults are those of Meta's `amg.py`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Everything {
     /// Points along each side of the picture, so that there are as many squared.
     pub points_per_side: usize,
     /// Points decoded at once at most. The decoder takes fewer where more would gain nothing; masks are the same.
     pub points_per_batch: usize,
-    /// Masks whose predicted IoU is not above this go; 0 or less keeps all.
+    /// Drops masks with a predicted IoU not above this; 0 or less keeps all.
     pub pred_iou_thresh: f64,
-    /// Masks whose stability is below this go; 0 or less keeps all.
+    /// Drops masks with a stability below this; 0 or less keeps all.
     pub stability_score_thresh: f64,
     /// How far the threshold is moved, both ways, to see how stable a mask is.
     pub stability_score_offset: f64,
@@ -97,8 +97,8 @@ impl Everything {
                 return Err(EverythingOptionError::Outside { option, found, least, most });
             }
         }
-        if self.crop_n_layers > MOST_CROP_LAYERS {
-            let (found, most) = (self.crop_n_layers, MOST_CROP_LAYERS);
+        if self.crop_n_layers > MAX_CROP_LAYERS {
+            let (found, most) = (self.crop_n_layers, MAX_CROP_LAYERS);
             return Err(EverythingOptionError::TooManyLayers { found, most });
         }
         self.grids().map(drop)
@@ -163,7 +163,7 @@ pub enum EverythingOptionError {
         /// The most that is allowed.
         most: f64,
     },
-    /// More crops than anyone can wait for.
+    /// Too many layers of crops.
     #[error(
         "crop_n_layers is {found}, the most is {most}: each layer has four times as many crops"
     )]
@@ -196,7 +196,7 @@ pub enum EverythingOptionError {
         /// Grids there are.
         grids: usize,
     },
-    /// A point beside the picture.
+    /// A point outside the picture.
     #[error("point ({}, {}) of point_grids {layer} is not between 0 and 1", point[0], point[1])]
     PointOutside {
         /// The layer; 0 is the picture.

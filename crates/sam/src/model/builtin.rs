@@ -16,15 +16,15 @@ struct Aligned<Bytes: ?Sized>(Bytes);
 static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../builtin/model.safetensors"));
 
 /// The file as a checkpoint holds it.
-struct Inside;
+struct EmbeddedFile;
 
-impl AsRef<[u8]> for Inside {
+impl AsRef<[u8]> for EmbeddedFile {
     fn as_ref(&self) -> &[u8] {
         &MODEL.0
     }
 }
 
-impl Bytes for Inside {}
+impl Bytes for EmbeddedFile {}
 
 impl Sam {
     /// The small model that ships inside the crate.
@@ -34,7 +34,7 @@ impl Sam {
 
     /// The same, run as `profile` says.
     pub fn builtin_with(profile: Profile) -> Result<Self, SamError> {
-        let checkpoint = Checkpoint::from_bytes("the built-in model", Arc::new(Inside))?;
+        let checkpoint = Checkpoint::from_bytes("the built-in model", Arc::new(EmbeddedFile))?;
         Sam::from_checkpoint(&checkpoint, profile)
     }
 }

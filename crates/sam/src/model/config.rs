@@ -319,7 +319,7 @@ pub(crate) enum SingleMask {
 
 /// What a family does outside the graphs, as data.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Behaviour {
+pub(crate) struct FamilyProcessing {
     /// Mean and standard deviation that pixels are normalised with, and how a picture is fitted into the square input.
     pub(crate) mean: [f32; 3],
     pub(crate) std: [f32; 3],
@@ -333,7 +333,7 @@ pub(crate) struct Behaviour {
     pub(crate) largest_hole: usize,
 }
 
-const SAM1: Behaviour = Behaviour {
+const SAM1: FamilyProcessing = FamilyProcessing {
     mean: [123.675, 116.28, 103.53],
     std: [58.395, 57.12, 57.375],
     fit: Fit::LongSide,
@@ -344,7 +344,7 @@ const SAM1: Behaviour = Behaviour {
     largest_hole: 0,
 };
 
-const SAM2: Behaviour = Behaviour {
+const SAM2: FamilyProcessing = FamilyProcessing {
     mean: [0.485, 0.456, 0.406],
     std: [0.229, 0.224, 0.225],
     fit: Fit::SquareFloats,
@@ -355,8 +355,13 @@ const SAM2: Behaviour = Behaviour {
     largest_hole: 0,
 };
 
-const SAM3: Behaviour =
-    Behaviour { mean: [0.5; 3], std: [0.5; 3], fit: Fit::SquareBytes, largest_hole: 256, ..SAM2 };
+const SAM3: FamilyProcessing = FamilyProcessing {
+    mean: [0.5; 3],
+    std: [0.5; 3],
+    fit: Fit::SquareBytes,
+    largest_hole: 256,
+    ..SAM2
+};
 
 impl ModelConfig {
     /// Prompt encoder and mask decoder, or the error that there is none.
@@ -380,7 +385,7 @@ impl ModelConfig {
     }
 
     /// What the family does outside the graphs.
-    pub(crate) fn behaviour(&self) -> &'static Behaviour {
+    pub(crate) fn processing(&self) -> &'static FamilyProcessing {
         match self.encoder {
             EncoderConfig::Vit { .. } => &SAM1,
             EncoderConfig::Hiera(_) => &SAM2,

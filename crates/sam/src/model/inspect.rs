@@ -4,7 +4,7 @@ use cutout_weights::layout::{Dialect, Family, Identity, Model as StoredModel, Re
 use cutout_weights::{Checkpoint, WeightsError};
 
 use super::config::ModelConfig;
-use super::load::{Examined, OpenError};
+use super::load::{CheckedModel, OpenError};
 
 /// Whether models of a family can be run.
 pub fn runs(family: Family) -> bool {
@@ -42,7 +42,7 @@ pub struct Inside {
 pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection, WeightsError> {
     let model = StoredModel::of(checkpoint)?;
     let (identity, dialect) = (model.identity(), model.dialect());
-    let inside = Examined::new(checkpoint, &model)
-        .map(|Examined { config, report, .. }| Inside { config, report });
+    let inside = CheckedModel::new(checkpoint, &model)
+        .map(|CheckedModel { config, report, .. }| Inside { config, report });
     Ok(Inspection { identity, dialect, inside })
 }

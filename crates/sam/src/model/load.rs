@@ -57,17 +57,17 @@ impl From<WeightsError> for OpenError {
 /// Opens the model in a checkpoint of any format, layout and family.
 pub fn load(checkpoint: &Checkpoint) -> Result<(ModelConfig, Weights), OpenError> {
     let model = StoredModel::of(checkpoint)?;
-    Examined::new(checkpoint, &model)?.load(checkpoint, &model)
+    CheckedModel::new(checkpoint, &model)?.load(checkpoint, &model)
 }
 
 /// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
-pub(crate) struct Examined {
+pub(crate) struct CheckedModel {
     pub(crate) config: ModelConfig,
     pub(crate) report: Report,
     needed: HashMap<String, Shape>,
 }
 
-impl Examined {
+impl CheckedModel {
     /// Reads the configuration of a file and compares its tensors with the parameters of the model's graphs, without loading
     /// any.
     pub(crate) fn new(checkpoint: &Checkpoint, model: &StoredModel<'_>) -> Result<Self, OpenError> {
@@ -75,7 +75,7 @@ impl Examined {
         let needed = parameters(&parts::graphs(&config)?);
         let sorted: BTreeMap<&str, Shape> =
             needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
-        Ok(Examined { config, report: model.report(sorted), needed })
+        Ok(CheckedModel { config, report: model.report(sorted), needed })
     }
 
     /// The configuration with its weights, if all are there and fit.

@@ -36,7 +36,7 @@ ports! {
 
 /// The picture's part of the mask decoder. SAM 3 has its interactive neck here too, which phrases do not need.
 #[derive(Clone, Copy, Debug)]
-pub struct ImageSide;
+pub struct PrepareImage;
 
 ports! {
     /// Prompts and the picture they are about.
@@ -96,7 +96,7 @@ impl Decode {
         Decode { prompts: 1, points: 2, masks: false, wanted: Candidates::Three };
 }
 
-impl Part for ImageSide {
+impl Part for PrepareImage {
     type Inputs = Encoded<()>;
     type Outputs = PreparedImage<()>;
 
@@ -200,8 +200,8 @@ impl Part for Decode {
         let prompts = Prompts { points: inputs.points, kinds: inputs.kinds };
         let fine = inputs.level0.zip(inputs.level1).map(|(level0, level1)| [level0, level1]);
         let decoded = decode(prompts, image, fine, w, config)?;
-        let behaviour = config.behaviour();
-        let chosen = choose(&decoded, self.wanted, behaviour.single_mask);
+        let processing = config.processing();
+        let chosen = choose(&decoded, self.wanted, processing.single_mask);
         Ok(Answers {
             logits: chosen.logits,
             feedback: within_limit(chosen.logits, config),
@@ -213,7 +213,7 @@ impl Part for Decode {
 
 /// Logits within the bounds that the family gives back and takes as a prompt.
 pub(super) fn within_limit<'g>(logits: Value<'g>, config: &ModelConfig) -> Value<'g> {
-    let Some(limit) = config.behaviour().logit_limit else { return logits };
+    let Some(limit) = config.processing().logit_limit else { return logits };
     let bound = |value: f32| logits.builder().scalar(value);
     logits.minimum(bound(limit)).maximum(bound(-limit))
 }

@@ -5,7 +5,7 @@ use cutout_tensor::{DType, TensorType};
 
 use super::image::Encoded;
 use crate::components::detector::{DecoderSources, decoder, scores};
-use crate::components::fusion_encoder::{FusionLayer, Memory};
+use crate::components::fusion_encoder::{FusionLayer, KeysAndValues};
 use crate::components::geometry_encoder::{Geometry, corners, geometry_encoder};
 use crate::components::image_encoder::simple_pyramid;
 use crate::components::segmentation_head::{MaskSources, segmentation_head};
@@ -15,7 +15,7 @@ use crate::model::ModelError;
 use crate::model::config::{DetectorConfig, EncoderConfig, ModelConfig};
 use crate::model::part::Part;
 
-pub use crate::components::geometry_encoder::LabelledPlaces;
+pub use crate::components::geometry_encoder::LabelledCoordinates;
 
 /// Where the detector's weights are.
 const DETECTOR: &str = "detector";
@@ -73,9 +73,9 @@ ports! {
         /// See [`FindLevels`].
         level2,
         /// Boxes (centre x, centre y, width, height) in 0..1, `f32[boxes, 4]`.
-        boxes: optional LabelledPlaces,
+        boxes: optional LabelledCoordinates,
         /// Points (x, y) in 0..1, `f32[points, 2]`.
-        points: optional LabelledPlaces,
+        points: optional LabelledCoordinates,
     }
 }
 
@@ -165,13 +165,13 @@ impl<'g, 'c> Detector<'g, 'c> {
     /// The image with the prompt in it, `[1, grid * grid, width]`.
     fn fuse(&self, fusion: Value<'g>, prompt: Value<'g>) -> Value<'g> {
         let positions = self.positions();
-        let memory = Memory { keys: prompt, values: prompt };
+        let source = KeysAndValues { keys: prompt, values: prompt };
         let mut x = fusion;
         for index in 0..self.config.fusion_depth {
             let layer = self.fusion_layer(index);
             // The self-attention of the first layer needs no prompt: it was computed with the picture.
-            let seen = if index == 0 { x } else { layer.look_around(x, Some(positions)) };
-            x = layer.w.stage("", layer.take_in(seen, memory));
+            let attended = if index == 0 { x } else { layer.self_attention(x, Some(positions)) };
+            x = layer.w.stage("", layer.cross_attention_and_mlp(attended, source));
         }
         x
     }
@@ -216,7 +216,7 @@ impl Part for FindFeatures {
         let [level0, level1, level2] = simple_pyramid(trunk, neck, detector.config.width);
         let [_, grid, _, width] = level2.dims();
         let image = level2.reshape([1, grid * grid, width]);
-        let fusion = detector.fusion_layer(0).look_around(image, Some(detector.positions()));
+        let fusion = detector.fusion_layer(0).self_attention(image, Some(detector.positions()));
         let no_exemplars = detector.exemplar_tokens(Geometry { boxes: None, points: None }, level2);
         Ok(FindLevels { level0, level1, level2, fusion, no_exemplars })
     }
@@ -252,8 +252,8 @@ impl Part for EncodeExemplars {
 
     fn inputs(&self, config: &ModelConfig) -> Result<ExemplarInputs<TensorType>, ModelError> {
         let labelled = |count: usize, numbers: usize| {
-            (count > 0).then(|| LabelledPlaces {
-                places: TensorType::f32([count, numbers]),
+            (count > 0).then(|| LabelledCoordinates {
+                coordinates: TensorType::f32([count, numbers]),
                 labels: TensorType::new(DType::I64, [count]),
             })
         };
@@ -302,7 +302,7 @@ impl Part for Detect {
         let prompt = Value::concat(&[inputs.text, inputs.exemplars], 1);
         let image = detector.fuse(inputs.fusion, prompt);
         let sources = DecoderSources {
-            image: Memory { keys: image + detector.positions(), values: image },
+            image: KeysAndValues { keys: image + detector.positions(), values: image },
             prompt,
         };
         let found = decoder(sources, &w.at("transformer.decoder"), config);

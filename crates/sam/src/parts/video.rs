@@ -7,7 +7,9 @@ use cutout_tensor::{DType, Tensor, TensorType};
 use super::decode::{DecoderImage, Prompts, decode, fine_levels, within_limit};
 use crate::components::mask_choice::{best_candidate, pick, stable_or_best};
 use crate::components::mask_decoder::Decoded;
-use crate::components::memory::{MaskSource, MemoryAttention, Remembered, memory_encoder, pointer};
+use crate::components::memory::{
+    MaskSource, MemoryAttention, MemoryEncoderInputs, memory_encoder, pointer,
+};
 use crate::components::prompt_encoder::PointKind;
 use crate::model::ModelError;
 use crate::model::config::{MemoryForm, ModelConfig};
@@ -144,7 +146,7 @@ impl BankShape {
     }
 
     /// Whether pointers have a position in time.
-    pub(crate) fn places_pointers(&self, config: &ModelConfig) -> Result<bool, ModelError> {
+    pub(crate) fn has_pointer_positions(&self, config: &ModelConfig) -> Result<bool, ModelError> {
         Ok(self.pointers > 0 && config.memory()?.form == MemoryForm::Sam2_1)
     }
 
@@ -156,7 +158,7 @@ impl BankShape {
         let distances = TensorType::f32([self.objects, self.pointers]);
         Ok(Bank {
             ages: TensorType::new(DType::I64, [self.objects, self.frames]),
-            distances: self.places_pointers(config)?.then_some(distances),
+            distances: self.has_pointer_positions(config)?.then_some(distances),
             objects: vec![ObjectBank { frames, pointers }; self.objects],
         })
     }
@@ -252,11 +254,11 @@ fn memory_types(
     let layers = |wanted: bool| {
         vec![TensorType::f32([1, cells, width]); if wanted { memory.layers } else { 0 }]
     };
-    let keeps_memories = attention(config)?.keeps_memories();
+    let uses_memories_as_values = attention(config)?.uses_memories_as_values();
     Ok(FrameMemory {
         memory: TensorType::new(DType::BF16, [1, cells, memory.width]),
         keys: layers(projected),
-        values: layers(projected && !keeps_memories),
+        values: layers(projected && !uses_memories_as_values),
     })
 }
 
@@ -410,7 +412,7 @@ fn remember<'g>(
         MemoryForm::Sam2_1 => Some(object_score),
     };
     let logits = logits.reshape([objects, side, side, 1]);
-    let remembered = Remembered { image: level2, logits, score };
+    let remembered = MemoryEncoderInputs { image: level2, logits, score };
     let encoded = memory_encoder(remembered, source, w, memory).stage("encoded_memory");
     Ok(encoded.cast(DType::BF16))
 }

@@ -24,7 +24,7 @@ pub enum MaskSource {
 
 /// What is remembered.
 #[derive(Clone, Copy)]
-pub(crate) struct Remembered<'g> {
+pub(crate) struct MemoryEncoderInputs<'g> {
     /// The pyramid's top level, `[1, grid, grid, width]`.
     pub(crate) image: Value<'g>,
     /// Low-resolution mask logits, `[objects, 4 grid, 4 grid, 1]`.
@@ -35,12 +35,12 @@ pub(crate) struct Remembered<'g> {
 
 /// Memories of objects, `[objects, grid * grid, memory width]`. `w` is the root of the weights.
 pub(crate) fn memory_encoder<'g>(
-    remembered: Remembered<'g>,
+    remembered: MemoryEncoderInputs<'g>,
     source: MaskSource,
     w: &Scope<'g>,
     config: &MemoryConfig,
 ) -> Value<'g> {
-    let Remembered { image, logits, score } = remembered;
+    let MemoryEncoderInputs { image, logits, score } = remembered;
     let [objects, ..] = logits.dims::<4>();
     let [_, grid, _, width] = image.dims();
     let root = w;

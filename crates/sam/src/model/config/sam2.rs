@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::load::{OpenError, Shapes};
 
-/// Entries of the metadata: whole numbers, lists of them separated by commas (in GGUF also as lists).
+/// Metadata keys. Values are whole numbers, lists of them separated by commas (in GGUF also as lists).
 mod keys {
     pub(super) const IMAGE_SIZE: &str = "sam2.image_size";
     pub(super) const HEADS: &str = "sam2.heads";
@@ -134,28 +134,28 @@ pub(super) fn read(
         Family::Sam2 => Some(MemoryForm::Sam2),
         Family::Sam2_1 => Some(MemoryForm::Sam2_1),
     };
-    let entries = Entries { metadata, identity };
-    let encoder = read_encoder(shapes, entries)?;
-    let heads = entries.number(keys::DECODER_HEADS, Some(DECODER_HEADS))?;
+    let reader = MetadataReader { metadata, identity };
+    let encoder = read_encoder(shapes, reader)?;
+    let heads = reader.number(keys::DECODER_HEADS, Some(DECODER_HEADS))?;
     let decoder = DecoderConfig::read(shapes, DecoderForm::Sam2, heads)?;
-    let memory = form.map(|form| read_memory(shapes, form, entries)).transpose()?;
+    let memory = form.map(|form| read_memory(shapes, form, reader)).transpose()?;
     Ok(sam2(encoder, decoder, memory))
 }
 
-fn read_encoder(shapes: &Shapes<'_>, entries: Entries<'_>) -> Result<HieraConfig, OpenError> {
-    let known = published(entries.identity).and_then(|config| match config.encoder {
+fn read_encoder(shapes: &Shapes<'_>, reader: MetadataReader<'_>) -> Result<HieraConfig, OpenError> {
+    let known = published(reader.identity).and_then(|config| match config.encoder {
         EncoderConfig::Hiera(hiera) => Some(hiera),
         EncoderConfig::Vit { .. } | EncoderConfig::RotaryVit { .. } => None,
     });
     let trunk = "image_encoder.trunk";
     let [_, width, position_grid, _] = shapes.axes(&format!("{trunk}.pos_embed"))?;
     let [embedding] = shapes.axes("image_encoder.neck.convs.0.conv.bias")?;
-    let image_size = entries.number(keys::IMAGE_SIZE, known.as_ref().map(|it| it.image_size))?;
+    let image_size = reader.number(keys::IMAGE_SIZE, known.as_ref().map(|it| it.image_size))?;
     if !image_size.is_multiple_of(COARSEST_CELL) {
         let reason = format!("{image_size} pixels are no multiple of {COARSEST_CELL}");
         return Err(OpenError::Metadata { key: keys::IMAGE_SIZE, reason });
     }
-    let windows = entries.numbers(keys::WINDOWS, known.as_ref().map(|it| it.windows.to_vec()))?;
+    let windows = reader.numbers(keys::WINDOWS, known.as_ref().map(|it| it.windows.to_vec()))?;
     let windows = <[usize; 4]>::try_from(windows).map_err(|found| OpenError::Metadata {
         key: keys::WINDOWS,
         reason: format!("expected one window for each of 4 stages, found {found:?}"),
@@ -163,10 +163,10 @@ fn read_encoder(shapes: &Shapes<'_>, entries: Entries<'_>) -> Result<HieraConfig
     Ok(HieraConfig {
         image_size,
         width,
-        heads: entries.number(keys::HEADS, known.as_ref().map(|it| it.heads))?,
+        heads: reader.number(keys::HEADS, known.as_ref().map(|it| it.heads))?,
         stages: read_stages(shapes, trunk)?,
         windows,
-        global_blocks: entries.numbers(keys::GLOBAL_BLOCKS, known.map(|it| it.global_blocks))?,
+        global_blocks: reader.numbers(keys::GLOBAL_BLOCKS, known.map(|it| it.global_blocks))?,
         position_grid,
         norm_epsilon: 1e-6,
         embedding,
@@ -195,7 +195,7 @@ fn read_stages(shapes: &Shapes<'_>, trunk: &str) -> Result<[usize; 4], OpenError
 fn read_memory(
     shapes: &Shapes<'_>,
     form: MemoryForm,
-    entries: Entries<'_>,
+    reader: MetadataReader<'_>,
 ) -> Result<MemoryConfig, OpenError> {
     let [frames, _, _, width] = shapes.axes("maskmem_tpos_enc")?;
     let layers = "memory_attention.layers";
@@ -204,9 +204,9 @@ fn read_memory(
         form,
         width,
         frames,
-        pointer_frames: entries.number(keys::POINTER_FRAMES, Some(POINTER_FRAMES))?,
+        pointer_frames: reader.number(keys::POINTER_FRAMES, Some(POINTER_FRAMES))?,
         layers: shapes.count(layers, "norm1.weight"),
-        heads: entries.number(keys::MEMORY_HEADS, Some(MEMORY_HEADS))?,
+        heads: reader.number(keys::MEMORY_HEADS, Some(MEMORY_HEADS))?,
         mlp_width,
         fuser_layers: shapes.count("memory_encoder.fuser.layers", "gamma"),
     })
@@ -214,12 +214,12 @@ fn read_memory(
 
 /// What a file says of its model beside the tensors.
 #[derive(Clone, Copy)]
-struct Entries<'a> {
+struct MetadataReader<'a> {
     metadata: &'a Metadata,
     identity: Identity,
 }
 
-impl Entries<'_> {
+impl MetadataReader<'_> {
     /// One number above 0, or `known` if the file does not say.
     fn number(self, key: &'static str, known: Option<usize>) -> Result<usize, OpenError> {
         match self.numbers(key, known.map(|number| vec![number]))?[..] {

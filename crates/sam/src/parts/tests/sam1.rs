@@ -5,7 +5,7 @@ use cutout_testing::StageFile;
 
 use super::{Sizes, check, decoder_stages, named};
 use crate::model::config::{DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
-use crate::parts::{Decode, Encode, ImageSide};
+use crate::parts::{Decode, Encode, PrepareImage};
 use crate::prompt::Candidates;
 
 const MODELS: [&str; 2] = ["sam1/tiny.safetensors", "sam1/wide.safetensors"];
@@ -66,7 +66,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
         let embedding = ("embedding".to_owned(), file.stage("encoder", "embedding").unwrap());
         let positions = file.stage("point", "prompt_encoder.positions").unwrap();
         let expected = [("positions".to_owned(), positions)];
-        let image = check(&ImageSide, &config, &weights, &[embedding], &expected);
+        let image = check(&PrepareImage, &config, &weights, &[embedding], &expected);
         for run in PROMPTS {
             let mut inputs = file.inputs(run);
             let kinds = named(&inputs, "kinds").unwrap().shape().clone();

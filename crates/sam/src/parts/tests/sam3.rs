@@ -119,9 +119,9 @@ fn ported(tensors: Vec<Named>) -> Vec<Named> {
     let port = |name: String| match name.as_str() {
         "trunk" => "pictures.0.trunk".to_owned(),
         "geometry" => "exemplars".to_owned(),
-        "boxes" => "boxes.places".to_owned(),
+        "boxes" => "boxes.coordinates".to_owned(),
         "box_labels" => "boxes.labels".to_owned(),
-        "points" => "points.places".to_owned(),
+        "points" => "points.coordinates".to_owned(),
         "point_labels" => "points.labels".to_owned(),
         _ => name.replace("level.", "level"),
     };
