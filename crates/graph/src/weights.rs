@@ -1,4 +1,4 @@
-//! The weights that a graph's parameters are bound to, and everything made of them.
+//! The weights of a graph's parameters, and the packed and folded tensors derived from them.
 //!
 //! The life of a weight:
 //!
@@ -32,14 +32,14 @@ pub struct Weights {
     forms: Mutex<HashMap<FormKey, Form>>,
 }
 
-/// The weights as one device keeps them: what is packed for one device is not used by another.
+/// The weights with the packed forms of one device.
 #[derive(Clone, Copy)]
 pub struct DeviceWeights<'a> {
     weights: &'a Weights,
     device: &'a str,
 }
 
-/// What was made of which tensor, on which device.
+/// Key of a packed or copied tensor: device, tensor and form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FormKey {
     device: String,
@@ -47,7 +47,7 @@ struct FormKey {
     form: String,
 }
 
-/// What a backend packs a weight into.
+/// Packed form of a weight in a backend.
 pub trait Packed: Any + Send + Sync {
     /// Bytes of memory it takes.
     fn bytes(&self) -> usize;
@@ -66,7 +66,7 @@ pub struct Known {
     value: LazyTensor,
 }
 
-/// What tells one known tensor from all others over the same weights.
+/// Key of a weight or constant among the same weights.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// The path of a weight, or the expression that a constant was folded from.
@@ -75,11 +75,11 @@ enum Key {
     Unnamed(StorageId),
 }
 
-/// What was made of a tensor.
+/// A packed or copied tensor.
 struct Form {
     form: Arc<dyn Any + Send + Sync>,
     memory: WeightMemory,
-    /// A constant without a name, whose memory must not become that of another while it is known by its place.
+    /// An unnamed constant, kept alive because its storage address is the key.
     _unnamed: Option<Tensor>,
 }
 
@@ -94,7 +94,7 @@ pub struct WeightMemory {
     pub folded: usize,
 }
 
-/// Everything that is wrong between a graph and its weights, at once.
+/// All missing and mismatched weights of a graph.
 #[derive(Clone, Debug, Default, PartialEq, thiserror::Error)]
 pub struct BindError {
     /// Weights the graph needs and the checkpoint lacks.
@@ -253,7 +253,7 @@ impl DeviceWeights<'_> {
         Ok((*plain).clone())
     }
 
-    /// What `make` has made of a tensor the first time, with the memory it takes.
+    /// The form of a tensor: cached, or computed by `make`.
     fn form<T: Any + Send + Sync>(
         &self,
         known: &Known,

@@ -50,7 +50,7 @@ fn time(name: &str, backend: &dyn Backend, graph: &Graph, weights: &Weights, rou
     let mut numbers = Random::new(3);
     let named = inputs(graph, &mut numbers);
     let given: Vec<(&str, &Tensor)> = named.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    // Of each step the shortest time: what it takes when nothing else runs.
+    // Minimum over all rounds for each step, to exclude interference.
     let (mut best, mut steps) = (Duration::MAX, Vec::<StepTime>::new());
     for _ in 0..rounds {
         let start = Instant::now();
@@ -89,7 +89,7 @@ fn print_kinds(times: &[StepTime]) {
     }
 }
 
-/// Each step with what it reads and writes and how fast that is, in order.
+/// Prints each step with its types, FLOP/s and bandwidth.
 fn print_steps(graph: &Graph, times: &[StepTime]) {
     for step in times {
         let seconds = step.time.as_secs_f64();

@@ -124,7 +124,7 @@ impl Sam {
         self.inner.identity
     }
 
-    /// Family and size in words.
+    /// Family and size as text.
     pub fn description(&self) -> String {
         self.identity().to_string()
     }

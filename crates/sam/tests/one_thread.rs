@@ -1,4 +1,4 @@
-//! A profile of one thread computes on the calling thread alone. The only test of its process, which it counts threads of.
+//! A profile of one thread starts no threads. The file has one test because it counts the threads of the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

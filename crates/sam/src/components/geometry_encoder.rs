@@ -1,4 +1,4 @@
-//! Exemplars: boxes and points that show what is looked for, or what is not.
+//! The geometry encoder: positive and negative box and point exemplars.
 
 use cutout_graph::ops::RoiAlign;
 use cutout_graph::{Scope, Value, ports};
@@ -16,7 +16,7 @@ ports! {
     pub struct LabelledCoordinates {
         /// `f32[count, 4]` (centre x, centre y, width, height) or `f32[count, 2]` (x, y), in 0..1.
         coordinates,
-        /// `i64[count]`: 0 for what is not looked for, 1 for what is.
+        /// `i64[count]`: 0 negative, 1 positive.
         labels,
     }
 }
@@ -27,8 +27,8 @@ pub(crate) struct Geometry<'g> {
     pub(crate) points: Option<LabelledCoordinates<Value<'g>>>,
 }
 
-/// Encodes points, then boxes, then one token of its own that is there even without either: `[1, tokens, width]`. All look
-/// at the image `[1, grid, grid, width]`.
+/// Encodes points, then boxes, then the class token, which is always present: `[1, tokens, width]`. All tokens attend
+/// to the image `[1, grid, grid, width]`.
 pub(crate) fn geometry_encoder<'g>(
     geometry: Geometry<'g>,
     image: Value<'g>,

@@ -1,4 +1,4 @@
-//! What carries objects from frame to frame: memories of frames, and the attention that reads them.
+//! Memory encoder, memory attention and object pointers.
 
 mod attention;
 mod encoder;

@@ -36,7 +36,7 @@ impl<'g> MultiHead<'g> {
         let rows = start..start + N * width;
         let weight = self.w.parameter("in_proj_weight", [3 * width, width]);
         let bias = self.w.parameter("in_proj_bias", [3 * width]);
-        // A slice is a weight of its own, in memory beside the one it was cut from.
+        // A slice is packed as a separate weight in addition to the whole.
         let [weight, bias] = if N == 3 {
             [weight, bias]
         } else {

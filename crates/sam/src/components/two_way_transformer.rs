@@ -1,4 +1,4 @@
-//! Tokens and image attend to each other.
+//! The two-way transformer of the mask decoder.
 
 use cutout_graph::{Scope, Value, ports};
 
@@ -18,8 +18,8 @@ pub(crate) struct TwoWay<'g> {
 }
 
 ports! {
-    /// What the first layer computes from the image alone, each `[1, pixels, width / downsample]`: the same for every prompt
-    /// that brings no mask.
+    /// Projections of the image in the first layer, each `[1, pixels, width / downsample]`: the same for all prompts
+    /// without a mask.
     pub struct ImageOperands {
         /// Keys that tokens attend to.
         key,
@@ -30,7 +30,7 @@ ports! {
     }
 }
 
-/// Positions that are added wherever tokens or pixels are compared.
+/// Positions added to queries and keys.
 #[derive(Clone, Copy)]
 struct Positions<'g> {
     /// The tokens as they were at the start.
@@ -61,7 +61,7 @@ impl DecoderConfig {
     }
 }
 
-/// The image's part of the first layer, from the image with its dense prompt.
+/// Projects the image, including its dense prompt, for the first layer.
 pub(crate) fn image_operands<'g>(
     image: Value<'g>,
     positions: Value<'g>,
@@ -79,7 +79,8 @@ pub(crate) fn image_operands<'g>(
     }
 }
 
-/// Runs all layers. While the image is the same for all prompts it has batch one; `first` is its part of the first layer.
+/// Runs all layers. While the image is the same for all prompts it has batch one; `first` holds its projections in the
+/// first layer.
 pub(crate) fn two_way_transformer<'g>(
     start: TwoWay<'g>,
     image_positions: Value<'g>,

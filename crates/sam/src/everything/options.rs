@@ -42,7 +42,7 @@ pub struct Everything {
 }
 
 impl Default for Everything {
-    /// What Meta uses with SAM 1.
+    /// Meta's defaults for SAM 1.
     fn default() -> Self {
         Everything {
             points_per_side: 32,
@@ -63,7 +63,7 @@ impl Default for Everything {
 }
 
 impl Everything {
-    /// What Meta uses with a family. For SAM 3, which Meta gives no such tool, what it uses with SAM 2: the decoder is the
+    /// Meta's defaults for a family. SAM 3, for which Meta has no generator, uses those of SAM 2: the decoder is the
     /// same.
     pub fn for_family(family: Family) -> Self {
         match family {
@@ -136,7 +136,7 @@ impl Everything {
 
     fn points_per_side_of(&self, layer: usize) -> usize {
         let layer = u32::try_from(layer).unwrap_or(u32::MAX);
-        // A power beyond all numbers leaves no point.
+        // An overflowing divisor leaves no point.
         let divisor = self.crop_n_points_downscale_factor.checked_pow(layer);
         divisor.map_or(0, |divisor| self.points_per_side / divisor)
     }
@@ -214,7 +214,7 @@ pub enum EverythingOptionError {
     },
 }
 
-/// A range in words.
+/// A range as text.
 fn range(least: f64, most: f64) -> String {
     match (least > -f64::MAX, most < f64::MAX) {
         (false, false) => "a number".to_owned(),

@@ -1,4 +1,4 @@
-//! What a model is made of: sizes and kinds of its parts, and what its family does outside the graphs.
+//! Model configurations: sizes and kinds of the components, and the processing of each family outside the graphs.
 
 mod sam1;
 mod sam2;
@@ -98,17 +98,16 @@ impl HieraConfig {
     }
 }
 
-/// Which generation of prompt encoder and mask decoder: what the decoder reads and gives beside masks, and what
-/// checkpoints call its parts.
+/// Generation of prompt encoder and mask decoder: inputs, outputs and weight names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum DecoderForm {
-    /// SAM 1: masks from the embedding alone, predicted IoU as it comes.
+    /// SAM 1: masks from the embedding alone, predicted IoU without sigmoid.
     Sam1,
     /// SAM 2 and later: finer levels of the pyramid, an object score, IoU between 0 and 1, tokens for object pointers.
     Sam2,
     /// The same in SAM 3, under other names.
     Sam3,
-    /// The same in SAM 3.1, under its names, and predicted IoU as it comes.
+    /// The same in SAM 3.1, under its names, and predicted IoU without sigmoid.
     Sam3_1,
 }
 
@@ -134,7 +133,7 @@ impl DecoderForm {
     }
 }
 
-/// Heads of the mask decoder: the one number that no tensor's shape tells, the same in all of Meta's models.
+/// Heads of the mask decoder in all of Meta's models. No tensor shape determines it.
 const DECODER_HEADS: usize = 8;
 
 /// The prompt encoder and mask decoder.
@@ -213,18 +212,18 @@ impl DecoderConfig {
 pub enum MemoryForm {
     /// SAM 2: object pointers have no position in time.
     Sam2,
-    /// SAM 2.1 and later: object pointers have one; the memory of a hidden object says so.
+    /// SAM 2.1 and later: object pointers have one; memories of hidden objects get an embedding.
     Sam2_1,
 }
 
-/// What carries objects from frame to frame.
+/// Memory encoder and memory attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryConfig {
     /// Which version.
     pub form: MemoryForm,
     /// Channels of a memory.
     pub width: usize,
-    /// Memories that have a position in time: the conditioning frames', which they share, and one for each recent frame.
+    /// Rows of the temporal position table: one for all conditioning frames and one for each recent frame.
     pub frames: usize,
     /// Frames that object pointers reach back to, the current one included.
     pub pointer_frames: usize,
@@ -291,15 +290,15 @@ pub struct ModelConfig {
     /// alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder: Option<DecoderConfig>,
-    /// What carries objects from frame to frame: SAM 2 with its video part.
+    /// Memory encoder and memory attention: SAM 2 video checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryConfig>,
-    /// What finds objects by phrases and exemplars: SAM 3 with its detector.
+    /// Text encoder and detector: SAM 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finder: Option<FinderConfig>,
 }
 
-/// How a family turns the decoder's mask logits to the size of the picture.
+/// Upsampling of low-resolution logits to the size of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upsampling {
     /// To the model's input, then, without the padding, to the picture.
@@ -308,16 +307,16 @@ pub(crate) enum Upsampling {
     Direct,
 }
 
-/// Which mask a family answers with when one is asked for.
+/// Choice of the mask when one is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SingleMask {
-    /// The first, which is meant for that.
+    /// The first mask token.
     First,
     /// The first where it is stable, else the candidate with the highest predicted IoU.
     StableOrBest,
 }
 
-/// What a family does outside the graphs, as data.
+/// Processing of a family outside the graphs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FamilyProcessing {
     /// Mean and standard deviation that pixels are normalised with, and how a picture is fitted into the square input.
@@ -327,7 +326,7 @@ pub(crate) struct FamilyProcessing {
     pub(crate) token_order: TokenOrder,
     pub(crate) upsampling: Upsampling,
     pub(crate) single_mask: SingleMask,
-    /// Largest magnitude of the logits that are given back and taken again as a prompt.
+    /// Clamp of the logits returned and accepted as a mask prompt.
     pub(crate) logit_limit: Option<f32>,
     /// Holes of at most so many pixels of the decoder's masks are filled before a mask goes to the picture.
     pub(crate) largest_hole: usize,
@@ -374,7 +373,7 @@ impl ModelConfig {
         self.memory.as_ref().ok_or(ModelError::NoMemory)
     }
 
-    /// What finds objects, or the error that there is nothing of the kind.
+    /// Text encoder and detector, or the error that there are none.
     pub fn finder(&self) -> Result<&FinderConfig, ModelError> {
         self.finder.as_ref().ok_or(ModelError::NoDetector)
     }
@@ -384,7 +383,7 @@ impl ModelConfig {
         4 * self.encoder.grid()
     }
 
-    /// What the family does outside the graphs.
+    /// Processing of the family outside the graphs.
     pub(crate) fn processing(&self) -> &'static FamilyProcessing {
         match self.encoder {
             EncoderConfig::Vit { .. } => &SAM1,
@@ -393,7 +392,8 @@ impl ModelConfig {
         }
     }
 
-    /// Reads the configuration of a model from the shapes of its tensors and, where no shape tells, from the metadata.
+    /// Reads the configuration of a model from the shapes of its tensors and, for values no shape determines, from the
+    /// metadata.
     pub(crate) fn read(
         shapes: &HashMap<String, Shape>,
         identity: Identity,

@@ -22,7 +22,7 @@ pub enum OpenError {
     Misfit {
         /// The file.
         file: String,
-        /// What it claims to be.
+        /// Family and size identified from the tensors.
         identity: Identity,
         /// Everything missing, misshapen or unused.
         report: Box<Report>,
@@ -60,7 +60,7 @@ pub fn load(checkpoint: &Checkpoint) -> Result<(ModelConfig, Weights), OpenError
     CheckedModel::new(checkpoint, &model)?.load(checkpoint, &model)
 }
 
-/// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
+/// A configuration, the weights it needs, and the comparison with the checkpoint.
 pub(crate) struct CheckedModel {
     pub(crate) config: ModelConfig,
     pub(crate) report: Report,
@@ -78,7 +78,7 @@ impl CheckedModel {
         Ok(CheckedModel { config, report: model.report(sorted), needed })
     }
 
-    /// The configuration with its weights, if all are there and fit.
+    /// The configuration with its weights; an error if any is missing or misshapen.
     pub(crate) fn load(
         self,
         checkpoint: &Checkpoint,
@@ -96,7 +96,7 @@ impl CheckedModel {
     }
 }
 
-/// Every weight that some graphs ask for.
+/// Names and shapes of all weights of graphs.
 pub(crate) fn parameters(graphs: &[Graph]) -> HashMap<String, Shape> {
     let of = |graph: &Graph| -> Vec<(String, Shape)> {
         let parameters = graph.parameters();

@@ -1,4 +1,4 @@
-//! Compiled programs, kept while they are used: the least recently used ones go first.
+//! LRU cache of compiled programs, limited by bytes.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,11 +8,10 @@ use cutout_graph::Program;
 
 use super::part::{Of, Part};
 
-/// Bytes that kept programs may hold together. Packed weights are not counted: they belong to the weights and are shared by
-/// all programs.
+/// Byte limit of the cache. Packed weights are not counted: they belong to the weights and are shared by all programs.
 const MAX_BYTES: usize = 256 << 20;
 
-/// What a program holds at least: its list of kernel calls.
+/// Bytes counted for the kernel calls of each program.
 const MIN_BYTES: usize = 64 << 10;
 
 /// A compiled part.
@@ -22,7 +21,7 @@ pub(super) struct Compiled<P: Part> {
     pub(super) outputs: Of<P::Outputs, usize>,
 }
 
-/// Compiled parts by their printed names.
+/// Compiled parts by type and `Debug` form.
 #[derive(Default)]
 pub(super) struct Programs {
     cache: Mutex<ProgramCache>,
@@ -32,7 +31,7 @@ pub(super) struct Programs {
 struct ProgramCache {
     entries: HashMap<String, Entry>,
     bytes: usize,
-    /// Counts look-ups, to tell which entry was used last.
+    /// Counter of look-ups and insertions.
     clock: u64,
 }
 
@@ -43,7 +42,7 @@ struct Entry {
 }
 
 impl Programs {
-    /// The program of a part, compiled by `compile` unless it is kept.
+    /// The program of a part: cached, or compiled by `compile`.
     pub(super) fn get<P, E>(
         &self,
         part: &P,
@@ -92,7 +91,7 @@ impl ProgramCache {
         }
     }
 
-    /// Whether there was one.
+    /// Drops the least recently used entry; false if the cache is empty.
     fn drop_oldest(&mut self) -> bool {
         let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_used);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else { return false };

@@ -1,4 +1,4 @@
-//! Phrases and exemplars on a picture to objects: SAM 3.
+//! The programs of SAM 3's detector.
 
 use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::{DType, TensorType};
@@ -21,7 +21,7 @@ pub use crate::components::geometry_encoder::LabelledCoordinates;
 const DETECTOR: &str = "detector";
 
 ports! {
-    /// What the detector needs of a picture, computed once for all phrases.
+    /// Inputs of the detector that depend on the picture alone, computed once for all phrases.
     pub struct FindLevels {
         /// `f32[1, 4 grid, 4 grid, width]`.
         level0,
@@ -31,12 +31,12 @@ ports! {
         level2,
         /// The image after self-attention in the first layer of the fusion, `f32[1, grid * grid, width]`.
         fusion,
-        /// Exemplar tokens of a question without exemplars, `f32[1, 1, width]`.
+        /// Exemplar tokens of a query without exemplars, `f32[1, 1, width]`.
         no_exemplars,
     }
 }
 
-/// The picture's part of the detector.
+/// Computes [`FindLevels`].
 #[derive(Clone, Copy, Debug)]
 pub struct FindFeatures;
 
@@ -45,7 +45,7 @@ ports! {
     pub struct TextInputs {
         /// Numbers in the vocabulary, `i64[tokens]`.
         tokens,
-        /// Which of them the detector sees, `i64[kept]`.
+        /// Indices of the tokens passed to the detector, `i64[kept]`.
         kept,
     }
 }
@@ -63,7 +63,7 @@ ports! {
 pub struct EncodeText {
     /// Tokens of the phrase, start and end included.
     pub tokens: usize,
-    /// Those the detector sees.
+    /// Tokens passed to the detector.
     pub kept: usize,
 }
 
@@ -89,7 +89,7 @@ pub struct EncodeExemplars {
 }
 
 impl EncodeExemplars {
-    /// Tokens that the exemplars become: one is the encoder's own.
+    /// Number of exemplar tokens, including the class token.
     pub fn tokens(&self) -> usize {
         self.boxes + self.points + 1
     }
@@ -112,17 +112,17 @@ ports! {
 }
 
 ports! {
-    /// What the detector gives for one phrase: the model's own numbers.
+    /// Raw outputs of the detector for one phrase.
     pub struct RawDetections {
         /// Scores of all queries, `f32[queries]`, before the sigmoid and without the presence.
         logits,
-        /// Whether there is anything of the kind, `f32[1]`, before the sigmoid.
+        /// Presence logit, `f32[1]`.
         presence,
         /// Boxes of all queries `f32[queries, 4]`: left, top, right, bottom, as shares of width and height.
         boxes,
         /// Masks of all queries `f32[queries, 4 grid, 4 grid]`, before the sigmoid.
         masks,
-        /// Everything of the kind as one mask, `f32[1, 4 grid, 4 grid]`, before the sigmoid.
+        /// Semantic mask logits, `f32[1, 4 grid, 4 grid]`, before the sigmoid.
         semantic,
     }
 }
@@ -162,14 +162,14 @@ impl<'g, 'c> Detector<'g, 'c> {
         geometry_encoder(geometry, level2, &self.w.at("geometry_encoder"), self.config)
     }
 
-    /// The image with the prompt in it, `[1, grid * grid, width]`.
+    /// Image tokens after cross-attention to the prompt, `[1, grid * grid, width]`.
     fn fuse(&self, fusion: Value<'g>, prompt: Value<'g>) -> Value<'g> {
         let positions = self.positions();
         let source = KeysAndValues { keys: prompt, values: prompt };
         let mut x = fusion;
         for index in 0..self.config.fusion_depth {
             let layer = self.fusion_layer(index);
-            // The self-attention of the first layer needs no prompt: it was computed with the picture.
+            // The self-attention of the first layer does not depend on the prompt: see `FindLevels::fusion`.
             let attended = if index == 0 { x } else { layer.self_attention(x, Some(positions)) };
             x = layer.w.stage("", layer.cross_attention_and_mlp(attended, source));
         }

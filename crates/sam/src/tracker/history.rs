@@ -124,7 +124,7 @@ fn load(
     model: &Model,
 ) -> Result<FrameRecord, TrackError> {
     let text = |key: &str| file.metadata().get(key).and_then(MetadataValue::as_text);
-    // Only this process's own files are read; what is not in them reads as "no object".
+    // Only files of this process are read. A missing score reads as "no object".
     let number = |key: &str| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);
     let memory = match file.info("memory") {
         None => None,

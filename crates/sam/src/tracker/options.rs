@@ -96,7 +96,7 @@ pub enum TrackError {
     UnknownObject {
         /// The object.
         id: ObjectId,
-        /// The objects there are, in words.
+        /// List of the tracked objects, for the message.
         known: String,
     },
     /// A mask of another size than the video.

@@ -46,7 +46,7 @@ pub(crate) fn rotary_vit<'g>(
     x.reshape([batch, grid, grid, width])
 }
 
-/// The position table laid over the grid again and again, cut where the grid ends: `[1, grid, grid, width]`.
+/// The position table tiled over the grid: `[1, grid, grid, width]`.
 fn tiled_positions<'g>(
     w: &Scope<'g>,
     table: PositionTable,
@@ -64,7 +64,7 @@ fn tiled_positions<'g>(
     Value::concat(&vec![rows; copies], 2).slice(2, 0..grid)
 }
 
-/// How far a token sees.
+/// Attention span of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AttentionSpan {
     Window,
@@ -79,7 +79,7 @@ struct RotaryAttention<'g> {
 }
 
 impl<'g> RotaryAttention<'g> {
-    /// Windows count positions 0, 1, 2, …; the whole image squeezes its positions into the range of a window.
+    /// Windowed blocks use positions 0, 1, 2, …; global blocks scale positions to the range of a window.
     fn new(builder: &'g Builder, config: &VitConfig, span: AttentionSpan) -> Self {
         let (grid, window) = (config.grid(), config.window);
         let (side, scale, windows) = match span {

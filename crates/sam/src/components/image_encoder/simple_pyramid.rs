@@ -1,11 +1,11 @@
-//! From the one grid of a plain ViT to three levels.
+//! Three pyramid levels from the single grid of a ViT.
 
 use cutout_graph::ops::Conv2d;
 use cutout_graph::{Scope, Value};
 
 use crate::components::layers::{Bias, Convolution, upscale};
 
-/// A convolution that nothing changes on the border.
+/// A 1×1 convolution; `outputs` is set by each use.
 const NARROW: Convolution =
     Convolution { outputs: 0, kernel: 1, stride: 1, padding: 0, bias: Bias::With };
 

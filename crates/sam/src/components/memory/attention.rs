@@ -1,9 +1,9 @@
-//! The current frame attends to the memories of earlier ones.
+//! Memory attention: the current frame attends to the memories of other frames.
 //!
-//! Keys are projected once per memory and kept. What time adds to a memory before its projection is the same for all its
-//! cells, so it is projected by itself and added to the kept keys. With one head (all of Meta's models) values need no
-//! projection at all: a weighted mean of projections is the projection of the weighted mean, so memories themselves are the
-//! values, four times narrower, and the projection is folded into the one behind the attention.
+//! Keys are projected once per memory and cached. The temporal position is the same for all cells of a memory, so it is
+//! projected separately and added to the cached keys. With one head (all of Meta's models) values need no projection at
+//! all: a weighted mean of projections is the projection of the weighted mean, so memories themselves are the values,
+//! four times narrower, and the projection is folded into the one behind the attention.
 
 use cutout_graph::ops::{Attention, AttentionInputs, AttentionRope, axial_rope_tables};
 use cutout_graph::{Builder, Scope, Value, ports};
@@ -16,7 +16,7 @@ use crate::model::config::MemoryConfig;
 /// Epsilon of the norms: PyTorch's default.
 const NORM_EPSILON: f32 = 1e-5;
 
-/// How much of its position the current frame takes along.
+/// Scale of the position embedding added to the current frame.
 const POSITION_SCALE: f32 = 0.1;
 
 /// Base of the rotations' frequencies.
@@ -37,16 +37,16 @@ ports! {
     pub struct FrameMemory {
         /// `bf16[1, grid * grid, memory width]`.
         memory,
-        /// Its keys in each layer, `f32[1, grid * grid, width]`, without what time adds; none where they are computed when
-        /// they are needed.
+        /// Its keys in each layer, `f32[1, grid * grid, width]`, without temporal positions; empty if they are not
+        /// cached.
         keys: list,
-        /// Its values in each layer, where they are projected and kept.
+        /// Values in each layer; empty if not projected or not cached.
         values: list,
     }
 }
 
 ports! {
-    /// What is remembered of one object.
+    /// Memories and pointers of one object.
     pub struct ObjectBank {
         /// Memories of frames.
         frames: list FrameMemory,
@@ -61,7 +61,7 @@ ports! {
         /// Which row of the temporal table each memory has, `i64[objects, frames]`: 0 for the frame before this one, 1 for the
         /// one before that, the last row for every conditioning frame.
         ages,
-        /// How far away in time each pointer is, from 0 to 1, `f32[objects, pointers]`: SAM 2.1.
+        /// Temporal distance of each pointer, from 0 to 1, `f32[objects, pointers]`: SAM 2.1.
         distances: optional,
         /// The objects, each with as many frames and pointers.
         objects: list ObjectBank,
@@ -100,7 +100,7 @@ impl MemoryAttention<'_> {
         FrameMemory { memory, keys, values }
     }
 
-    /// The keys of memories in one layer, without what time adds.
+    /// The keys of memories in one layer, without temporal positions.
     fn key<'g>(self, memory: Value<'g>, w: &Scope<'g>) -> Value<'g> {
         let with_positions = memory + grid_positions(w.builder(), self.grid, self.config.width);
         linear(with_positions, &w.at("k_proj"), self.width)
@@ -130,7 +130,7 @@ impl MemoryAttention<'_> {
         Some(PointerTokens { tokens, with_positions: tokens + places })
     }
 
-    /// The top level of the current frame `[1, grid, grid, width]` with what the bank knows of each object:
+    /// The top level of the current frame `[1, grid, grid, width]` after attention to the bank of each object:
     /// `[objects, grid, grid, width]`.
     pub(crate) fn attend<'g>(
         self,
@@ -179,7 +179,7 @@ impl MemoryAttention<'_> {
         [builder.computed(cos), builder.computed(tables.map(|(_, sin)| sin))]
     }
 
-    /// The attention op, with `key_tail` keys that have no place on the grid.
+    /// The attention op, with `key_tail` keys at the end without rotary position.
     fn op(self, key_tail: usize) -> Attention {
         let heads = self.config.heads;
         let scale = 1.0 / ((self.width / heads.max(1)) as f32).sqrt();
@@ -270,7 +270,7 @@ impl MemoryAttention<'_> {
         }
     }
 
-    /// The projection of values and the one behind the attention, as one.
+    /// Applies the value projection and the output projection as one product.
     fn project_values_and_output<'g>(self, mixed: Value<'g>, w: &Scope<'g>) -> Value<'g> {
         let (width, narrow) = (self.width, self.config.width);
         let first = &w.at("v_proj");
@@ -316,12 +316,12 @@ impl<'g> LayerBank<'_, 'g> {
     }
 }
 
-/// What queries meet in one layer.
+/// Keys and values of cross-attention in one layer.
 struct CrossAttentionOperands<'g> {
     /// `[objects, tokens, width]`.
     key: Value<'g>,
     /// `[objects, tokens, width or memory width]`.
     value: Value<'g>,
-    /// Tokens at the end that have no place on the grid.
+    /// Pointer tokens at the end, which get no rotary position.
     tail: usize,
 }

@@ -1,8 +1,8 @@
 //! Configurations of SAM 2: the published sizes, and reading one from a checkpoint.
 //!
-//! Most of the configuration is in the tensors' shapes. What no shape tells (the side of the image, heads, windows, the
-//! blocks that see the whole image) comes from the file's metadata if it is there, else from the published size that the
-//! tensors are of. A size that nobody published needs the metadata: without it, opening is an error that names the entry.
+//! Most of the configuration is in the tensors' shapes. What no shape determines (image size, heads, windows, global
+//! blocks) comes from the file's metadata if it is there, else from the published size that the tensors are of. Other
+//! sizes need the metadata; without it, opening fails with the name of the missing key.
 
 use cutout_weights::layout::{Family, Identity, Size};
 use cutout_weights::{Metadata, MetadataValue};
@@ -212,7 +212,7 @@ fn read_memory(
     })
 }
 
-/// What a file says of its model beside the tensors.
+/// Reader of the metadata of a checkpoint.
 #[derive(Clone, Copy)]
 struct MetadataReader<'a> {
     metadata: &'a Metadata,
@@ -220,7 +220,7 @@ struct MetadataReader<'a> {
 }
 
 impl MetadataReader<'_> {
-    /// One number above 0, or `known` if the file does not say.
+    /// One number above 0, or `known` if the key is absent.
     fn number(self, key: &'static str, known: Option<usize>) -> Result<usize, OpenError> {
         match self.numbers(key, known.map(|number| vec![number]))?[..] {
             [number] if number > 0 => Ok(number),
@@ -231,7 +231,7 @@ impl MetadataReader<'_> {
         }
     }
 
-    /// Numbers, or `known` if the file does not say.
+    /// Numbers, or `known` if the key is absent.
     fn numbers(
         self,
         key: &'static str,
@@ -239,7 +239,8 @@ impl MetadataReader<'_> {
     ) -> Result<Vec<usize>, OpenError> {
         let Some(value) = self.metadata.get(key) else {
             let identity = self.identity;
-            let reason = format!("{identity} is no published size, so the file must say this");
+            let reason =
+                format!("{identity} is not a published size, so the metadata must set this");
             return known.ok_or(OpenError::Metadata { key, reason });
         };
         parse(value).ok_or_else(|| OpenError::Metadata {
@@ -264,7 +265,7 @@ fn parse(value: &MetadataValue) -> Option<Vec<usize>> {
 }
 
 impl ModelConfig {
-    /// What no tensor's shape tells of a SAM 2, for the metadata of a file: with it, a model of any size can be opened.
+    /// Metadata of a SAM 2 checkpoint: the values no tensor shape determines.
     pub fn metadata(&self) -> Metadata {
         let (EncoderConfig::Hiera(encoder), Some(decoder)) = (&self.encoder, &self.decoder) else {
             return Metadata::new();

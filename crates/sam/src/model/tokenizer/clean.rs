@@ -1,12 +1,12 @@
-//! What Meta's tokenizer does to a phrase before it looks for words: `ftfy.fix_text`, HTML entities, spaces, lower case.
+//! Text cleaning of Meta's tokenizer: `ftfy.fix_text`, HTML entities, spaces, lower case.
 //!
-//! One step of `ftfy` is left out: text that was decoded with the wrong alphabet before it came here (`cafÃ©`) stays as it is.
+//! One step of `ftfy` is left out: mojibake (`cafÃ©`) is not repaired.
 
 use std::borrow::Cow;
 
 use unicode_normalization::UnicodeNormalization;
 
-/// The phrase as words are looked for in it.
+/// Cleans a phrase.
 pub(super) fn clean(phrase: &str) -> String {
     let fixed = fix_text(phrase);
     let unescaped = htmlize::unescape(htmlize::unescape(fixed.as_str())).into_owned();
@@ -101,7 +101,7 @@ fn entity_of_small(text: &str) -> Option<Cow<'_, str>> {
     whole.then_some(replaced)
 }
 
-/// Line breaks that are not a line feed. U+0085 is an ellipsis by the time they are looked for.
+/// Line breaks that are not a line feed. U+0085 has been replaced by an ellipsis before this step.
 const LINE_BREAKS: [char; 3] = ['\r', '\u{2028}', '\u{2029}'];
 
 /// Windows' characters in the places of control characters 0x80 to 0x9F; five of them are not in use.
@@ -165,7 +165,7 @@ fn without_terminal_escapes(text: &str) -> String {
     kept
 }
 
-/// Characters that show nothing and do nothing.
+/// Control characters that are removed.
 fn is_control(character: char) -> bool {
     matches!(
         character,

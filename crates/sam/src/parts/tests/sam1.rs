@@ -75,7 +75,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
             let part = Decode { prompts: kinds[0], points: kinds[1], masks, wanted };
             let mut expected = decoder_stages(file.stages(run));
             if !masks {
-                // They were compared as an output of the image's side.
+                // They were compared as an output of `PrepareImage`.
                 expected.retain(|(name, _)| name != "prompt_encoder.positions");
             }
             inputs.extend(image.clone());
@@ -84,7 +84,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
     }
 }
 
-/// Several pictures at once give each the features that it has alone.
+/// A batch of pictures gives the same features as each picture alone.
 #[test]
 fn pictures_are_encoded_together_as_alone() {
     let file = StageFile::load(MODELS[0]).unwrap();

@@ -266,9 +266,9 @@ fn memory_attention_matches_meta_at_every_stage() {
     }
 }
 
-/// Memories are rounded to bf16, as Meta rounds them, by the graph itself.
+/// The graph rounds memories to bf16, as in Meta's code.
 #[test]
-fn memories_are_kept_in_half_the_bytes() {
+fn memories_are_stored_as_bf16() {
     use crate::parts::Remember;
     let file = load("2.1", "memory");
     let config = config(&file);
