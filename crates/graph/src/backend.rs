@@ -1,5 +1,5 @@
-//! The `Backend` trait and the compile driver shared by all backends: `verify → shared passes → the backend's passes →
-//! plan → lower`.
+//! The `Backend` trait and the compile driver shared by all backends:
+//! `verify → shared passes → the backend's passes → plan → lower`.
 
 use std::time::Duration;
 

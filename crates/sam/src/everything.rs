@@ -1,8 +1,8 @@
 //! Automatic mask generation: masks of everything in a picture.
 //!
-//! A grid of points is decoded into three masks per point. Low-IoU, unstable and duplicate masks are dropped. Masks are
-//! Meta's `SamAutomaticMaskGenerator`'s, in its order. Masks are run-length encoded as they are decoded, so memory
-//! holds the logits of one batch only.
+//! A grid of points is decoded into three masks per point. Low-IoU, unstable and duplicate masks are dropped. The
+//! masks and their order are those of Meta's `SamAutomaticMaskGenerator`. Masks are run-length encoded as they are
+//! decoded, so memory holds the logits of one batch only.
 //!
 //! ```text
 //! crops ──embed──▶ scene ──points, in batches──▶ logits ──IoU──▶ rows at full size ──stability, edges──▶ runs
@@ -50,7 +50,7 @@ pub struct AutoMask {
 }
 
 /// A box as Meta writes it: from the upper left, width and height are the differences of the corners. A mask's corners
-/// are pixels, so that a box around one pixel has width 0; a crop's right and bottom lie behind its last pixels.
+/// are pixels, so that a box around one pixel has width 0; a crop's right and bottom are exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PixelBox {
     /// Left.
@@ -119,7 +119,7 @@ pub struct Progress {
     pub crops_done: usize,
     /// Crops, the whole picture among them.
     pub crops: usize,
-    /// Masks so far. Those that a better one covers are taken away when their crop is finished.
+    /// Masks so far. Duplicates are suppressed when their crop is finished.
     pub masks: usize,
 }
 
@@ -148,7 +148,7 @@ impl Scene {
         self.everything_with(options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`Scene::everything`]; `progress` is called after each batch and can stop the work.
+    /// Like [`Scene::everything`]; `progress` is called as the work advances and can stop it.
     pub fn everything_with(
         &self,
         options: &Everything,
@@ -164,8 +164,8 @@ impl Scene {
 }
 
 impl Sam {
-    /// Every mask in a picture, and in its crops if the options ask for them; `progress` is called after each batch and
-    /// can stop the work.
+    /// Every mask in a picture, and in its crops if the options ask for them; `progress` is called as the work advances
+    /// and can stop it.
     pub fn everything(
         &self,
         image: &Image,

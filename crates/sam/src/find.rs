@@ -50,12 +50,12 @@ pub enum FindError {
     /// The checkpoint has no weights for point exemplars.
     #[error("this checkpoint takes boxes as exemplars and no points; Meta's sam3.pt takes both")]
     NoPoints,
-    /// A number that must lie between 0 and 1 does not.
+    /// A number is outside 0..1.
     #[error("{what} must be between 0 and 1, not {value}")]
     OutOfRange {
         /// Which number.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: f32,
     },
     /// The model fails.

@@ -1,7 +1,7 @@
 //! The programs of the models. Each is a [`Part`](crate::model::part::Part): its inputs, its outputs, and the
 //! components between them.
 //!
-//! | part | depends on | gives |
+//! | part | inputs | outputs |
 //! |---|---|---|
 //! | [`Encode`] | pictures | features of each |
 //! | [`PrepareImage`] | a picture's features | inputs of the mask decoder that no prompt changes |

@@ -24,7 +24,7 @@ fn segment(threads: usize) {
     sam.everything(&image, &options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
-/// Most threads seen while `work` runs, beside those before it and the one it runs on.
+/// Most additional threads seen while `work` runs.
 #[expect(clippy::disallowed_methods, reason = "the work is watched from another thread")]
 fn most_threads(work: impl FnOnce() + Send) -> usize {
     let before = threads();

@@ -133,8 +133,8 @@ fn hugging_faces_layout_gives_the_same_objects() {
     }
 }
 
-/// Hugging Face's queries, keys and values lie apart; Meta's, of which the same numbers are made here, do not. Packed they
-/// take the same memory, and nothing else is kept.
+/// Query, key and value weights are separate in Hugging Face's layout and joined in Meta's. Both layouts use the same
+/// packed memory.
 #[test]
 fn weights_live_once_in_both_layouts() {
     let file = StageFile::load("sam3/hugging_face.safetensors").unwrap();
@@ -200,7 +200,7 @@ fn metas_layout_gives_the_same_features() {
             let name = format!("{model}-{from}{to}");
             let loaded = through_a_file(&name, &Weights::new(tensors.clone()), rename, DType::F32);
             assert_eq!(trunk(&loaded.config).0.global_blocks, global);
-            // There is a neck for clicks and nothing behind it.
+            // The interactive neck alone, without a mask decoder.
             assert_eq!(loaded.config.decoder, None);
             assert_eq!(exemplars(&loaded.config), Some(Exemplars::BoxesAndPoints));
             assert!(loaded.weights.paths().all(|path| !path.ends_with("freqs_cis")));

@@ -212,7 +212,7 @@ fn another_family_says_that_it_cannot_find() {
     assert!(error.to_string().contains("needs SAM 3"), "{error}");
 }
 
-/// The weights whose names a condition lets through, opened.
+/// Opens a model with the weights that satisfy a condition.
 fn part(small: &Small, name: &str, wanted: impl Fn(&str) -> bool) -> Sam {
     let mut weights = small.weights();
     weights.retain(|name, _| wanted(name));

@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         Run { clip, name, tracker, points: HashMap::new(), hidden: 0, compared: 0 }
     }
 
-    /// Does what a script says, compares every result, and counts those in which an object is hidden.
+    /// Runs a script, compares every result, and counts the results with a hidden object.
     fn through(clip: &'a Clip, name: &'a str, history: History) -> usize {
         let scripts = clip.scripts();
         let mut run = Run::new(clip, name, &scripts[name], history);
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The prompt of a step, behind the points before it if it only adds some.
+    /// The prompt of a step, with the earlier points if the step adds to them.
     fn points(&mut self, step: &Value, key: (usize, u32)) -> Prompt {
         let numbers = |value: &Value| -> Vec<f64> {
             value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()

@@ -11,7 +11,7 @@ use crate::components::multi_head::{MultiHead, Projection};
 use crate::components::sine_positions::sine_positions;
 use crate::model::config::DetectorConfig;
 
-/// Boxes nearer to an edge than this are taken to lie at this distance when they are refined.
+/// Lower bound of box coordinates and their complements in the inverse sigmoid.
 const BOX_EPSILON: f32 = 1e-3;
 /// Bounds of the scores.
 const LARGEST_SCORE: f32 = 12.0;
@@ -127,7 +127,7 @@ impl<'g> Layer<'g, '_> {
 }
 
 /// Prepends zeros for the presence token along axis 1.
-fn behind_presence(x: Value<'_>) -> Value<'_> {
+fn with_presence_row(x: Value<'_>) -> Value<'_> {
     let mut before = vec![0; x.shape().rank()];
     before[1] = 1;
     x.pad(before.clone(), vec![0; before.len()], 0.0)
@@ -139,7 +139,7 @@ fn query_positions<'g>(boxes: Value<'g>, w: &Scope<'g>, width: usize) -> Value<'
     let [x, y, box_width, box_height] = boxes.split(2);
     let ordered = Value::concat(&[y, x, box_width, box_height], 2);
     let sines = sine_positions(ordered, width / 2).reshape([1, queries, 2 * width]);
-    behind_presence(head(sines, &w.at("ref_point_head"), &[width, width]))
+    with_presence_row(head(sines, &w.at("ref_point_head"), &[width, width]))
 }
 
 /// Attention bias of each token on rows and columns of the grid, from the edges of its box.
@@ -156,7 +156,7 @@ fn box_bias<'g>(
     let one = |edges: [Value<'g>; 2], name: &str| {
         let distances = log_distances(Value::concat(&edges, 2), side); // [1, queries, side, 2]
         let bias = head(distances, &w.at(name), &widths);
-        behind_presence(bias.permute([0, 1, 3, 2]))
+        with_presence_row(bias.permute([0, 1, 3, 2]))
     };
     [one([top, bottom], "boxRPB_embed_y"), one([left, right], "boxRPB_embed_x")]
 }

@@ -105,7 +105,7 @@ fn box_pixels<'g>(boxes: Value<'g>, image: Value<'g>) -> Value<'g> {
     let [_, grid, _, _] = image.dims();
     let builder = image.builder();
     let corners = corners(boxes) * builder.scalar(grid as f32);
-    // The image that the box lies in: there is one.
+    // Prepends the image index of each box: 0.
     let numbered = corners.pad([0, 1], [0, 0], 0.0);
     let options = RoiAlign {
         output: [BOX_CELLS, BOX_CELLS],

@@ -12,7 +12,7 @@ pub(crate) struct MultiHead<'g> {
     pub(crate) heads: usize,
 }
 
-/// The first of the projections that tokens go through; the others follow in this order.
+/// First of several consecutive projections, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
     Query,
@@ -56,7 +56,7 @@ impl<'g> MultiHead<'g> {
         linear(inputs.attend(op), &self.w.at("out_proj"), self.width)
     }
 
-    /// Attention of tokens to a memory whose keys may carry positions that its values do not.
+    /// Cross-attention; keys may include positions that values do not.
     pub(crate) fn cross(&self, query: Value<'g>, keys: Value<'g>, values: Value<'g>) -> Value<'g> {
         let [query] = self.project(query, Projection::Query);
         let [key] = self.project(keys, Projection::Key);

@@ -5,7 +5,7 @@ use cutout_weights::layout::Family;
 
 use super::grid::Grid;
 
-/// Layers of crops at most: the last of so many has 65 536 crops, each to be embedded.
+/// Most layers of crops. Layer 8 alone has 65 536 crops to embed.
 const MAX_CROP_LAYERS: usize = 8;
 
 /// Options of the mask generator. Names, meanings and defaults are those of Meta's `amg.py`.
@@ -13,7 +13,7 @@ const MAX_CROP_LAYERS: usize = 8;
 pub struct Everything {
     /// Points along each side of the picture, so that there are as many squared.
     pub points_per_side: usize,
-    /// Points decoded at once at most. The decoder takes fewer where more would gain nothing; masks are the same.
+    /// Points decoded at once at most. The decoder may use smaller batches; masks do not depend on it.
     pub points_per_batch: usize,
     /// Drops masks with a predicted IoU not above this; 0 or less keeps all.
     pub pred_iou_thresh: f64,
@@ -21,23 +21,23 @@ pub struct Everything {
     pub stability_score_thresh: f64,
     /// How far the threshold is moved, both ways, to see how stable a mask is.
     pub stability_score_offset: f64,
-    /// Of two masks in one crop whose boxes overlap by more (as IoU), the one with the lower predicted IoU goes.
+    /// Box IoU threshold of non-maximum suppression within a crop; the higher predicted IoU wins.
     pub box_nms_thresh: f64,
     /// Layers of crops: the first has 2×2, the second 4×4, each embedded and searched like the picture.
     pub crop_n_layers: usize,
-    /// Of two masks of different crops whose boxes overlap by more (as IoU), the one of the larger crop goes.
+    /// Box IoU threshold of non-maximum suppression across crops; the smaller crop wins.
     pub crop_nms_thresh: f64,
     /// By how much the crops of the first layer overlap, as part of the picture's short side; half as much in each
     /// further layer.
     pub crop_overlap_ratio: f64,
-    /// Each further layer has so many times fewer points along a side of a crop.
+    /// Divisor of the points along a side for each further layer.
     pub crop_n_points_downscale_factor: usize,
     /// Points to use in place of a grid, from 0 to 1 as (x, y), for the picture and for each layer of crops.
     pub point_grids: Option<Vec<Vec<[f64; 2]>>>,
     /// Holes and islands of fewer pixels are removed; 0 leaves masks as they are.
     pub min_mask_region_area: usize,
-    /// Every mask is fed back to the decoder with its point, whose single answer takes its place before anything is
-    /// filtered. Meta has this for SAM 2; it costs three further decodings for each point.
+    /// Every mask is fed back to the decoder with its point, and the single refined mask replaces it before filtering.
+    /// Meta has this for SAM 2; it costs three further decodings for each point.
     pub use_m2m: bool,
 }
 

@@ -284,8 +284,8 @@ fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Mask non-maximum suppression: those of the detections, best first, whose mask has an IoU of at most `overlap` with every
-/// better one that is kept. Masks are compared in the model's resolution.
+/// Mask non-maximum suppression: keeps detections, best first, whose mask has an IoU of at most `overlap` with every
+/// kept one. Masks are compared at low resolution.
 fn without_overlap(
     detections: Vec<Detection>,
     overlap: f32,

@@ -36,7 +36,7 @@ pub struct Find {
     pub(super) overlap: Option<f32>,
 }
 
-/// Exemplars as the geometry encoder takes them, coordinates in 0..1.
+/// Exemplars in the geometry encoder's format, coordinates in 0..1.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExemplarBatch {
     /// Centre x, centre y, width, height.

@@ -82,7 +82,7 @@ pub struct HieraConfig {
     pub position_grid: usize,
     /// Epsilon of the blocks' layer norms.
     pub norm_epsilon: f32,
-    /// Channels of the embedding behind the pyramid.
+    /// Channels of the embedding.
     pub embedding: usize,
 }
 
@@ -241,11 +241,11 @@ pub struct MemoryConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EncoderConfig {
-    /// SAM 1: a ViT with decomposed relative positions, and a neck with so many channels.
+    /// SAM 1: a ViT with decomposed relative positions, and a neck.
     Vit {
         /// The ViT.
         trunk: VitConfig,
-        /// Channels of the embedding behind the neck.
+        /// Output channels of the neck.
         embedding: usize,
     },
     /// SAM 2: Hiera and its feature pyramid.
@@ -286,8 +286,8 @@ impl EncoderConfig {
 pub struct ModelConfig {
     /// The image encoder.
     pub encoder: EncoderConfig,
-    /// Prompt encoder and mask decoder, which answer clicks, boxes and masks; nothing in a checkpoint of SAM 3's detector
-    /// alone.
+    /// Prompt encoder and mask decoder, which answer clicks, boxes and masks; `None` in a checkpoint of SAM 3's
+    /// detector alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder: Option<DecoderConfig>,
     /// Memory encoder and memory attention: SAM 2 video checkpoints.
@@ -328,7 +328,7 @@ pub(crate) struct FamilyProcessing {
     pub(crate) single_mask: SingleMask,
     /// Clamp of the logits returned and accepted as a mask prompt.
     pub(crate) logit_limit: Option<f32>,
-    /// Holes of at most so many pixels of the decoder's masks are filled before a mask goes to the picture.
+    /// Largest hole, in pixels of the low-resolution mask, that is filled before upsampling.
     pub(crate) largest_hole: usize,
 }
 

@@ -25,7 +25,7 @@ ports! {
         level0: optional,
         /// SAM 2: the middle level projected for the mask decoder, `f32[1, 2 grid, 2 grid, width / 4]`.
         level1: optional,
-        /// SAM 2: the top level as memory encoder and memory attention take it, `f32[1, grid, grid, width]`.
+        /// SAM 2: the top level, input of memory encoder and memory attention, `f32[1, grid, grid, width]`.
         level2: optional,
         /// SAM 1 and 2: embedding for the mask decoder, `f32[1, grid, grid, width]`.
         embedding: optional,

@@ -54,7 +54,7 @@ ports! {
 ports! {
     /// Masks and pointers of objects on a frame.
     pub struct ObjectAnswer {
-        /// `f32[objects, side, side]`; -1024 everywhere if the object is hidden.
+        /// `f32[objects, side, side]`; negative everywhere if the object is hidden.
         logits,
         /// Predicted IoU, `f32[objects]`.
         iou,

@@ -35,12 +35,12 @@ pub struct TrackOptions {
     /// Number of frames, if it is known. Meta's model places object pointers in time by it in clips of fewer than sixteen
     /// frames; a live source counts as long.
     pub length: Option<usize>,
-    /// The most frames with prompts that memory attention reads, the closest in time first; all unless given.
+    /// Most prompted frames that memory attention reads, closest in time first; `None` for all.
     pub most_prompted_frames: Option<usize>,
     /// Effect of corrections.
     pub corrections: Corrections,
-    /// Holes of at most so many pixels in the model's low-resolution masks are filled. Meta's code fills those of 8 on a
-    /// GPU and none on a processor.
+    /// Largest hole, in pixels of the low-resolution mask, that is filled. Meta's code fills those of 8 on a GPU and
+    /// none on a processor.
     pub fill_hole_area: usize,
     /// Handling of frames out of reach.
     pub history: History,
@@ -68,9 +68,9 @@ pub enum TrackError {
     /// A prompt before any frame.
     #[error("there is no frame yet: push one before giving prompts")]
     NoFrame,
-    /// A prompt on a frame whose features are gone.
+    /// A prompt on a frame that is not the current one.
     #[error(
-        "frame {asked} is not at hand, frame {current} is: visit it again before giving prompts"
+        "frame {asked} is not the current frame, frame {current} is: visit it before giving prompts"
     )]
     OtherFrame {
         /// The frame asked for.

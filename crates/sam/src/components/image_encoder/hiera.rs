@@ -14,7 +14,7 @@ const MLP_RATIO: usize = 4;
 /// Configuration of one block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// Channels it gives.
+    /// Output channels.
     outputs: usize,
     heads: usize,
     /// Side of its windows, in tokens that enter it; `None` for global attention.

@@ -3,7 +3,7 @@
 //! Keys are projected once per memory and cached. The temporal position is the same for all cells of a memory, so it is
 //! projected separately and added to the cached keys. With one head (all of Meta's models) values need no projection at
 //! all: a weighted mean of projections is the projection of the weighted mean, so memories themselves are the values,
-//! four times narrower, and the projection is folded into the one behind the attention.
+//! four times narrower, and the projection is folded into the output projection.
 
 use cutout_graph::ops::{Attention, AttentionInputs, AttentionRope, axial_rope_tables};
 use cutout_graph::{Builder, Scope, Value, ports};
@@ -294,7 +294,8 @@ struct LayerBank<'a, 'g> {
 }
 
 impl<'g> LayerBank<'_, 'g> {
-    /// All frames of all objects, and `tail: [objects, tokens, width]` behind the frames of each: one copy.
+    /// All frames of all objects, and `tail: [objects, tokens, width]` after the frames of each object, concatenated in
+    /// one copy.
     fn joined(
         self,
         frame: impl Fn(usize, usize) -> Value<'g>,

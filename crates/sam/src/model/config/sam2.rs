@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::load::{OpenError, Shapes};
 
-/// Metadata keys. Values are whole numbers, lists of them separated by commas (in GGUF also as lists).
+/// Metadata keys. Values are whole numbers, or lists of them separated by commas (GGUF: also arrays).
 mod keys {
     pub(super) const IMAGE_SIZE: &str = "sam2.image_size";
     pub(super) const HEADS: &str = "sam2.heads";
@@ -30,7 +30,7 @@ const MEMORY_HEADS: usize = 1;
 /// Frames that object pointers reach back to in all of Meta's models.
 const POINTER_FRAMES: usize = 16;
 
-/// The image's side is a multiple of this: the coarsest level of the pyramid has a cell for so many pixels.
+/// The image size is a multiple of this: pixels per cell of the coarsest level.
 const COARSEST_CELL: usize = 32;
 
 /// The memory that all sizes share.
@@ -107,7 +107,7 @@ fn sam2(encoder: HieraConfig, decoder: DecoderConfig, memory: Option<MemoryConfi
     ModelConfig { encoder, decoder: Some(decoder), memory, finder: None }
 }
 
-/// The published configuration of a size; nothing for other families and sizes.
+/// The published configuration of a size; `None` for other families and sizes.
 fn published(identity: Identity) -> Option<ModelConfig> {
     let form = match identity.family {
         Family::Sam2 => MemoryForm::Sam2,

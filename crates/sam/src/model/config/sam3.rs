@@ -81,7 +81,7 @@ pub struct DetectorConfig {
     pub queries: usize,
     /// Channels between the layers of the scores' MLP.
     pub scoring_width: usize,
-    /// What the geometry encoder takes.
+    /// Supported exemplars.
     pub exemplars: Exemplars,
 }
 
@@ -150,8 +150,8 @@ pub(crate) fn interactive_neck(form: DecoderForm) -> &'static str {
     }
 }
 
-/// Reads the configuration of a SAM 3 from its tensors: of the parts that are there. A file without any is one whose
-/// detector is missing.
+/// Reads the configuration of a SAM 3 from its tensors: of the components it has. A file without any reports the
+/// detector's tensors as missing.
 pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
     let has = |name: &str| shapes.0.contains_key(name);
     let clicks = [DecoderForm::Sam3, DecoderForm::Sam3_1].into_iter().find(|form| {

@@ -14,7 +14,7 @@ pub(super) fn clean(phrase: &str) -> String {
     words.join(" ").to_lowercase()
 }
 
-/// Lines are fixed one by one; from the first `<` on, entities are left for later, as they may be meant.
+/// Lines are fixed one by one; entities are left unchanged from the first line with `<` on, as in `ftfy`.
 fn fix_text(phrase: &str) -> String {
     let mut entities = Entities::Replace;
     let mut fixed = String::new();
@@ -75,12 +75,12 @@ fn replace_entities(text: &str) -> Cow<'_, str> {
     if fixed == text { Cow::Borrowed(text) } else { Cow::Owned(fixed) }
 }
 
-/// What an entity stands for; itself if it is none. Names in capitals that mean nothing are taken for small ones, which
-/// then stand for a capital.
+/// Decodes an entity; unknown entities are unchanged. Unknown upper-case names are looked up in lower case and the
+/// result is upper-cased.
 fn entity(text: &str) -> Cow<'_, str> {
     let replaced = htmlize::unescape(text);
     if replaced != text {
-        // A name of which only the beginning means something is left alone.
+        // Names with only a known prefix are left unchanged.
         let partly = replaced.contains(';') && replaced != ";";
         return if partly { Cow::Borrowed(text) } else { replaced };
     }
@@ -94,7 +94,7 @@ fn entity(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a name in small letters stands for, if it does as a whole.
+/// Decodes a lower-case entity; `None` unless the whole name is known.
 fn entity_of_small(text: &str) -> Option<Cow<'_, str>> {
     let replaced = htmlize::unescape(text);
     let whole = replaced != text && (!replaced.contains(';') || replaced == ";");
