@@ -1,4 +1,4 @@
-//! What a device must offer, and the one driver that compiles for all of them:
+//! The `Backend` trait and the compile driver shared by all backends:
 //! `verify → shared passes → the backend's passes → plan → lower`.
 
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::plan::{self, Plan, Rules};
 use crate::weights::DeviceWeights;
 use crate::{BindError, DeviceValue, Profile, Transfers, VerifyError, Weights, verify};
 
-/// A device: what its kernels can do, and how a planned graph becomes a program for it.
+/// A device: its kernel rules, its passes, and the lowering of planned graphs.
 pub trait Backend: Send + Sync {
     /// Name for people: "cpu (avx512, 2 threads)".
     fn name(&self) -> String;
 
-    /// Name of the device in caches: packed weights of one device are not those of another.
+    /// Key of the device in caches of packed weights.
     fn device(&self) -> &str;
 
-    /// What the kernels can do with memory, and how values are stored.
+    /// Memory rules of the kernels, and element types in storage.
     fn rules(&self) -> &dyn Rules;
 
-    /// Pictures or objects that one program should take at most: beyond, memory grows and no time is saved.
+    /// Largest useful batch of pictures or objects. Larger batches cost memory and are not faster.
     fn batch_limit(&self) -> usize;
 
     /// Passes of this backend alone, which run after the shared ones.
@@ -138,7 +138,7 @@ impl dyn Program + '_ {
         self.named(outputs)
     }
 
-    /// The same with the time of each step.
+    /// Like [`run_named`](Self::run_named), with the time of each step.
     pub fn run_named_timed(
         &self,
         inputs: &[(&str, &Tensor)],
@@ -243,10 +243,10 @@ pub enum RunError {
         /// What is wrong.
         reason: String,
     },
-    /// Memory for the activations could not be had.
+    /// The activations could not be allocated.
     #[error("{0} bytes of memory for activations could not be allocated")]
     OutOfMemory(usize),
-    /// A thread could not have the memory it works in.
+    /// The scratch memory of a thread could not be allocated.
     #[error("{op}: {bytes} bytes of scratch memory could not be allocated")]
     Scratch {
         /// Name of the op.

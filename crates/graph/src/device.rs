@@ -9,7 +9,7 @@ use cutout_tensor::{Tensor, TensorType};
 
 use crate::RunError;
 
-/// What a device keeps of one tensor. The memory of the CPU is a host [`Tensor`].
+/// Storage of one tensor on a device. The memory of the CPU is a host [`Tensor`].
 pub trait DeviceStorage: Any + Send + Sync {
     /// The elements in host memory.
     fn fetch(&self) -> Result<Tensor, RunError>;

@@ -1,4 +1,4 @@
-//! Where values live: schedule, views, in-place results and arena offsets.
+//! The memory plan: schedule, views, in-place results and arena offsets.
 //!
 //! A view op (reshape, permute, slice, broadcast) moves nothing as long as every reader can walk its strides; a
 //! reader that cannot gets one contiguous copy. Everything computed lives in one arena whose offsets are fixed here,
@@ -16,7 +16,7 @@ use crate::{Op, passes};
 
 pub use arena::ALIGNMENT;
 
-/// What a backend's kernels can do, as far as memory is concerned.
+/// Memory rules of a backend's kernels.
 pub trait Rules {
     /// Whether the kernel of `node` can read input `index` laid out as `layout` (which is not contiguous).
     fn reads_strided(&self, graph: &Graph, node: NodeId, index: usize, layout: &Layout) -> bool;
@@ -106,7 +106,7 @@ pub enum Home {
     Own,
 }
 
-/// A piece of memory and the steps between which it must keep its content.
+/// A buffer and its lifetime in steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Where it is.

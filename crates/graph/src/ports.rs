@@ -1,9 +1,9 @@
 //! Ports: the inputs and outputs of a program, declared once.
 //!
-//! A structure of ports is generic over what stands at each port: a [`TensorType`](cutout_tensor::TensorType) where a graph
-//! is declared, a [`Value`](crate::Value) where it is built, a [`DeviceValue`](crate::DeviceValue) where its program runs.
-//! Model code and callers use the same fields, so no name has to match in two places; names in printed graphs follow from
-//! the fields: `frames.2.keys.0`.
+//! A structure of ports is generic over the type at each port: a [`TensorType`](cutout_tensor::TensorType) where a
+//! graph is declared, a [`Value`](crate::Value) where it is built, a [`DeviceValue`](crate::DeviceValue) where its
+//! program runs. Model code and callers use the same fields, so no name has to match in two places; names in printed
+//! graphs follow from the fields: `frames.2.keys.0`.
 
 /// A structure of ports. The type that implements it stands for all of its [`Ports::Of`]; [`ports!`](crate::ports) makes
 /// both.
@@ -11,7 +11,8 @@ pub trait Ports {
     /// The structure with a `V` at each port.
     type Of<V>;
 
-    /// Puts something else at each port, in the order of declaration. `change` also gets the port's name behind `prefix`.
+    /// Maps the value at each port, in the order of declaration. `change` also gets the port's name, prefixed with
+    /// `prefix`.
     fn try_map<V, W, E>(
         ports: Self::Of<V>,
         prefix: &str,
@@ -19,14 +20,14 @@ pub trait Ports {
     ) -> Result<Self::Of<W>, E>;
 }
 
-/// What stands at each port, in the order of declaration.
+/// The values at all ports, in the order of declaration.
 pub fn flatten<P: Ports, V>(ports: P::Of<V>) -> Vec<V> {
     let mut flat = Vec::new();
     map::<P, V, ()>(ports, &mut |_, value| flat.push(value));
     flat
 }
 
-/// Puts something else at each port.
+/// Maps the value at each port.
 pub fn map<P: Ports, V, W>(ports: P::Of<V>, change: &mut dyn FnMut(&str, V) -> W) -> P::Of<W> {
     let mut infallible = |name: &str, value| Ok::<W, std::convert::Infallible>(change(name, value));
     match P::try_map(ports, "", &mut infallible) {

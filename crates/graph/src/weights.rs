@@ -1,16 +1,16 @@
-//! The weights that a graph's parameters are bound to, and everything made of them.
+//! The weights of a graph's parameters, and the packed and folded tensors derived from them.
 //!
 //! The life of a weight:
 //!
 //! ```text
-//! source   a view of the mapped file; where the file has another form, what is joined or decoded when asked for
-//!   │ folding: a weight that is only reshaped, permuted or sliced stays a source; what is computed is kept as folded
+//! source   a view of the mapped file, or a tensor that is joined or decoded on use
+//!   │ folding: views (reshape, permute, slice) stay sources; computed constants are cached as folded
 //!   ▼
-//! known    a weight or folded constant of a graph, by name; nothing is read yet
-//!   │ prepared: packed by a backend, once for all programs          │ plain: read as it is by kernels
+//! known    a weight or folded constant of a graph, by name; not read yet
+//!   │ prepared: packed by a backend, once for all programs          │ plain: read unpacked by kernels
 //!   ▼                                                               ▼
-//! form     the only copy: pages of the file are let go of,        the mapped file itself; one copy of what must be
-//!          joined, decoded and folded tensors are dropped          joined, decoded or cast
+//! form     the only copy: pages of the file are released,         the mapped file itself, or one copy of a tensor
+//!          joined, decoded and folded tensors are dropped          that is joined, decoded or cast
 //! ```
 
 use std::any::Any;
@@ -23,8 +23,8 @@ use cutout_tensor::{DType, LazyTensor, StorageId, Tensor, TensorError, TensorTyp
 use crate::CompileError;
 use crate::graph::{Constant, Graph, Kind};
 
-/// Named weights, the constants that passes have folded from them, and what backends have made of both. Shared by
-/// every program of a model, so each tensor is derived and packed once.
+/// Named weights, constants folded from them, and packed forms of both. Shared by every program of a model, so each
+/// tensor is derived and packed once.
 #[derive(Default)]
 pub struct Weights {
     sources: HashMap<String, LazyTensor>,
@@ -32,14 +32,14 @@ pub struct Weights {
     forms: Mutex<HashMap<FormKey, Form>>,
 }
 
-/// The weights as one device keeps them: what is packed for one device is not used by another.
+/// The weights with the packed forms of one device.
 #[derive(Clone, Copy)]
 pub struct DeviceWeights<'a> {
     weights: &'a Weights,
     device: &'a str,
 }
 
-/// What was made of which tensor, on which device.
+/// Key of a packed or copied tensor: device, tensor and form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FormKey {
     device: String,
@@ -47,7 +47,7 @@ struct FormKey {
     form: String,
 }
 
-/// What a backend packs a weight into.
+/// Packed form of a weight in a backend.
 pub trait Packed: Any + Send + Sync {
     /// Bytes of memory it takes.
     fn bytes(&self) -> usize;
@@ -59,14 +59,14 @@ impl<T: Packed> Packed for Vec<T> {
     }
 }
 
-/// A weight or constant of a graph, not read yet.
+/// A static tensor of a graph: a weight or constant, read on use.
 #[derive(Clone, Debug)]
 pub struct Known {
     key: Key,
     value: LazyTensor,
 }
 
-/// What tells one known tensor from all others over the same weights.
+/// Key of a weight or constant among the same weights.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// The path of a weight, or the expression that a constant was folded from.
@@ -75,26 +75,26 @@ enum Key {
     Unnamed(StorageId),
 }
 
-/// What was made of a tensor.
+/// A packed or copied tensor.
 struct Form {
     form: Arc<dyn Any + Send + Sync>,
     memory: WeightMemory,
-    /// A constant without a name, whose memory must not become that of another while it is known by its place.
+    /// An unnamed constant, kept alive because its storage address is the key.
     _unnamed: Option<Tensor>,
 }
 
-/// Bytes of memory that weights hold, beside the pages of mapped files that kernels read where they lie.
+/// Bytes of memory held by weights, without the pages of mapped files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WeightMemory {
-    /// In what backends have packed.
+    /// Packed forms.
     pub packed: usize,
-    /// In copies that kernels read as they are: of what had to be joined, decoded or cast.
+    /// Unpacked copies of joined, decoded or cast tensors.
     pub plain: usize,
-    /// In constants that passes have folded and nothing has packed.
+    /// Folded constants that are not packed.
     pub folded: usize,
 }
 
-/// Everything that is wrong between a graph and its weights, at once.
+/// All missing and mismatched weights of a graph.
 #[derive(Clone, Debug, Default, PartialEq, thiserror::Error)]
 pub struct BindError {
     /// Weights the graph needs and the checkpoint lacks.
@@ -119,7 +119,7 @@ impl Weights {
         Weights::lazy(tensors.into_iter().map(|(path, tensor)| (path, tensor.into())).collect())
     }
 
-    /// Weights by path, each read when something is made of it.
+    /// Weights by path, each read on use.
     pub fn lazy(sources: HashMap<String, LazyTensor>) -> Self {
         Weights { sources, ..Weights::default() }
     }
@@ -150,7 +150,7 @@ impl Weights {
         if error == BindError::default() { Ok(()) } else { Err(error) }
     }
 
-    /// The tensor that `name` describes, computed by `make` unless it is kept.
+    /// The folded tensor `name`: cached, or computed by `make`.
     pub(crate) fn folded<E>(
         &self,
         name: &Arc<str>,
@@ -163,7 +163,7 @@ impl Weights {
         Ok(locked(&self.folded).entry(name.clone()).or_insert(tensor).clone())
     }
 
-    /// The weight or constant that a node is; `None` for inputs, ops, and weights that are not there.
+    /// The weight or constant of a node; `None` for inputs, ops, and weights that are not there.
     pub fn known(&self, node: &Kind) -> Option<Known> {
         match node {
             Kind::Parameter(path) => {
@@ -181,24 +181,24 @@ impl Weights {
         }
     }
 
-    /// The weights as a device keeps them.
+    /// The weights with the packed forms of `device`.
     pub fn on<'a>(&'a self, device: &'a str) -> DeviceWeights<'a> {
         DeviceWeights { weights: self, device }
     }
 
-    /// Forgets everything that was packed, copied or folded. Programs that are still alive keep what they use; a program
-    /// that is compiled later packs again.
+    /// Drops all packed, copied and folded tensors. Existing programs keep the tensors they use; later programs pack
+    /// again.
     pub fn evict(&self) {
         locked(&self.forms).clear();
         locked(&self.folded).clear();
     }
 
-    /// How many forms of tensors backends have made so far.
+    /// Number of cached forms.
     pub fn form_count(&self) -> usize {
         locked(&self.forms).len()
     }
 
-    /// What the weights hold in memory now.
+    /// Memory held by the weights now.
     pub fn memory(&self) -> WeightMemory {
         let forms = locked(&self.forms);
         WeightMemory {
@@ -210,14 +210,14 @@ impl Weights {
 }
 
 impl DeviceWeights<'_> {
-    /// The weight or constant that a node is; see [`Weights::known`].
+    /// The weight or constant of a node; see [`Weights::known`].
     pub fn known(&self, node: &Kind) -> Option<Known> {
         self.weights.known(node)
     }
 
-    /// What a backend packs a tensor into, in the form that `form` names, made by `pack` the first time. The same name must
-    /// always stand for the same type. The form replaces the tensor, which is not kept beside it: pages of a file are let
-    /// go of, and what was folded is computed again if another program asks for it as it was.
+    /// The packed form `form` of a tensor: cached, or computed by `pack`. A form name must always have the same type.
+    /// The packed form replaces the tensor: pages of a file are released, and a folded tensor is dropped and recomputed
+    /// if another program needs it unpacked.
     pub fn prepared<T: Packed>(
         &self,
         known: &Known,
@@ -236,14 +236,14 @@ impl DeviceWeights<'_> {
         Ok(packed)
     }
 
-    /// A tensor as kernels read it where they do not pack it: contiguous, of type `dtype`. What lies ready is read where it
-    /// is; of anything else there is one copy for all programs.
+    /// The unpacked tensor, contiguous, of type `dtype`. A tensor that is already in memory or mapped is not copied;
+    /// any other has one copy for all programs.
     pub fn plain(&self, known: &Known, dtype: DType) -> Result<Tensor, CompileError> {
         if let Some(tensor) = known.value.ready().filter(|tensor| tensor.dtype() == dtype) {
             return tensor.to_contiguous().map_err(|error| known.unreadable(error));
         }
         let plain = self.form(known, &format!("plain {dtype}"), |tensor| {
-            // Not a view, which would keep all that it is a part of.
+            // A view would keep the whole source tensor alive.
             let plain =
                 if tensor.dtype() == dtype { tensor.detached() } else { tensor.cast(dtype) }?;
             tensor.release();
@@ -253,7 +253,7 @@ impl DeviceWeights<'_> {
         Ok((*plain).clone())
     }
 
-    /// What `make` has made of a tensor the first time, with the memory it takes.
+    /// The form of a tensor: cached, or computed by `make`.
     fn form<T: Any + Send + Sync>(
         &self,
         known: &Known,
@@ -280,8 +280,7 @@ impl DeviceWeights<'_> {
 }
 
 impl Known {
-    /// The tensor's name, or its place in memory where it has none: two known tensors over the same weights are the same
-    /// if this is.
+    /// The tensor's name, or its storage address if it has none. Unique among the same weights.
     pub fn name(&self) -> String {
         match &self.key {
             Key::Named(name) => name.to_string(),

@@ -11,7 +11,7 @@ use cutout_graph::{Backend, Graph, Profile, StepTime, Weights, passes};
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
-    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, ImageSide, Project,
+    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, PrepareImage, Project,
 };
 use cutout_sam::{device, load};
 use cutout_tensor::{DType, Tensor};
@@ -49,7 +49,7 @@ fn time(name: &str, backend: &dyn Backend, graph: &Graph, weights: &Weights, rou
     let mut numbers = Random::new(3);
     let named = inputs(graph, &mut numbers);
     let given: Vec<(&str, &Tensor)> = named.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    // Of each step the shortest time: what it takes when nothing else runs.
+    // Minimum over all rounds for each step, to exclude interference.
     let (mut best, mut steps) = (Duration::MAX, Vec::<StepTime>::new());
     for _ in 0..rounds {
         let start = Instant::now();
@@ -88,7 +88,7 @@ fn print_kinds(times: &[StepTime]) {
     }
 }
 
-/// Each step with what it reads and writes and how fast that is, in order.
+/// Prints each step with its types, FLOP/s and bandwidth.
 fn print_steps(graph: &Graph, times: &[StepTime]) {
     for step in times {
         let seconds = step.time.as_secs_f64();
@@ -121,7 +121,7 @@ fn graphs(config: &ModelConfig) -> Vec<NamedGraph> {
     if config.decoder.is_some() {
         let many = Decode { prompts: 16, ..Decode::ONE_CLICK };
         graphs.extend([
-            ("image_side", graph(config, ImageSide), 5),
+            ("prepare_image", graph(config, PrepareImage), 5),
             ("decoder", graph(config, Decode::ONE_CLICK), 20),
             ("decoder_16", graph(config, many), 5),
         ]);

@@ -1,4 +1,4 @@
-//! The one place that names a backend: from what a profile asks for to what runs it.
+//! Opens the device of a profile. Only this module names a backend.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ mod check;
 pub use check::{SelfCheck, self_check};
 pub use cutout_cpu::Isa;
 
-/// A device that is asked for and cannot be had.
+/// Why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// A GPU: this version has no code for it.
@@ -31,7 +31,7 @@ pub(crate) fn open(profile: &Profile) -> Result<(Arc<dyn Backend>, Arc<Pool>), D
     }
 }
 
-/// The threads that a profile asks for, or one for each core.
+/// Number of threads of a profile; the number of cores unless set.
 pub fn threads(profile: &Profile) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     profile.threads.map_or_else(cores, NonZeroUsize::get)

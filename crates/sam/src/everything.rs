@@ -1,8 +1,8 @@
-//! Automatic masks: everything in a picture, without being asked about any of it.
+//! Automatic mask generation: masks of everything in a picture.
 //!
-//! A grid of points is decoded, three masks a point; the weak, the unstable and the doubled ones go. Masks are Meta's
-//! `SamAutomaticMaskGenerator`'s, in its order. They become runs as soon as they are decoded: memory holds the logits of
-//! one batch and the runs of the masks that passed.
+//! A grid of points is decoded into three masks per point. Low-IoU, unstable and duplicate masks are dropped. The
+//! masks and their order are those of Meta's `SamAutomaticMaskGenerator`. Masks are run-length encoded as they are
+//! decoded, so memory holds the logits of one batch only.
 //!
 //! ```text
 //! crops ──embed──▶ scene ──points, in batches──▶ logits ──IoU──▶ rows at full size ──stability, edges──▶ runs
@@ -37,20 +37,20 @@ pub struct AutoMask {
     pub rle: Rle,
     /// Pixels set.
     pub area: usize,
-    /// What they reach.
+    /// Bounding box.
     pub bbox: PixelBox,
-    /// How well the model thinks the mask fits.
+    /// IoU predicted by the model.
     pub predicted_iou: f32,
-    /// The point that was asked about.
+    /// The point prompt.
     pub point_coords: Point,
-    /// How little the mask changes with the threshold; NaN for an empty mask that no filter removed.
+    /// IoU of the mask at a raised and a lowered threshold; NaN for an empty mask that no filter removed.
     pub stability_score: f32,
-    /// The part of the picture that the model was shown.
+    /// The crop that the mask was found in.
     pub crop_box: PixelBox,
 }
 
 /// A box as Meta writes it: from the upper left, width and height are the differences of the corners. A mask's corners
-/// are pixels, so that a box around one pixel has width 0; a crop's right and bottom lie behind its last pixels.
+/// are pixels, so that a box around one pixel has width 0; a crop's right and bottom are exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PixelBox {
     /// Left.
@@ -64,7 +64,7 @@ pub struct PixelBox {
 }
 
 impl PixelBox {
-    /// Around a mask; nothing at the origin for an empty one.
+    /// Box around a mask; empty at the origin for an empty mask.
     fn around(bounds: Option<Bounds>) -> Self {
         bounds.map_or_else(PixelBox::default, |b| PixelBox {
             x: b.left,
@@ -95,7 +95,7 @@ impl PixelBox {
     }
 }
 
-/// What is going on.
+/// Stage of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// A crop is about to be embedded.
@@ -106,10 +106,10 @@ pub enum Phase {
     Cleaning,
 }
 
-/// How far the work has come.
+/// Progress of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is going on.
+    /// Stage of the generator.
     pub phase: Phase,
     /// Points decoded.
     pub points_done: usize,
@@ -119,7 +119,7 @@ pub struct Progress {
     pub crops_done: usize,
     /// Crops, the whole picture among them.
     pub crops: usize,
-    /// Masks so far. Those that a better one covers are taken away when their crop is finished.
+    /// Masks so far. Duplicates are suppressed when their crop is finished.
     pub masks: usize,
 }
 
@@ -129,7 +129,7 @@ pub enum EverythingError {
     /// An option is wrong, or does not fit the picture.
     #[error(transparent)]
     Option(#[from] EverythingOptionError),
-    /// Crops of a picture that is not there any more.
+    /// Crops of a scene, which has no pixels.
     #[error(
         "crop_n_layers is {0}, but a scene has no picture to take crops from: use Sam::everything"
     )]
@@ -148,7 +148,7 @@ impl Scene {
         self.everything_with(options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same; `progress` is told how far it has come, and may stop it.
+    /// Like [`Scene::everything`]; `progress` is called as the work advances and can stop it.
     pub fn everything_with(
         &self,
         options: &Everything,
@@ -164,8 +164,8 @@ impl Scene {
 }
 
 impl Sam {
-    /// Every mask in a picture, and in its crops if the options ask for them; `progress` is told how far it has come, and
-    /// may stop it.
+    /// Every mask in a picture, and in its crops if the options ask for them; `progress` is called as the work advances
+    /// and can stop it.
     pub fn everything(
         &self,
         image: &Image,

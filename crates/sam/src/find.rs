@@ -1,4 +1,4 @@
-//! Every object that a phrase or examples describe: SAM 3.
+//! Finding all objects of a phrase or of exemplars: SAM 3.
 
 mod detections;
 mod query;
@@ -14,15 +14,15 @@ use crate::model::config::EncoderConfig;
 use crate::model::tokenizer::{PhraseError, Tokens};
 use crate::model::{Model, ModelError};
 use crate::parts::{
-    Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindLevels, LabelledPlaces,
-    TextInputs,
+    Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindLevels,
+    LabelledCoordinates, TextInputs,
 };
 use crate::prompt::PromptError;
 use crate::sam::Sam;
 use crate::scene::Scene;
 use query::ExemplarBatch;
 
-/// Why nothing can be looked for.
+/// Why a query cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// The model does not understand phrases.
@@ -33,7 +33,7 @@ pub enum FindError {
         /// The model.
         model: String,
     },
-    /// Nothing was asked.
+    /// The query is empty.
     #[error("there is no phrase and no exemplar to look for")]
     Nothing,
     /// A phrase cannot be read.
@@ -47,15 +47,15 @@ pub enum FindError {
     /// An exemplar is wrong.
     #[error("exemplar: {0}")]
     Exemplar(#[from] PromptError),
-    /// The checkpoint lacks what understands points.
+    /// The checkpoint has no weights for point exemplars.
     #[error("this checkpoint takes boxes as exemplars and no points; Meta's sam3.pt takes both")]
     NoPoints,
-    /// A number that must lie between 0 and 1 does not.
+    /// A number is outside 0..1.
     #[error("{what} must be between 0 and 1, not {value}")]
     OutOfRange {
         /// Which number.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         value: f32,
     },
     /// The model fails.
@@ -73,8 +73,7 @@ impl From<TensorError> for FindError {
 }
 
 impl Sam {
-    /// Whether a query can be asked about a picture of this size: all that can be wrong with it is known before any picture
-    /// is embedded.
+    /// Checks a query against a picture of this size, before any picture is embedded.
     pub fn check_find(&self, find: &Find, size: Size) -> Result<(), FindError> {
         let model = self.finder()?;
         find.check(model.config().finder()?, size)?;
@@ -93,17 +92,17 @@ impl Sam {
 }
 
 impl Scene {
-    /// Every object that is asked for: a phrase, several phrases, or a [`Find`] with exemplars and options.
+    /// Finds all objects of a phrase, of several phrases, or of a [`Find`] with exemplars and options.
     ///
-    /// What depends on the picture alone is computed the first time and kept with the scene; phrases are kept with the
-    /// model. A later query costs a small part of the first.
+    /// Picture features are computed on the first query and cached in the scene; phrase features are cached in the
+    /// model. Later queries are much cheaper than the first.
     pub fn find(&self, what: impl Into<Find>) -> Result<Found, FindError> {
         let mut phrases = Vec::new();
         self.find_each(what, |detections| phrases.push(detections))?;
         Ok(Found { phrases })
     }
 
-    /// Calls `receive` with the detections of each phrase before the next phrase is looked for.
+    /// Calls `receive` with the detections of each phrase before the next phrase runs.
     pub fn find_each(
         &self,
         what: impl Into<Find>,
@@ -116,8 +115,8 @@ impl Scene {
         Ok(())
     }
 
-    /// The model's own numbers for each phrase, of which [`RawDetections::select`] makes what [`Scene::find`] gives. A phrase
-    /// is looked for when its numbers are asked for. At the published size they take 66 MB for each phrase.
+    /// Raw outputs of the detector for each phrase, computed as the iterator advances. [`RawDetections::select`] turns
+    /// them into the result of [`Scene::find`]. At the published size they take 66 MB per phrase.
     pub fn raw_detections<'s>(
         &'s self,
         find: &Find,
@@ -132,7 +131,7 @@ impl Scene {
     }
 }
 
-/// What the detector gives for a phrase and exemplars.
+/// Runs the detector for a phrase and exemplars.
 fn detect(
     model: &Model,
     levels: &FindLevels<DeviceValue>,
@@ -167,13 +166,13 @@ fn encode_exemplars(
     if boxes.is_empty() && points.is_empty() {
         return Ok(levels.no_exemplars.clone());
     }
-    let labelled = |places: Vec<f32>, labels: &[i64]| -> Result<_, ModelError> {
+    let labelled = |coordinates: Vec<f32>, labels: &[i64]| -> Result<_, ModelError> {
         if labels.is_empty() {
             return Ok(None);
         }
-        let shape = [labels.len(), places.len() / labels.len()];
-        Ok(Some(LabelledPlaces {
-            places: model.upload(&Tensor::from_vec(shape, places)?)?,
+        let shape = [labels.len(), coordinates.len() / labels.len()];
+        Ok(Some(LabelledCoordinates {
+            coordinates: model.upload(&Tensor::from_vec(shape, coordinates)?)?,
             labels: model.upload(&Tensor::from_vec([labels.len()], labels.to_vec())?)?,
         }))
     };

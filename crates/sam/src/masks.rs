@@ -1,4 +1,4 @@
-//! Answers: the masks of one prompt, from logits to pixels.
+//! The masks of one prompt, from logits to pixels.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// The one with the highest predicted IoU; of equals the first.
+    /// The mask with the highest predicted IoU; the first of equals.
     pub fn best(&self) -> &Segment {
         &self.candidates[self.best_index()]
     }
 
-    /// Which one [`Masks::best`] is.
+    /// Index of [`Masks::best`].
     pub fn best_index(&self) -> usize {
         let mut best = 0;
         for (index, candidate) in self.candidates.iter().enumerate() {
@@ -31,24 +31,24 @@ impl Masks {
         best
     }
 
-    /// How many there are.
+    /// Number of masks.
     #[expect(clippy::len_without_is_empty, reason = "there is always one")]
     pub fn len(&self) -> usize {
         self.candidates.len()
     }
 
-    /// All of them, in the model's order.
+    /// The masks in the model's order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Segment> {
         self.candidates.iter()
     }
 }
 
-/// One mask: low-resolution logits, and the way from there to the picture.
+/// One mask: low-resolution logits with the upsampler to the size of the picture.
 #[derive(Clone)]
 pub struct Segment {
-    /// What masks are made of.
+    /// Logits that the mask is computed from.
     pub(crate) logits: Tensor,
-    /// The same as the model takes them back: SAM 2's are limited in size.
+    /// The logits in the form of a mask prompt: SAM 2 and 3 clamp them.
     pub(crate) feedback: Tensor,
     pub(crate) iou: f32,
     pub(crate) object_score: Option<f32>,
@@ -57,17 +57,20 @@ pub struct Segment {
 
 impl Segment {
     /// Low-resolution logits `f32[side, side]`: what [`crate::Prompt::with_logits`] takes to refine this mask.
-    #[expect(clippy::misnamed_getters, reason = "what comes out is what may go in again")]
+    #[expect(
+        clippy::misnamed_getters,
+        reason = "the logits given out are those accepted as a prompt"
+    )]
     pub fn logits(&self) -> &Tensor {
         &self.feedback
     }
 
-    /// How well the model thinks the mask fits.
+    /// IoU predicted by the model.
     pub fn iou(&self) -> f32 {
         self.iou
     }
 
-    /// Whether there is an object at all, as a logit; SAM 1 does not say.
+    /// Logit of the object being visible; `None` for SAM 1.
     pub fn object_score(&self) -> Option<f32> {
         self.object_score
     }
@@ -86,7 +89,7 @@ impl Segment {
         Mask::from_pixels(size, pixels).expect("each row has a pixel for each column")
     }
 
-    /// The same as runs.
+    /// The mask as run lengths.
     pub fn rle(&self) -> Rle {
         self.summary(Threshold::default()).rle
     }
@@ -141,7 +144,7 @@ mod tests {
             [logits[0], logits[6], logits[18]]
         };
         assert_eq!(filled(0), [-1.0; 3]);
-        // The first two touch at a corner.
+        // Pixels 0 and 6 are one 8-connected region.
         assert_eq!(filled(1), [-1.0, -1.0, FILLED]);
         assert_eq!(filled(2), [FILLED; 3]);
     }

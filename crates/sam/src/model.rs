@@ -22,8 +22,8 @@ use part::{Of, Part, Stages, graph_of};
 use programs::{Compiled, Programs};
 use tokenizer::{Tokenizer, Tokens};
 
-/// Phrases whose features are kept; beyond, all are dropped and computed again when asked for.
-const MOST_PHRASES: usize = 256;
+/// Most cached phrases. A full cache is cleared.
+const MAX_PHRASES: usize = 256;
 
 /// Why a model cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -37,15 +37,15 @@ pub enum ModelError {
     /// A program cannot run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The checkpoint has no part that understands phrases and exemplars.
+    /// The checkpoint has no detector.
     #[error("the checkpoint has no detector: it cannot find objects by phrase or exemplar")]
     NoDetector,
-    /// The checkpoint has no part that answers clicks.
+    /// The checkpoint has no prompt encoder and mask decoder.
     #[error(
         "the checkpoint has no interactive head: it finds objects by phrase or exemplar and not by click, box or mask"
     )]
     NoInteractiveHead,
-    /// The checkpoint has no part that carries objects from frame to frame.
+    /// The checkpoint has no memory encoder and memory attention.
     #[error("the checkpoint has no memory: it cannot track objects through a video")]
     NoMemory,
     /// A tensor cannot be made.
@@ -53,7 +53,7 @@ pub enum ModelError {
     Tensor(#[from] TensorError),
 }
 
-/// A model on a device. It runs [parts](Part), each compiled the first time it is asked for.
+/// A model on a device. It runs [parts](Part), each compiled on first use.
 pub struct Model {
     config: ModelConfig,
     weights: Weights,
@@ -111,7 +111,7 @@ impl Model {
         Ok(self.backend.upload(tensor)?)
     }
 
-    /// Runs a part; nothing leaves the device.
+    /// Runs a part on the device; no value is fetched.
     pub fn run<P: Part + 'static>(
         &self,
         part: &P,
@@ -127,7 +127,7 @@ impl Model {
         Ok(map::<P::Outputs, _, _>(compiled.outputs.clone(), output))
     }
 
-    /// Compiles a part now instead of when it is first run.
+    /// Compiles a part ahead of its first run.
     pub(crate) fn prepare<P: Part + 'static>(&self, part: &P) -> Result<(), ModelError>
     where
         Of<P::Outputs, usize>: Send + Sync,
@@ -146,7 +146,7 @@ impl Model {
         })
     }
 
-    /// Drops all programs and everything that was packed for them; both are made again when they are needed.
+    /// Drops compiled programs and packed weights; they are rebuilt on use.
     pub fn evict(&self) {
         self.programs.clear();
         self.weights.evict();
@@ -156,7 +156,7 @@ impl Model {
         self.tokenizer.get_or_init(Tokenizer::new)
     }
 
-    /// The features of a phrase, computed by `encode` the first time.
+    /// The features of a phrase: cached, or computed by `encode`.
     pub(crate) fn phrase(
         &self,
         tokens: &Tokens,
@@ -169,7 +169,7 @@ impl Model {
         }
         let features = encode()?;
         let mut phrases = locked();
-        if phrases.len() >= MOST_PHRASES {
+        if phrases.len() >= MAX_PHRASES {
             phrases.clear();
         }
         Ok(phrases.entry(tokens.clone()).or_insert(features).clone())

@@ -1,18 +1,18 @@
-//! The programs that models run, each a [`Part`](crate::model::part::Part): what it takes, what it gives, and which components
-//! lie between.
+//! The programs of the models. Each is a [`Part`](crate::model::part::Part): its inputs, its outputs, and the
+//! components between them.
 //!
-//! | part | depends on | gives |
+//! | part | inputs | outputs |
 //! |---|---|---|
 //! | [`Encode`] | pictures | features of each |
-//! | [`ImageSide`] | a picture's features | what the mask decoder needs of them before any prompt |
-//! | [`Decode`] | the same, and prompts | masks |
-//! | [`FindFeatures`] | a picture's features | levels, and the part of the fusion that no phrase changes |
-//! | [`EncodeText`] | a phrase | its tokens |
-//! | [`EncodeExemplars`] | levels and exemplars | their tokens |
-//! | [`Detect`] | all of these | objects |
+//! | [`PrepareImage`] | a picture's features | inputs of the mask decoder that no prompt changes |
+//! | [`Decode`] | a prepared picture and prompts | masks |
+//! | [`FindFeatures`] | a picture's features | pyramid levels and the first self-attention of the fusion encoder |
+//! | [`EncodeText`] | a phrase | text tokens |
+//! | [`EncodeExemplars`] | levels and exemplars | exemplar tokens |
+//! | [`Detect`] | levels, text and exemplar tokens | detections |
 //! | [`AnswerPrompt`], [`UseMask`] | a frame and a prompt for one object | its mask and pointer |
-//! | [`Remember`], [`Project`] | a frame and a mask | its memory, and what attention keeps of it |
-//! | [`Attend`] | a frame and an object's memories | the frame's embedding with the object in it |
+//! | [`Remember`], [`Project`] | a frame and a mask | its memory, and the keys and values of memory attention |
+//! | [`Attend`] | a frame and an object's memories | the frame's embedding after memory attention |
 //! | [`Follow`] | a frame and the memories of objects | masks, pointers and memories of all |
 
 mod decode;
@@ -23,10 +23,10 @@ mod video;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Answers, Decode, DecodeInputs, ImageSide, PreparedImage};
+pub use decode::{Answers, Decode, DecodeInputs, PrepareImage, PreparedImage};
 pub use find::{
     Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindFeatures, FindLevels,
-    LabelledPlaces, RawDetections, TextInputs, TextTokens,
+    LabelledCoordinates, RawDetections, TextInputs, TextTokens,
 };
 pub use image::{Encode, Encoded, EncodedPictures, Pixels};
 pub use video::{
@@ -43,9 +43,9 @@ use crate::model::config::{Exemplars, ModelConfig};
 use crate::model::part::{Part, Stages, graph_of};
 use crate::prompt::Candidates;
 
-/// Receives every part that a model usually runs, with its name for `explain`.
+/// Called with each part of a model and its name in `explain`.
 pub(crate) trait Visitor {
-    /// Receives one.
+    /// Called with one part.
     fn visit<P: Part + 'static>(&mut self, name: &'static str, part: &P) -> Result<(), ModelError>
     where
         crate::model::part::Of<P::Outputs, usize>: Send + Sync;
@@ -54,7 +54,7 @@ pub(crate) trait Visitor {
 /// Which of a model's parts are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// What one click needs; in a model that answers none, what a phrase needs.
+    /// The parts of a first point prompt; for a detector alone, of a first phrase.
     FirstAnswer,
     /// One of each kind, in its usual shape.
     All,
@@ -68,7 +68,7 @@ pub(crate) fn visit(
 ) -> Result<(), ModelError> {
     visitor.visit("encoder", &Encode { pictures: 1 })?;
     if config.decoder.is_some() {
-        visitor.visit("image_side", &ImageSide)?;
+        visitor.visit("prepare_image", &PrepareImage)?;
         visitor.visit("decoder", &Decode::ONE_CLICK)?;
     }
     if selection == Selection::FirstAnswer && config.decoder.is_some() {
@@ -87,7 +87,7 @@ pub(crate) fn visit(
     Ok(())
 }
 
-/// The graphs that together ask for every weight of a model.
+/// Graphs that together use every weight of a model.
 pub(crate) fn graphs(config: &ModelConfig) -> Result<Vec<Graph>, ModelError> {
     fn graph<P: Part>(part: P, config: &ModelConfig) -> Result<Graph, ModelError> {
         Ok(graph_of(&part, config, Stages::Hidden)?.0)
@@ -95,7 +95,7 @@ pub(crate) fn graphs(config: &ModelConfig) -> Result<Vec<Graph>, ModelError> {
     let mut graphs = vec![graph(Encode { pictures: 1 }, config)?];
     if config.decoder.is_some() {
         let decode = Decode { prompts: 1, points: 1, masks: true, wanted: Candidates::Three };
-        graphs.extend([graph(ImageSide, config)?, graph(decode, config)?]);
+        graphs.extend([graph(PrepareImage, config)?, graph(decode, config)?]);
     }
     if config.memory.is_some() {
         graphs.extend([

@@ -1,4 +1,4 @@
-//! What a user points at, in pixels of the original image.
+//! Prompts: points, boxes and masks in pixels of the original image.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct Rect {
     pub y1: f64,
 }
 
-/// Whether a point is part of the object.
+/// Whether a point lies on the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
     /// It is.
@@ -39,7 +39,7 @@ pub enum Label {
     Negative,
 }
 
-/// How many masks an answer has.
+/// Number of masks returned for a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Candidates {
     /// One, for prompts that leave no doubt.
@@ -49,7 +49,7 @@ pub enum Candidates {
     Three,
 }
 
-/// A question: points, perhaps a box, perhaps the mask of an earlier answer.
+/// A prompt: points, an optional box and the optional logits of an earlier mask.
 #[derive(Clone, Debug, Default)]
 pub struct Prompt {
     points: Vec<(Point, Label)>,
@@ -64,7 +64,7 @@ impl Prompt {
         Prompt::default().and(x, y)
     }
 
-    /// The object in a box, given by its left, top, right and bottom. A box leaves little doubt: one mask.
+    /// The object in a box, given by its left, top, right and bottom. Asks for one mask.
     pub fn rect(x0: f64, y0: f64, x1: f64, y1: f64) -> Self {
         Prompt {
             rect: Some(Rect { x0, y0, x1, y1 }),
@@ -78,52 +78,52 @@ impl Prompt {
         Prompt { logits: Some(logits), candidates: Candidates::One, ..Prompt::default() }
     }
 
-    /// This point is part of it too.
+    /// Adds a point on the object.
     pub fn and(self, x: impl Into<f64>, y: impl Into<f64>) -> Self {
         self.with_point(Point { x: x.into(), y: y.into() }, Label::Positive)
     }
 
-    /// This point is not part of it.
+    /// Adds a point outside the object.
     pub fn not(self, x: impl Into<f64>, y: impl Into<f64>) -> Self {
         self.with_point(Point { x: x.into(), y: y.into() }, Label::Negative)
     }
 
-    /// One more point.
+    /// Adds a point.
     pub fn with_point(mut self, point: Point, label: Label) -> Self {
         self.points.push((point, label));
         self
     }
 
-    /// Inside this box.
+    /// Sets the box.
     pub fn with_rect(mut self, rect: Rect) -> Self {
         self.rect = Some(rect);
         self
     }
 
-    /// Starting from an earlier answer's low-resolution logits.
+    /// Sets the low-resolution logits to refine.
     pub fn with_logits(mut self, logits: Tensor) -> Self {
         self.logits = Some(logits);
         self
     }
 
-    /// With this many masks in the answer.
+    /// Sets the number of masks to return.
     pub fn candidates(mut self, candidates: Candidates) -> Self {
         self.candidates = candidates;
         self
     }
 
-    /// How many masks the answer has.
+    /// Number of masks to return.
     pub fn wanted(&self) -> Candidates {
         self.candidates
     }
 
-    /// Whether it brings the logits of an earlier answer.
+    /// Whether the prompt has mask logits.
     pub(crate) fn has_logits(&self) -> bool {
         self.logits.is_some()
     }
 
-    /// What prompts that are decoded together have in common: points, whether there are a box and logits, and how many masks
-    /// are wanted.
+    /// Key of prompts that can share a batch: number of points, whether there is a box, whether there are logits, and
+    /// the number of masks.
     pub(crate) fn shape(&self) -> (usize, bool, bool, Candidates) {
         (self.points.len(), self.rect.is_some(), self.logits.is_some(), self.candidates)
     }
@@ -145,7 +145,7 @@ impl Prompt {
         }
     }
 
-    /// The points as the model takes them; none for a prompt that is only a mask.
+    /// Points, box corners and padding in the order of the prompt encoder; empty for a prompt that is only a mask.
     fn tokens(&self, order: TokenOrder) -> Vec<(Point, PointKind)> {
         let kind = |label| match label {
             Label::Positive => PointKind::Positive,
@@ -175,7 +175,7 @@ fn is_inside(x: f64, y: f64, Size { width, height }: Size) -> bool {
     (0.0..=width as f64).contains(&x) && (0.0..=height as f64).contains(&y)
 }
 
-/// Refuses a point beside an image of that size.
+/// Rejects a point outside an image of that size.
 pub(crate) fn check_point(point: Point, size: Size) -> Result<(), PromptError> {
     if is_inside(point.x, point.y, size) {
         return Ok(());
@@ -184,7 +184,7 @@ pub(crate) fn check_point(point: Point, size: Size) -> Result<(), PromptError> {
     Err(PromptError::PointOutside { point, width, height })
 }
 
-/// Refuses a box that reaches beyond an image of that size, and one without area.
+/// Rejects a box that reaches outside an image of that size or has no area.
 pub(crate) fn check_rect(rect: Rect, size: Size) -> Result<(), PromptError> {
     let Size { width, height } = size;
     if !(is_inside(rect.x0, rect.y0, size) && is_inside(rect.x1, rect.y1, size)) {
@@ -222,7 +222,7 @@ impl PromptBatch {
         Decode { prompts, points, masks: self.masks.is_some(), wanted }
     }
 
-    /// Several prompts as tensors. All have the same number of points and boxes, and all or none bring logits, which are
+    /// Several prompts as tensors. All have the same number of points and boxes, and all or none have logits, which are
     /// `f32[mask_side, mask_side]`.
     pub(crate) fn of(
         prompts: &[&Prompt],
@@ -245,7 +245,7 @@ impl PromptBatch {
             let (x, y) = mapping.to_model(point.x, point.y);
             [x as f32, y as f32]
         };
-        let places: Vec<f32> = all().flat_map(|(point, _)| place(point)).collect();
+        let coordinates: Vec<f32> = all().flat_map(|(point, _)| place(point)).collect();
         let kinds: Vec<i64> = all().map(|(_, kind)| *kind as i64).collect();
         let wrong = |_| PromptError::MaskShape { side: mask_side };
         let mut logits = Vec::new();
@@ -255,7 +255,7 @@ impl PromptBatch {
         let count = prompts.len();
         let masks = masked.then(|| Tensor::from_vec([count, mask_side, mask_side, 1], logits));
         Ok(PromptBatch {
-            points: Tensor::from_vec([count, points, 2], places).map_err(wrong)?,
+            points: Tensor::from_vec([count, points, 2], coordinates).map_err(wrong)?,
             kinds: Tensor::from_vec([count, points], kinds).map_err(wrong)?,
             masks: masks.transpose().map_err(wrong)?,
         })
@@ -277,10 +277,10 @@ impl fmt::Display for Rect {
 /// What is wrong with a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PromptError {
-    /// Nothing was asked.
+    /// The prompt is empty.
     #[error("the prompt has no point, no box and no mask")]
     Empty,
-    /// A point beside the image.
+    /// A point outside the image.
     #[error("the point {point} lies outside the image, which is {width} by {height} pixels")]
     PointOutside {
         /// The point.
@@ -290,7 +290,7 @@ pub enum PromptError {
         /// Height of the image.
         height: usize,
     },
-    /// A box beside the image.
+    /// A box that reaches outside the image.
     #[error("the box {rect} reaches outside the image, which is {width} by {height} pixels")]
     RectOutside {
         /// The box.

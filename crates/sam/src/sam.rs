@@ -1,4 +1,4 @@
-//! A model of the family: open it, and embed pictures.
+//! `Sam`: an opened model that embeds pictures.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use cutout_weights::layout::{Identity, Model as StoredModel};
 use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::device::{self, DeviceError};
-use crate::model::config::{Behaviour, Upsampling};
+use crate::model::config::{FamilyProcessing, Upsampling};
 use crate::model::load::{OpenError, load};
 use crate::model::part::{Of, Part};
 use crate::model::{Model, ModelError};
@@ -21,7 +21,7 @@ use crate::parts::{self, Encode, Pixels, Selection};
 use crate::prompt::Prompt;
 use crate::scene::{Scene, SceneFileError, SegmentError};
 
-/// Name of the profile that lies beside a checkpoint.
+/// File name of the profile in a checkpoint's folder.
 const PROFILE_FILE: &str = "cutout.toml";
 
 /// Why a model cannot be opened.
@@ -88,14 +88,14 @@ struct Inner {
 }
 
 impl Sam {
-    /// Opens a checkpoint: any format and layout; family and size are read from its tensors. A `cutout.toml` beside it says
-    /// how to run it.
+    /// Opens a checkpoint: any format and layout; family and size are read from its tensors. A `cutout.toml` in the
+    /// same folder, if present, sets the profile.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SamError> {
         let path = path.as_ref();
         Sam::open_with(path, profile_beside(path)?.unwrap_or_default())
     }
 
-    /// Opens a checkpoint to be run as `profile` says.
+    /// Opens a checkpoint with the given profile.
     pub fn open_with(path: impl AsRef<Path>, profile: Profile) -> Result<Self, SamError> {
         Sam::from_checkpoint(&Checkpoint::open(path)?, profile)
     }
@@ -124,32 +124,32 @@ impl Sam {
         self.inner.identity
     }
 
-    /// Family and size in words.
+    /// Family and size as text.
     pub fn description(&self) -> String {
         self.identity().to_string()
     }
 
-    /// What the model runs on, in words.
+    /// Device name for people.
     pub fn device(&self) -> String {
         self.model().backend().name()
     }
 
-    /// How the model is run.
+    /// The profile: device, threads and precision.
     pub fn profile(&self) -> &Profile {
         self.model().profile()
     }
 
-    /// Whether it finds objects by phrase and exemplar.
+    /// Whether the model finds objects by phrase and exemplar (SAM 3).
     pub fn finds(&self) -> bool {
         self.model().config().finder.is_some()
     }
 
-    /// Whether it answers points, boxes and masks. All models do but files of SAM 3's detector alone.
+    /// Whether the model answers points, boxes and masks. Only checkpoints with nothing but SAM 3's detector do not.
     pub fn answers_clicks(&self) -> bool {
         self.model().config().decoder.is_some()
     }
 
-    /// Compiles what one click needs now instead of when it is first asked for.
+    /// Compiles the programs of a first prompt now instead of on first use.
     pub fn prepare(&self) -> Result<(), ModelError> {
         struct Prepare<'a>(&'a Model);
         impl parts::Visitor for Prepare<'_> {
@@ -168,7 +168,7 @@ impl Sam {
         parts::visit(model.config(), Selection::FirstAnswer, &mut Prepare(model))
     }
 
-    /// Drops compiled programs and packed weights. Both are made again when the model is next used.
+    /// Drops compiled programs and packed weights. They are rebuilt on the next use.
     pub fn release_memory(&self) {
         self.model().evict();
     }
@@ -178,8 +178,8 @@ impl Sam {
         self.model().transfers()
     }
 
-    /// What the compiler makes of a part of the model: the graph after the pass `after` or after all, what fused, cost and
-    /// memory plan.
+    /// Text report about one part of the model: its graph after pass `after` (or after all passes), the fused ops, the
+    /// cost and the memory plan.
     pub fn explain(&self, part: &str, after: Option<&str>) -> Result<String, ExplainError> {
         let graphs = self.graphs()?;
         let Some((_, graph)) = graphs.iter().find(|(name, _)| *name == part) else {
@@ -214,34 +214,34 @@ impl Sam {
         Ok(collect.1)
     }
 
-    /// The model's input, `f32[1, side, side, 3]`, and where the picture lies in it.
+    /// The model's input, `f32[1, side, side, 3]`, and the mapping between its pixels and the picture's.
     pub fn preprocess(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
         self.preprocessing().run(image, self.pool())
     }
 
-    /// How a picture becomes the model's input.
+    /// Preprocessing of a picture: size, normalisation and fit.
     pub(crate) fn preprocessing(&self) -> Preprocess {
         let config = self.model().config();
-        let &Behaviour { mean, std, fit, .. } = config.behaviour();
+        let &FamilyProcessing { mean, std, fit, .. } = config.processing();
         Preprocess { side: config.encoder.image_size(), mean, std, fit }
     }
 
-    /// The way from the decoder's masks to a picture.
+    /// Upsampler from low-resolution masks to the size of a picture.
     pub(crate) fn upsampler(&self, mapping: &Mapping) -> Result<Upsampler, ImageError> {
         let low = Size::square(self.model().config().mask_side());
-        match self.model().config().behaviour().upsampling {
+        match self.model().config().processing().upsampling {
             Upsampling::ThroughInput => Upsampler::through_model(low, mapping),
             Upsampling::Direct => Upsampler::direct(low, mapping.original),
         }
     }
 
-    /// Embeds a picture: the long part, once per picture.
+    /// Embeds a picture. This is the slow step; it runs once per picture.
     pub fn embed(&self, image: &Image) -> Result<Scene, SegmentError> {
         let mut scenes = self.embed_all(std::slice::from_ref(image))?;
         Ok(scenes.pop().expect("one picture has one scene"))
     }
 
-    /// Embeds several pictures, as many at once as the device takes.
+    /// Embeds several pictures, in batches of the device's batch limit.
     pub fn embed_all(&self, images: &[Image]) -> Result<Vec<Scene>, SegmentError> {
         let mut scenes = Vec::with_capacity(images.len());
         for batch in images.chunks(self.model().backend().batch_limit()) {
@@ -261,8 +261,7 @@ impl Sam {
         encoded.pictures.into_iter().zip(inputs).map(scene).collect()
     }
 
-    /// Whether a prompt can be answered on a picture of this size: all that can be wrong with it is known before the picture
-    /// is embedded.
+    /// Checks a prompt against a picture of this size, before the picture is embedded.
     pub fn check_prompt(&self, prompt: &Prompt, size: Size) -> Result<(), SegmentError> {
         let config = self.model().config();
         config.decoder()?;
@@ -283,7 +282,7 @@ impl Sam {
         &self.inner.pool
     }
 
-    /// A number that two models share only if their weights do, as far as samples of every tensor can tell.
+    /// Hash of the weights, computed from a sample of every tensor.
     pub(crate) fn fingerprint(&self) -> u64 {
         *self.inner.fingerprint.get_or_init(|| fingerprint(self.model().weights()))
     }
@@ -306,7 +305,7 @@ fn stacked(tensors: &[&Tensor]) -> Result<Tensor, cutout_tensor::TensorError> {
     Tensor::from_vec(shape, values)
 }
 
-/// The profile beside a checkpoint, if there is one.
+/// Reads the profile in the folder of a checkpoint, if there is one.
 pub fn profile_beside(checkpoint: &Path) -> Result<Option<Profile>, SamError> {
     let path = checkpoint.with_file_name(PROFILE_FILE);
     if path.is_file() { read_profile(&path).map(Some) } else { Ok(None) }
@@ -323,7 +322,7 @@ pub fn read_profile(path: &Path) -> Result<Profile, SamError> {
 
 /// FNV-1a over names, types and the first bytes of all tensors, in the order of their names.
 fn fingerprint(weights: &Weights) -> u64 {
-    /// Bytes of each tensor that are looked at.
+    /// Bytes hashed of each tensor.
     const SAMPLE: usize = 64;
     let mut paths: Vec<&str> = weights.paths().collect();
     paths.sort_unstable();

@@ -1,4 +1,4 @@
-//! A picture that was embedded once and can be asked many times.
+//! Scenes: embedded pictures that answer any number of prompts.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::masks::{Masks, Segment, fill_holes};
 use crate::model::ModelError;
 use crate::model::part::{Stages, graph_of};
 use crate::parts::{
-    Answers, DecodeInputs, Encode, Encoded, FindFeatures, FindLevels, ImageSide, PreparedImage,
+    Answers, DecodeInputs, Encode, Encoded, FindFeatures, FindLevels, PrepareImage, PreparedImage,
 };
 use crate::prompt::{Candidates, Prompt, PromptBatch, PromptError};
 use crate::sam::Sam;
 
-/// Prompts decoded at once at most. More would cost memory (each carries its own copy of the image through the decoder) and
-/// gain nothing: the products are as large as they need to be.
-pub(crate) const MOST_PROMPTS: usize = 16;
+/// Most prompts in one decoder batch. Each prompt holds its own copy of the image features; larger batches cost memory
+/// and are not faster.
+pub(crate) const MAX_PROMPTS: usize = 16;
 
 /// The logit of a filled hole.
 const FILLED: f32 = 10.0;
@@ -51,7 +51,7 @@ pub enum SceneFileError {
     /// The file cannot be written or read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The file is something else.
+    /// The file is not a scene.
     #[error("{file}: not a scene: {reason}")]
     NotAScene {
         /// The file.
@@ -72,7 +72,7 @@ pub enum SceneFileError {
     /// The model cannot take the features.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The picture's size cannot be.
+    /// The size of the picture is invalid.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
@@ -86,26 +86,26 @@ pub struct Scene {
     upsampler: Arc<Upsampler>,
 }
 
-/// What the model keeps of a picture, on its device.
+/// Features of a picture, on the device.
 struct SceneFeatures {
-    /// What the image encoder gave: enough to make the rest again.
+    /// Outputs of the image encoder. The other fields are computed from them.
     encoded: Encoded<DeviceValue>,
-    /// What clicks, boxes and masks need, computed on first use.
+    /// Inputs of the mask decoder, computed on first use.
     prepared: OnceLock<PreparedImage<DeviceValue>>,
-    /// What phrases and exemplars need, computed on first use.
+    /// Inputs of the detector, computed on first use.
     find_levels: OnceLock<FindLevels<DeviceValue>>,
 }
 
-/// The answers to a batch of prompts, as far as the host reads them.
+/// Decoded masks of a batch of prompts, fetched to the host.
 pub(crate) struct AnsweredBatch {
     /// `f32[prompts, candidates, side, side]`.
     pub(crate) logits: Tensor,
-    /// The same as the model takes them back.
+    /// The logits in the form of a mask prompt.
     pub(crate) feedback: DeviceValue,
     /// Predicted IoU of all candidates of all prompts.
     pub(crate) iou: Vec<f32>,
     object_score: Option<Vec<f32>>,
-    /// Masks of each prompt.
+    /// Number of masks of each prompt.
     pub(crate) candidates: usize,
 }
 
@@ -137,19 +137,19 @@ impl Scene {
         Ok(embedding.permute(&[0, 3, 1, 2])?)
     }
 
-    /// What the mask decoder needs of the picture.
+    /// Inputs of the mask decoder that depend on the picture alone.
     fn prepared(&self) -> Result<&PreparedImage<DeviceValue>, ModelError> {
         let SceneFeatures { encoded, prepared, .. } = &*self.features;
         if let Some(known) = prepared.get() {
             return Ok(known);
         }
-        // The top level without memories serves tracking alone.
+        // `level2` is read by tracking only.
         let features = Encoded { level2: None, ..encoded.clone() };
-        let made = self.sam.model().run(&ImageSide, features)?;
+        let made = self.sam.model().run(&PrepareImage, features)?;
         Ok(prepared.get_or_init(|| made))
     }
 
-    /// What the detector needs of the picture.
+    /// Inputs of the detector that depend on the picture alone.
     pub(crate) fn find_levels(&self) -> Result<&FindLevels<DeviceValue>, ModelError> {
         let SceneFeatures { encoded, find_levels, .. } = &*self.features;
         if let Some(known) = find_levels.get() {
@@ -165,8 +165,8 @@ impl Scene {
         Ok(answers.pop().expect("one prompt has one answer"))
     }
 
-    /// The masks of many prompts, in their order. Prompts with the same number of points and boxes are decoded together, and
-    /// none before all are known to be right ([`Sam::check_prompt`]).
+    /// The masks of many prompts, in their order. All prompts are checked first ([`Sam::check_prompt`]). Prompts with
+    /// the same number of points and boxes are decoded in one batch.
     pub fn segment_all(&self, prompts: &[Prompt]) -> Result<Vec<Masks>, SegmentError> {
         prompts.iter().try_for_each(|prompt| self.sam.check_prompt(prompt, self.size()))?;
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -179,7 +179,7 @@ impl Scene {
             }
         }
         let mut answers: Vec<Option<Masks>> = vec![None; prompts.len()];
-        for members in groups.iter().flat_map(|members| members.chunks(MOST_PROMPTS)) {
+        for members in groups.iter().flat_map(|members| members.chunks(MAX_PROMPTS)) {
             let batch: Vec<&Prompt> = members.iter().map(|&index| &prompts[index]).collect();
             for (&index, masks) in members.iter().zip(self.segment_batch(&batch)?) {
                 answers[index] = Some(masks);
@@ -196,10 +196,10 @@ impl Scene {
         Ok((0..prompts.len()).map(masks).collect::<Result<_, TensorError>>()?)
     }
 
-    /// The answers to prompts of one shape, at most [`MOST_PROMPTS`] of them.
+    /// The answers to prompts of one shape, at most [`MAX_PROMPTS`] of them.
     pub(crate) fn answer(&self, prompts: &[&Prompt]) -> Result<AnsweredBatch, SegmentError> {
         let model = self.sam.model();
-        let (order, side) = (model.config().behaviour().token_order, model.config().mask_side());
+        let (order, side) = (model.config().processing().token_order, model.config().mask_side());
         let batch = PromptBatch::of(prompts, &self.mapping, order, side)?;
         let wanted = prompts.first().map_or(Candidates::Three, |prompt| prompt.wanted());
         let part = batch.part(wanted);
@@ -219,7 +219,7 @@ impl Scene {
         Ok(AnsweredBatch::fetch(model.run(&part, inputs)?)?)
     }
 
-    /// The way from the decoder's masks to the picture.
+    /// Upsampler from low-resolution masks to the picture.
     pub(crate) fn upsampler(&self) -> &Arc<Upsampler> {
         &self.upsampler
     }
@@ -232,7 +232,7 @@ impl Scene {
         index: usize,
     ) -> Result<Masks, TensorError> {
         let config = self.sam.model().config();
-        let (side, largest_hole) = (config.mask_side(), config.behaviour().largest_hole);
+        let (side, largest_hole) = (config.mask_side(), config.processing().largest_hole);
         let segment = |candidate: usize| {
             let of = |tensor: &Tensor| {
                 let own = tensor.slice(0, index..index + 1)?.slice(1, candidate..candidate + 1)?;
@@ -251,7 +251,7 @@ impl Scene {
         Ok(Masks { candidates })
     }
 
-    /// Writes the scene to a file, as safetensors: opening it again with [`Sam::load_scene`] spares the encoder.
+    /// Writes the features to a safetensors file. [`Sam::load_scene`] reads it without running the encoder.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), SceneFileError> {
         let mut tensors: Vec<OutgoingTensor<'_>> = Vec::new();
         Encoded::try_map(self.features.encoded.clone(), "", &mut |name, value| {
@@ -298,7 +298,7 @@ impl Scene {
 }
 
 impl AnsweredBatch {
-    /// Fetches what the host reads; the feedback stays on the device.
+    /// Fetches logits and scores; the feedback stays on the device.
     fn fetch(answers: Answers<DeviceValue>) -> Result<Self, ModelError> {
         let iou = answers.iou.fetch()?;
         let scores = answers.object_score.map(|score| score.fetch()).transpose()?;
@@ -317,7 +317,7 @@ impl AnsweredBatch {
     }
 }
 
-/// Logits `f32[side, side]` without holes of so many pixels or fewer.
+/// Logits `f32[side, side]` with holes of at most `area` pixels filled.
 fn filled(logits: Tensor, area: usize) -> Result<Tensor, TensorError> {
     if area == 0 {
         return Ok(logits);

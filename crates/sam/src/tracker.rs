@@ -1,4 +1,4 @@
-//! Objects through a video, frame by frame: push a frame, get its masks. Memory stays flat whatever the length.
+//! Tracking objects through a video, frame by frame. Memory use does not depend on the length of the video.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use crate::masks::{Segment, fill_holes};
 use crate::model::Model;
 use crate::sam::Sam;
 
-mod ahead;
+mod encode;
 mod follow;
 mod history;
 mod object;
 mod options;
 mod prompt;
 
-use ahead::{Ahead, EncodedFrame, encode};
-use history::Archive;
+use encode::{EncodedFrame, FrameEncoding, encode};
+use history::RecordStore;
 use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 pub use prompt::TrackPrompt;
 
-/// What a caller calls an object.
+/// Caller's number of an object.
 pub type ObjectId = u32;
 
-/// The logit of a filled hole: just inside.
+/// Logit of a filled hole: just above the threshold.
 const FILLED: f32 = 0.1;
 
 /// One object on one frame.
@@ -46,7 +46,7 @@ pub struct TrackedFrame {
     pub objects: Vec<TrackedObject>,
 }
 
-/// The frame at hand.
+/// The current frame.
 struct Current {
     frame: usize,
     encoded: EncodedFrame,
@@ -60,9 +60,9 @@ pub struct Tracker {
     /// Set by the first frame.
     mapping: Option<(Mapping, Arc<Upsampler>)>,
     current: Option<Current>,
-    ahead: Option<Ahead>,
+    next_frame: Option<FrameEncoding>,
     objects: BTreeMap<ObjectId, Object>,
-    archive: Archive,
+    store: RecordStore,
 }
 
 impl Sam {
@@ -77,29 +77,29 @@ impl Sam {
             preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.preprocessing() },
             mapping: None,
             current: None,
-            ahead: None,
+            next_frame: None,
             objects: BTreeMap::new(),
-            archive: Archive::new(&options.history, reach),
+            store: RecordStore::new(&options.history, reach),
             options,
         })
     }
 }
 
 impl Tracker {
-    /// The next frame: the one after the frame at hand, or frame 0. Its objects are tracked.
+    /// Tracks all objects on the next frame (frame 0 first).
     pub fn push(&mut self, image: &Image) -> Result<TrackedFrame, TrackError> {
         let next = self.current.as_ref().map_or(0, |current| current.frame + 1);
         self.push_at(next, image, Direction::Forward)
     }
 
-    /// The frame before the frame at hand, which the caller has kept. Its objects are tracked backwards.
+    /// Tracks all objects backwards on the frame before the current one.
     pub fn push_back(&mut self, image: &Image) -> Result<TrackedFrame, TrackError> {
         let frame = self.frame().ok_or(TrackError::NoFrame)?;
         let before = frame.checked_sub(1).ok_or(TrackError::BeforeTheFirst)?;
         self.push_at(before, image, Direction::Backward)
     }
 
-    /// Any frame, tracked as part of a way through the video in one direction.
+    /// Tracks all objects on any frame in the given direction.
     pub fn push_at(
         &mut self,
         frame: usize,
@@ -115,7 +115,7 @@ impl Tracker {
         self.masks()
     }
 
-    /// Takes a frame in hand without tracking anything: prompts can be given on it.
+    /// Makes `frame` the current frame without tracking, so that it can take prompts.
     pub fn visit(&mut self, frame: usize, image: &Image) -> Result<(), TrackError> {
         let expected = self.mapping.as_ref().map_or(image.size(), |(mapping, _)| mapping.original);
         if image.size() != expected {
@@ -125,9 +125,9 @@ impl Tracker {
             return Ok(());
         }
         self.encode_prompts()?;
-        // The features of the last frame go before the next ones are made.
+        // Frees the features of the last frame before the next ones are computed.
         self.current = None;
-        let known = self.ahead.take().and_then(|ahead| ahead.finish(image));
+        let known = self.next_frame.take().and_then(|next| next.finish(image));
         let encoded = known.unwrap_or_else(|| encode(&self.sam, &self.preprocess, image))?;
         if self.mapping.is_none() {
             let upsampler = Arc::new(self.sam.upsampler(&encoded.mapping)?);
@@ -135,15 +135,15 @@ impl Tracker {
         }
         self.current = Some(Current { frame, encoded });
         for (id, object) in &mut self.objects {
-            self.archive.settle(*id, object, frame, self.sam.model())?;
+            self.store.update(*id, object, frame, self.sam.model())?;
         }
         Ok(())
     }
 
-    /// Begins to encode the frame that comes next, on a thread of its own: visit a frame, look ahead, push it, and the next one
-    /// is ready when it is pushed. It changes no result, and pays where tracking alone does not keep all cores busy.
+    /// Starts encoding the next frame on a separate thread. Call it between `visit` and `push_at` of the current frame.
+    /// Results do not change; it is faster where tracking leaves cores idle.
     pub fn look_ahead(&mut self, next: &Image) {
-        self.ahead = Ahead::begin(&self.sam, &self.preprocess, next);
+        self.next_frame = FrameEncoding::start(&self.sam, &self.preprocess, next);
     }
 
     /// The model that tracks.
@@ -151,12 +151,12 @@ impl Tracker {
         &self.sam
     }
 
-    /// Frames after which an object's memory is full: more are forgotten, or kept by the history alone.
+    /// Number of frames on either side of the current one whose memories or pointers can be read.
     pub fn reach(&self) -> usize {
-        self.archive.reach()
+        self.store.reach()
     }
 
-    /// The frame at hand.
+    /// The current frame.
     pub fn frame(&self) -> Option<usize> {
         self.current.as_ref().map(|current| current.frame)
     }
@@ -166,8 +166,7 @@ impl Tracker {
         self.objects.keys().copied()
     }
 
-    /// Whether an object can be shown like this in a video of this size: all that can be wrong with a prompt is known before
-    /// any frame is encoded.
+    /// Checks a prompt against a video of this size, before any frame is encoded.
     pub fn check_prompt<'p>(
         &self,
         prompt: impl Into<TrackPrompt<'p>>,
@@ -176,7 +175,7 @@ impl Tracker {
         prompt.into().check(size, self.model().config().mask_side())
     }
 
-    /// Shows an object on the frame at hand, a new one or one that is tracked already, and gives its mask there.
+    /// Adds a prompt for a new or tracked object on the current frame and returns its mask there.
     pub fn prompt<'p>(
         &mut self,
         frame: usize,
@@ -195,17 +194,17 @@ impl Tracker {
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
         };
         let segment = self.segment(&record);
-        self.objects.entry(object).or_default().pending.insert(frame, record);
+        self.objects.entry(object).or_default().pending_prompts.insert(frame, record);
         Ok(TrackedObject { id: object, segment })
     }
 
-    /// Takes the prompts of an object on a frame back: what was found there counts as tracked from now on.
+    /// Removes the prompts of an object on a frame. Its mask there counts as tracked.
     pub fn clear_prompts(&mut self, frame: usize, id: ObjectId) -> Result<(), TrackError> {
         let object = self.object_mut(id)?;
-        object.pending.remove(&frame);
-        if let Some(mut record) = object.prompted.remove(&frame) {
+        object.pending_prompts.remove(&frame);
+        if let Some(mut record) = object.prompted_frames.remove(&frame) {
             record.tracked = None;
-            object.found.insert(frame, record);
+            object.tracked_frames.insert(frame, record);
         }
         Ok(())
     }
@@ -214,11 +213,11 @@ impl Tracker {
     pub fn remove(&mut self, id: ObjectId) -> Result<(), TrackError> {
         self.object_mut(id)?;
         self.objects.remove(&id);
-        self.archive.forget(id);
+        self.store.forget(id);
         Ok(())
     }
 
-    /// The masks on the frame at hand.
+    /// The masks on the current frame.
     pub fn masks(&self) -> Result<TrackedFrame, TrackError> {
         let frame = self.frame().ok_or(TrackError::NoFrame)?;
         let known =
@@ -245,11 +244,11 @@ impl Tracker {
         self.objects.get_mut(&id).ok_or(TrackError::UnknownObject { id, known })
     }
 
-    /// Encodes the answers to prompts on the frame at hand, whose features are about to go.
+    /// Encodes memories of the prompted masks on the current frame, before its features are freed.
     fn encode_prompts(&mut self) -> Result<(), TrackError> {
         let Some(Current { frame, encoded }) = &self.current else { return Ok(()) };
         for object in self.objects.values_mut() {
-            if let Some(record) = object.pending.get_mut(frame) {
+            if let Some(record) = object.pending_prompts.get_mut(frame) {
                 let memory = follow::remember(self.sam.model(), encoded, record)?;
                 record.memory = Some(memory);
             }

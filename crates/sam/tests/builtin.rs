@@ -1,4 +1,4 @@
-//! The built-in model judged by what it finds: drawn scenes whose masks are known exactly.
+//! Quality of the built-in model on drawn scenes with exact masks.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_sam::imaging::{Image, Mask, Size};
@@ -59,7 +59,7 @@ fn iou(found: &Mask, expected: &Mask) -> f64 {
 }
 
 #[test]
-fn clicks_boxes_and_refinement_find_the_thing() {
+fn points_boxes_and_refinement_find_the_disc() {
     let scene = scene();
     for disc in [BALL, OTHER] {
         let expected = disc.mask(&[]);
@@ -78,7 +78,7 @@ fn clicks_boxes_and_refinement_find_the_thing() {
 }
 
 #[test]
-fn everything_finds_both_things() {
+fn everything_finds_both_discs() {
     let options = Everything {
         points_per_side: 8,
         pred_iou_thresh: 0.7,
@@ -94,7 +94,7 @@ fn everything_finds_both_things() {
 }
 
 #[test]
-fn a_thing_is_followed_behind_another_and_back() {
+fn a_disc_is_tracked_behind_another_and_back() {
     let sam = Sam::builtin().unwrap();
     let frame = |t: usize| Disc { x: 60.0 + 20.0 * t as f64, ..BALL };
     let front = Disc { x: 190.0, y: 60.0, radius: 34.0, ..OTHER };

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use cutout_sam::model::config::EncoderConfig;
-use cutout_sam::parts::{Decode, DecodeInputs, Encode, Encoded, ImageSide, Pixels};
+use cutout_sam::parts::{Decode, DecodeInputs, Encode, Encoded, Pixels, PrepareImage};
 use cutout_sam::{Candidates, OpenError, inspect, load};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
@@ -75,7 +75,7 @@ fn a_prompt_is_answered() {
     write_safetensors(&path, &outgoing(&tensors), &Metadata::new()).unwrap();
     let SmallModel(model) = open(&path).unwrap();
     let features = encode(&SmallModel::open(&Checkpoint::open(&path).unwrap()).unwrap(), &file);
-    let image = model.run(&ImageSide, features).unwrap();
+    let image = model.run(&PrepareImage, features).unwrap();
     let inputs = file.inputs("points_mask");
     let input = |name: &str| {
         model.upload(&inputs.iter().find(|(other, _)| other == name).unwrap().1).unwrap()
@@ -106,7 +106,7 @@ fn a_prompt_is_answered() {
 }
 
 #[test]
-fn what_does_not_fit_is_listed_at_once() {
+fn all_missing_and_misshapen_tensors_are_listed() {
     let file = StageFile::load("sam1/wide.safetensors").unwrap();
     let mut tensors = tensors([&file]);
     tensors.remove("mask_decoder.iou_token.weight").unwrap();
@@ -128,14 +128,14 @@ fn what_does_not_fit_is_listed_at_once() {
     assert!(missing.contains("no such file"), "{missing}");
 }
 
-/// The weights of a small SAM 2, and what made them.
+/// The weights of a small SAM 2, with its fixtures.
 fn small_sam2(version: &str) -> (Tensors, [StageFile; 2]) {
     let files = ["image", "memory"]
         .map(|part| StageFile::load(&format!("sam2/{version}_{part}.safetensors")).unwrap());
     (tensors(&files), files)
 }
 
-/// What no shape of the small models tells, and a number that every shape leaves open.
+/// Metadata of the small models, with a number of pointer frames.
 fn metadata_of(file: &StageFile) -> Metadata {
     let mut metadata = sam2_metadata(file);
     metadata.insert("sam2.pointer_frames".to_owned(), "9".into());

@@ -17,7 +17,7 @@ use cutout_weights::{Checkpoint, Metadata};
 use serde_json::Value;
 use support::{ModelFile, sam2_metadata, tensors};
 
-/// A model, pictures, and what Meta's generator finds in them.
+/// A model, pictures, and the masks of Meta's generator.
 struct Model {
     file: ModelFile,
     pictures: StageFile,
@@ -35,7 +35,7 @@ impl Model {
         }
     }
 
-    /// SAM 2.1, which sees the same pictures.
+    /// SAM 2.1, with the same pictures.
     fn sam2(test: &str) -> Self {
         let file = StageFile::load("everything/sam2_model.safetensors").unwrap();
         let name = format!("every-sam2-{test}");
@@ -279,7 +279,7 @@ fn threads_and_batches_change_nothing() {
 }
 
 #[test]
-fn progress_is_told_and_can_stop_the_work() {
+fn progress_is_reported_and_can_stop_the_work() {
     let model = Model::new("progress");
     let sam = model.open(2);
     let Case { picture, options, masks, .. } = case(&model, "clean_crops");

@@ -1,4 +1,4 @@
-//! A long video runs in the memory of a short one.
+//! Memory use of the tracker does not grow with the video.
 #![allow(unsafe_code, reason = "a global allocator that counts is unsafe to implement")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn memory_at_the_end_is_that_of_the_beginning() {
+fn live_bytes_do_not_grow_with_the_video() {
     let sam = small_sam();
     let mut tracker = sam.track(TrackOptions::default()).unwrap();
     // Memories reach back seven frames, pointers sixteen.

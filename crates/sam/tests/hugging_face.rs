@@ -11,7 +11,7 @@ use cutout_sam::Candidates;
 use cutout_sam::device;
 use cutout_sam::model::config::EncoderConfig;
 use cutout_sam::model::part::{Part, Stages, graph_of};
-use cutout_sam::parts::{Decode, Encode, Encoded, ImageSide, Pixels};
+use cutout_sam::parts::{Decode, Encode, Encoded, Pixels, PrepareImage};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::{StageFile, check_graph};
 use cutout_weights::layout::{Dialect, Model};
@@ -56,7 +56,7 @@ fn open(path: &Path) -> SmallModel {
     SmallModel::open(&checkpoint).unwrap()
 }
 
-/// Compares the stages of a part on every backend; gives the outputs.
+/// Compares the stages of a part on every backend; returns the outputs.
 fn check<P: Part>(
     SmallModel(model): &SmallModel,
     part: &P,
@@ -77,7 +77,7 @@ fn embedding(model: &SmallModel, file: &StageFile) -> Tensor {
     encode(model, file).embedding.unwrap().fetch().unwrap()
 }
 
-/// The file says all of the configuration that the fixture's model was built with.
+/// The configuration of the fixture's model is read from the file.
 #[test]
 fn the_configuration_is_read_from_the_file() {
     let file = StageFile::load(FIXTURE).unwrap();
@@ -128,7 +128,7 @@ fn prompts_and_masks_match_transformers_at_every_stage() {
     let path = write(&stored(&file), "stages");
     let model = open(&path.0);
     let embedding = [("embedding".to_owned(), file.stage("encoder", "embedding").unwrap())];
-    let image = check(&model, &ImageSide, &embedding, &embedding);
+    let image = check(&model, &PrepareImage, &embedding, &embedding);
     for run in PROMPTS {
         let mut inputs = file.inputs(run);
         let (_, kinds) = inputs.iter().find(|(name, _)| name == "kinds").unwrap();
@@ -145,7 +145,7 @@ fn prompts_and_masks_match_transformers_at_every_stage() {
     }
 }
 
-/// A wrong tensor under the right name is noticed by the comparison: what a mistake in the table of names would do.
+/// Swapped tensors fail the comparison, as a mistake in the name table would.
 #[test]
 fn exchanged_tensors_are_noticed() {
     let file = StageFile::load(FIXTURE).unwrap();

@@ -1,4 +1,4 @@
-//! A profile of one thread computes on the calling thread alone. The only test of its process, which it counts threads of.
+//! A profile of one thread starts no threads. The file has one test because it counts the threads of the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,7 +24,7 @@ fn segment(threads: usize) {
     sam.everything(&image, &options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 
-/// Most threads seen while `work` runs, beside those before it and the one it runs on.
+/// Most additional threads seen while `work` runs.
 #[expect(clippy::disallowed_methods, reason = "the work is watched from another thread")]
 fn most_threads(work: impl FnOnce() + Send) -> usize {
     let before = threads();

@@ -97,7 +97,7 @@ fn masks_match_the_predictor() {
     });
 }
 
-/// A mask that is fed back is this model's own here, and not the predictor's.
+/// Feeds back this model's logits instead of the fixture's.
 #[test]
 fn logits_can_be_fed_back() {
     for_each_scene("feedback", |fixture, title, scene| {

@@ -16,7 +16,7 @@ use cutout_tensor::{DType, SharedBytes, Tensor, TensorType, Tolerance};
 use cutout_testing::{StageFile, compare_stages};
 use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
 
-/// A file that is gone when this is.
+/// A file that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -31,7 +31,7 @@ struct Loaded {
     weights: Weights,
 }
 
-/// Opens weights that are written to a file under new names, in this type.
+/// Writes weights to a file with new names and element type, and opens it.
 fn through_a_file(
     name: &str,
     weights: &Weights,
@@ -52,7 +52,7 @@ fn through_a_file(
     Loaded { config, weights }
 }
 
-/// Runs a part on those of the values that it takes, and adds what it gives under the names that later parts take it by.
+/// Runs a part on the values named like its inputs, and appends its outputs.
 fn run<P: Part>(part: P, loaded: &Loaded, values: &mut Vec<Named>) {
     let (graph, _) = graph_of(&part, &loaded.config, Stages::Hidden).unwrap();
     let backend = device::backends(2).remove(0);
@@ -69,7 +69,7 @@ fn run<P: Part>(part: P, loaded: &Loaded, values: &mut Vec<Named>) {
     values.extend(results.into_iter().map(|(output, tensor)| (name(output), tensor)));
 }
 
-/// Gives the newest value another name.
+/// Renames the last value.
 fn rename_last(values: &mut [Named], name: &str) {
     values.last_mut().unwrap().0 = name.to_owned();
 }
@@ -85,11 +85,11 @@ fn exemplars(config: &ModelConfig) -> Option<Exemplars> {
     config.finder.as_ref().map(|finder| finder.detector.exemplars)
 }
 
-/// From pixels, tokens and boxes to objects.
+/// Runs all parts from pixels, tokens and boxes to detections.
 fn find(loaded: &Loaded, mut values: Vec<Named>) -> Vec<Named> {
     for (name, _) in &mut values {
         *name = match name.as_str() {
-            "boxes" => "boxes.places".to_owned(),
+            "boxes" => "boxes.coordinates".to_owned(),
             "box_labels" => "boxes.labels".to_owned(),
             _ => name.clone(),
         };
@@ -97,7 +97,7 @@ fn find(loaded: &Loaded, mut values: Vec<Named>) -> Vec<Named> {
     let length = |name: &str| {
         values.iter().find(|(value, _)| value == name).map_or(0, |(_, tensor)| tensor.shape()[0])
     };
-    let (tokens, boxes) = (length("tokens"), length("boxes.places"));
+    let (tokens, boxes) = (length("tokens"), length("boxes.coordinates"));
     let kept = Tensor::from_vec([tokens], (0..tokens as i64).collect()).unwrap();
     values.push(("kept".to_owned(), kept));
     run(EncodeText { tokens, kept: tokens }, loaded, &mut values);
@@ -133,8 +133,8 @@ fn hugging_faces_layout_gives_the_same_objects() {
     }
 }
 
-/// Hugging Face's queries, keys and values lie apart; Meta's, of which the same numbers are made here, do not. Packed they
-/// take the same memory, and nothing else is kept.
+/// Query, key and value weights are separate in Hugging Face's layout and joined in Meta's. Both layouts use the same
+/// packed memory.
 #[test]
 fn weights_live_once_in_both_layouts() {
     let file = StageFile::load("sam3/hugging_face.safetensors").unwrap();
@@ -165,8 +165,8 @@ fn weights_live_once_in_both_layouts() {
     assert_eq!(apart, WeightMemory { plain: apart.plain, ..together });
 }
 
-/// Meta's files say by their rotation how far the tokens of each block see, and how many heads they have. No file tells the
-/// epsilon of the norms, which shows in the quiet model.
+/// In Meta's files the rotation tables determine the attention span and heads of each block. No tensor determines the
+/// epsilon of the norms; the quiet model is sensitive to it.
 #[test]
 fn metas_layout_gives_the_same_features() {
     for model in ["tiny", "wide", "quiet"] {
@@ -200,7 +200,7 @@ fn metas_layout_gives_the_same_features() {
             let name = format!("{model}-{from}{to}");
             let loaded = through_a_file(&name, &Weights::new(tensors.clone()), rename, DType::F32);
             assert_eq!(trunk(&loaded.config).0.global_blocks, global);
-            // There is a neck for clicks and nothing behind it.
+            // The interactive neck alone, without a mask decoder.
             assert_eq!(loaded.config.decoder, None);
             assert_eq!(exemplars(&loaded.config), Some(Exemplars::BoxesAndPoints));
             assert!(loaded.weights.paths().all(|path| !path.ends_with("freqs_cis")));
@@ -267,7 +267,7 @@ fn published(name: &str) -> BTreeMap<String, Vec<usize>> {
     keys
 }
 
-/// A checkpoint with these tensors, whose bytes are never looked at.
+/// A checkpoint with these tensors, whose bytes are never read.
 fn empty_file(name: &str, keys: &BTreeMap<String, Vec<usize>>) -> Checkpoint {
     let mut header = serde_json::Map::new();
     let mut offset = 0;
@@ -286,8 +286,8 @@ fn empty_file(name: &str, keys: &BTreeMap<String, Vec<usize>>) -> Checkpoint {
     Checkpoint::from_bytes(name.to_owned(), Arc::new(bytes) as SharedBytes).unwrap()
 }
 
-/// What checkpoints hold and images do not need: the coarsest level of both necks, a norm and a convolution of a level
-/// that there is not, the projection of whole phrases, and what only videos need.
+/// Tensors of checkpoints that pictures do not need: the coarsest level of both necks, unused pixel decoder layers, the
+/// text projection, and the video components.
 fn is_spare(name: &str) -> bool {
     let parts = [
         "convs.3.",
@@ -363,7 +363,7 @@ fn every_published_checkpoint_has_what_the_graphs_ask_for() {
         let mut report = inside.report;
         report.unused.retain(|tensor| !is_spare(&tensor.name));
         assert!(report.is_exact(), "{name}:\n{report}");
-        // All that is wrong is told at once.
+        // The report lists all problems.
         let all: Vec<String> =
             keys.keys().filter(|name| name.contains("layers.1.")).cloned().collect();
         for removed in &all[..2] {

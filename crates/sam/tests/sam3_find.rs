@@ -1,4 +1,4 @@
-//! Questions that SAM 3 cannot answer, and files that hold a part of it.
+//! Invalid queries of SAM 3, and checkpoints with some of its components.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod small_sam3;
@@ -20,7 +20,7 @@ fn failure(scene: &Scene, find: impl Into<Find>) -> FindError {
 const RECT: Rect = Rect { x0: 10.0, y0: 20.0, x1: 60.0, y1: 70.0 };
 
 #[test]
-fn phrases_that_say_nothing_are_errors() {
+fn empty_phrases_are_errors() {
     let small = Small::new("empty");
     let scene = scene(&small, &small.open());
     for phrase in ["", "  \t", "\0", "\u{1}\u{1b}[31m\u{7f}", "\u{feff}", "&nbsp;", "\u{2028}"] {
@@ -43,7 +43,7 @@ fn a_phrase_longer_than_the_context_is_cut_and_says_so() {
     let [whole, fits, cut] = [10, 30, 31].map(|count| scene.find(words(count)).unwrap());
     let flags = [&whole, &fits, &cut].map(|found| found.phrases()[0].phrase_was_cut());
     assert_eq!(flags, [false, false, true]);
-    // Beyond the context nothing is read.
+    // Text beyond the context is ignored.
     let longer = scene.find(words(200)).unwrap();
     let scores = |found: &cutout_sam::Found| -> Vec<f32> {
         found.iter().map(|instance| instance.score()).collect()
@@ -63,7 +63,7 @@ fn an_emoji_is_a_phrase() {
     assert!(found.iter().all(|instance| instance.score().is_finite()));
 }
 
-/// What Meta's tokenizer takes out says nothing; the rest is read in any alphabet.
+/// Characters removed by Meta's tokenizer change nothing; other alphabets are accepted.
 #[test]
 fn phrases_are_cleaned_as_meta_does() {
     let small = Small::new("clean");
@@ -143,7 +143,7 @@ fn exemplars_are_checked_against_the_picture() {
 }
 
 #[test]
-fn exemplars_alone_are_a_question() {
+fn exemplars_without_a_phrase_are_a_query() {
     let small = Small::new("alone");
     let scene = scene(&small, &small.open());
     let found = scene.find(Find::like(RECT).threshold(0.0)).unwrap();
@@ -157,7 +157,7 @@ fn exemplars_alone_are_a_question() {
     let without = scene.find(Find::phrase(cutout_sam::VISUAL).threshold(0.0)).unwrap();
     let first = |found: &cutout_sam::Found| found.iter().next().unwrap().score();
     assert_ne!(first(&found), first(&without), "the exemplar says nothing");
-    // What is not looked for, and nothing else, is a question too.
+    // A negative exemplar alone is a valid query.
     let not = Find::default().with_rect(RECT, Label::Negative).threshold(0.0);
     let not = scene.find(not).unwrap();
     assert_eq!((not.phrases().len(), not.phrases()[0].phrase()), (1, None));
@@ -168,7 +168,7 @@ fn exemplars_alone_are_a_question() {
 }
 
 #[test]
-fn questions_are_checked_without_a_picture() {
+fn queries_are_checked_without_a_picture() {
     let small = Small::new("check");
     let (sam, size) = (small.open(), small.picture("landscape").size());
     sam.check_find(&Find::phrase("cat").with_rect(RECT, Label::Negative), size).unwrap();
@@ -212,7 +212,7 @@ fn another_family_says_that_it_cannot_find() {
     assert!(error.to_string().contains("needs SAM 3"), "{error}");
 }
 
-/// The weights whose names a condition lets through, opened.
+/// Opens a model with the weights that satisfy a condition.
 fn part(small: &Small, name: &str, wanted: impl Fn(&str) -> bool) -> Sam {
     let mut weights = small.weights();
     weights.retain(|name, _| wanted(name));

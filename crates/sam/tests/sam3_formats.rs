@@ -1,4 +1,4 @@
-//! SAM 3 from files in every format and type: what they hold is what is computed with.
+//! SAM 3 from files of every format and element type.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod small_sam3;
@@ -13,7 +13,7 @@ use small_sam3::Small;
 
 type Tensors = BTreeMap<String, Tensor>;
 
-/// The model's own numbers for a phrase with an exemplar, and for a click.
+/// Raw outputs for a phrase with an exemplar, and for a point.
 fn answers(small: &Small, path: &Path) -> Vec<(&'static str, Tensor)> {
     let scene = Sam::open(path).unwrap().embed(&small.picture("landscape")).unwrap();
     let rect = Rect { x0: 10.0, y0: 20.0, x1: 60.0, y1: 70.0 };
@@ -43,7 +43,7 @@ fn apart(found: &[(&str, Tensor)], expected: &[(&str, Tensor)]) -> f64 {
     found.iter().zip(expected).map(|((_, a), (_, b))| one(a, b)).fold(0.0, f64::max)
 }
 
-/// What a file holds, in single precision.
+/// The tensors of a file, cast to f32.
 fn held(path: &Path) -> Tensors {
     let checkpoint = Checkpoint::open(path).unwrap();
     let tensor = |name: &str| checkpoint.tensor(name).unwrap().cast(DType::F32).unwrap();
@@ -66,7 +66,7 @@ fn cast(small: &Small, name: &str, dtype: DType) -> PathBuf {
 }
 
 #[test]
-fn every_format_and_type_is_computed_with_as_it_is() {
+fn every_format_and_type_gives_the_results_of_its_stored_values() {
     let small = Small::new("formats");
     let expected = answers(&small, &small.write("f32", &small.weights()));
     for (path, least, most) in [

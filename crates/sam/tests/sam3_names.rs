@@ -1,4 +1,4 @@
-//! SAM 3 under other names: Hugging Face's tracker as it is saved and as it is called, and SAM 3.1.
+//! SAM 3 under other tensor names: saved and in-memory names of Hugging Face's tracker, and SAM 3.1.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod small_sam3;
@@ -47,7 +47,7 @@ fn renamed(weights: &Tensors, rename: impl Fn(&str) -> Option<String>) -> Tensor
     pairs.filter_map(|(name, tensor)| Some((rename(name)?, tensor.clone()))).collect()
 }
 
-/// What only videos need.
+/// Whether only video tracking needs a tensor.
 fn is_memory(name: &str) -> bool {
     let parts = [
         "memory_attention.",
@@ -70,7 +70,7 @@ const TRACKERS: [(&str, Rename); 4] = [
     ("the tracker of Sam3VideoModel", |name| Some(in_video(name))),
 ];
 
-/// A tensor's name in the model.
+/// In-memory name of a tensor in `transformers`.
 fn called(name: &str) -> String {
     let name = name.strip_prefix("tracker_model.").unwrap();
     let name = name.strip_prefix("detector_model.").unwrap_or(name);
@@ -109,7 +109,7 @@ fn a_tracker_answers_the_same_under_all_its_names() {
     assert_same_masks(&asked(&Sam::open(&path).unwrap(), &image), &expected, "GGUF");
 }
 
-/// Where SAM 3 keeps what SAM 3.1 has under another name, and where SAM 3.1 does.
+/// Prefixes that differ between SAM 3 and SAM 3.1.
 const SAM3_1: [(&str, &str); 4] = [
     (
         "detector.backbone.vision_backbone.sam2_convs.",
@@ -175,7 +175,7 @@ fn sam_3_1_finds_and_answers_clicks() {
     }
 }
 
-/// Converting keeps the names, by which the model is known.
+/// Conversion keeps the names that identify the model.
 #[test]
 fn sam_3_1_is_still_itself_when_converted() {
     let (small, folder) = (Small::new("sam3-1-converted"), Folder::new("sam3-1-converted"));

@@ -21,7 +21,7 @@ fn scenes(small: &Small) -> Vec<(&'static str, Scene)> {
     PICTURES.into_iter().map(embed).collect()
 }
 
-/// The question of a run, in pixels of its picture.
+/// The query of a run, in pixels of its picture.
 fn question(small: &Small, title: &str, run: &str) -> Find {
     let numbers = |part: &str| small.numbers(&format!("{title}/find/{run}/{part}"));
     let mut find = small.phrase(run).map_or_else(Find::default, Find::phrase);
@@ -65,7 +65,7 @@ fn clicks_match_the_predictor() {
 }
 
 #[test]
-fn the_models_own_numbers_match_the_processor() {
+fn raw_detections_match_the_processor() {
     let small = Small::new("raw");
     for (title, scene) in scenes(&small) {
         for run in RUNS {

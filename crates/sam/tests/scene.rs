@@ -50,7 +50,7 @@ fn checkpoint(folder: &Folder, name: &str, scale: f32) -> PathBuf {
     path
 }
 
-/// A picture with something to see in it.
+/// A picture with varied pixels.
 fn picture(size: Size) -> Image {
     let pixel = |i: usize| [(i * 7 % 251) as u8, (i / 3 % 256) as u8, (i * i % 239) as u8];
     let pixels = (0..size.width * size.height).flat_map(pixel).collect();
@@ -129,7 +129,7 @@ fn prompts_outside_the_picture_are_errors() {
     assert!(scene.segment_all(&[]).unwrap().is_empty());
 }
 
-/// What a scene refuses the model refuses before there is one, in the same words.
+/// `Sam::check_prompt` rejects the same prompts as a scene, with the same message.
 #[test]
 fn prompts_are_checked_without_a_picture() {
     let folder = Folder::new("check");

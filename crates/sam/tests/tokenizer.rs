@@ -5,8 +5,7 @@ use cutout_sam::model::tokenizer::Tokenizer;
 
 const CONTEXT: usize = 32;
 
-/// Phrases that come out differently, on purpose: `ftfy` guesses which alphabet a text was wrongly read in, and Meta's
-/// pattern takes an apostrophe with the old letter `ſ` for one with `s`.
+/// Phrases with intended differences: mojibake, which `ftfy` repairs, and `'ſ`, which Meta's pattern treats as `'s`.
 const DIFFERENT: [&str; 2] = ["caf\u{c3}\u{a9}", "\u{17f} '\u{17f}"];
 
 #[test]

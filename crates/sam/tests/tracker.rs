@@ -18,10 +18,10 @@ use support::{Folder, ModelFile, sam2_metadata, tensors};
 
 const VERSIONS: [&str; 2] = ["2.0", "2.1"];
 
-/// How far a logit or a score may be from Meta's.
+/// Largest allowed difference of a logit or score from Meta's.
 const LIMIT: f32 = 2e-3;
 
-/// A clip, the model it was tracked with, and what was found.
+/// A clip, its model, and the expected results.
 struct Clip {
     file: StageFile,
     frames: Vec<Image>,
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         Run { clip, name, tracker, points: HashMap::new(), hidden: 0, compared: 0 }
     }
 
-    /// Does what a script says, compares every result, and counts those in which an object is hidden.
+    /// Runs a script, compares every result, and counts the results with a hidden object.
     fn through(clip: &'a Clip, name: &'a str, history: History) -> usize {
         let scripts = clip.scripts();
         let mut run = Run::new(clip, name, &scripts[name], history);
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The prompt of a step, behind the points before it if it only adds some.
+    /// The prompt of a step, with the earlier points if the step adds to them.
     fn points(&mut self, step: &Value, key: (usize, u32)) -> Prompt {
         let numbers = |value: &Value| -> Vec<f64> {
             value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
@@ -183,8 +183,8 @@ fn largest_error(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Follows a script with each of Meta's models. The clip of SAM 2.0 is longer than what is kept of it: going back, as
-/// Meta's predictor does over frames it has kept all of, needs the history.
+/// Follows a script with each of Meta's models. The clip of SAM 2.0 is longer than the reach of its memory, so tracking
+/// back needs the history on disk.
 fn follow(script: &str) {
     let folder = Folder::new(&format!("tracker-{script}"));
     let histories = [History::Disk(folder.0.clone()), History::Recent];
@@ -220,7 +220,7 @@ fn a_clip_tracked_by_transformers() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_an_error() {
+fn invalid_calls_are_errors() {
     let clip = Clip::load("2.1", "errors");
     let mut tracker = clip.sam.track(TrackOptions::default()).unwrap();
     let click = Prompt::point(10, 10);

@@ -18,7 +18,8 @@ use crate::stdio;
 pub(crate) struct Explain {
     /// Checkpoint, or the file name of one that `cutout models` lists
     model: PathBuf,
-    /// Part of the model: encoder, image_side, decoder, or another; the error for an unknown name lists the parts of the model
+    /// Part of the model: encoder, prepare_image or decoder; SAM 2 also has follow (one tracked frame); SAM 3 also has
+    /// find_features, text and detector
     #[arg(long, default_value = "encoder")]
     part: String,
     /// Show the graph after this pass instead of after all passes

@@ -4,28 +4,28 @@ use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, SeparableBias};
 use cutout_graph::{Reduced, Scope, Value};
 use cutout_tensor::Tensor;
 
-use crate::components::fusion_encoder::{Memory, NORM_EPSILON, mlp};
+use crate::components::fusion_encoder::{KeysAndValues, NORM_EPSILON, mlp};
 use crate::components::geometry_encoder::corners;
 use crate::components::layers::{head, layer_norm, linear};
 use crate::components::multi_head::{MultiHead, Projection};
 use crate::components::sine_positions::sine_positions;
 use crate::model::config::DetectorConfig;
 
-/// Boxes nearer to an edge than this are taken to lie at this distance when they are refined.
+/// Lower bound of box coordinates and their complements in the inverse sigmoid.
 const BOX_EPSILON: f32 = 1e-3;
 /// Bounds of the scores.
 const LARGEST_SCORE: f32 = 12.0;
 
-/// What the decoder reads.
+/// Inputs of the decoder.
 #[derive(Clone, Copy)]
 pub(crate) struct DecoderSources<'g> {
-    /// The image with the prompt in it, `[1, grid * grid, width]`.
-    pub(crate) image: Memory<'g>,
+    /// Image tokens after the fusion encoder, `[1, grid * grid, width]`.
+    pub(crate) image: KeysAndValues<'g>,
     /// `[1, tokens, width]`.
     pub(crate) prompt: Value<'g>,
 }
 
-/// What the decoder finds.
+/// Outputs of the decoder.
 #[derive(Clone, Copy)]
 pub(crate) struct DecodedQueries<'g> {
     /// Normalised queries, `[1, queries, width]`.
@@ -36,7 +36,7 @@ pub(crate) struct DecodedQueries<'g> {
     pub(crate) presence: Value<'g>,
 }
 
-/// Decodes all queries. The first token is not a query: it tells presence, has no position and no box.
+/// Decodes all queries. The first token is the presence token: it has no position and no box.
 pub(crate) fn decoder<'g>(
     sources: DecoderSources<'g>,
     w: &Scope<'g>,
@@ -63,7 +63,7 @@ pub(crate) fn decoder<'g>(
     found
 }
 
-/// What the boxes of the queries add to attention.
+/// Positions and attention bias from the boxes of the queries.
 #[derive(Clone, Copy)]
 struct BoxGuidance<'g> {
     /// Positions of the tokens, `[1, 1 + queries, width]`.
@@ -72,7 +72,7 @@ struct BoxGuidance<'g> {
     bias: [Value<'g>; 2],
 }
 
-/// A post-norm layer: tokens among themselves, to the prompt, to the image, MLP.
+/// A post-norm layer: self-attention, cross-attention to the prompt, cross-attention to the image, MLP.
 struct Layer<'g, 'c> {
     w: Scope<'g>,
     config: &'c DetectorConfig,
@@ -101,15 +101,15 @@ impl<'g> Layer<'g, '_> {
         let prompt = sources.prompt;
         let seen = self.attention("ca_text").cross(x + guidance.positions, prompt, prompt);
         let x = self.normed(x + seen, "catext_norm");
-        let x = self.normed(x + self.look_at_image(x, guidance, sources.image), "norm1");
+        let x = self.normed(x + self.image_cross_attention(x, guidance, sources.image), "norm1");
         self.normed(x + mlp(self.config).apply(x, &self.w), "norm3")
     }
 
-    fn look_at_image(
+    fn image_cross_attention(
         &self,
         x: Value<'g>,
         guidance: BoxGuidance<'g>,
-        image: Memory<'g>,
+        image: KeysAndValues<'g>,
     ) -> Value<'g> {
         let attention = self.attention("cross_attn");
         let [query] = attention.project(x + guidance.positions, Projection::Query);
@@ -126,8 +126,8 @@ impl<'g> Layer<'g, '_> {
     }
 }
 
-/// Nothing for the first token, in front of what the queries have, along axis 1.
-fn behind_presence(x: Value<'_>) -> Value<'_> {
+/// Prepends zeros for the presence token along axis 1.
+fn with_presence_row(x: Value<'_>) -> Value<'_> {
     let mut before = vec![0; x.shape().rank()];
     before[1] = 1;
     x.pad(before.clone(), vec![0; before.len()], 0.0)
@@ -139,15 +139,15 @@ fn query_positions<'g>(boxes: Value<'g>, w: &Scope<'g>, width: usize) -> Value<'
     let [x, y, box_width, box_height] = boxes.split(2);
     let ordered = Value::concat(&[y, x, box_width, box_height], 2);
     let sines = sine_positions(ordered, width / 2).reshape([1, queries, 2 * width]);
-    behind_presence(head(sines, &w.at("ref_point_head"), &[width, width]))
+    with_presence_row(head(sines, &w.at("ref_point_head"), &[width, width]))
 }
 
-/// How much each token favours each row and each column of the grid, from where its box begins and ends.
+/// Attention bias of each token on rows and columns of the grid, from the edges of its box.
 fn box_bias<'g>(
     boxes: Value<'g>,
     w: &Scope<'g>,
     config: &DetectorConfig,
-    image: Memory<'g>,
+    image: KeysAndValues<'g>,
 ) -> [Value<'g>; 2] {
     let [_, tokens, _] = image.keys.dims();
     let side = tokens.isqrt();
@@ -156,7 +156,7 @@ fn box_bias<'g>(
     let one = |edges: [Value<'g>; 2], name: &str| {
         let distances = log_distances(Value::concat(&edges, 2), side); // [1, queries, side, 2]
         let bias = head(distances, &w.at(name), &widths);
-        behind_presence(bias.permute([0, 1, 3, 2]))
+        with_presence_row(bias.permute([0, 1, 3, 2]))
     };
     [one([top, bottom], "boxRPB_embed_y"), one([left, right], "boxRPB_embed_x")]
 }
@@ -174,7 +174,7 @@ fn log_distances(edges: Value<'_>, side: usize) -> Value<'_> {
     distances.sign() * size * builder.scalar(1.0 / 3.0)
 }
 
-/// Moves the boxes by what the tokens say, and reads off presence.
+/// Refines the boxes and computes the presence logit.
 fn refine<'g>(
     tokens: Value<'g>,
     boxes: Value<'g>,
@@ -185,7 +185,7 @@ fn refine<'g>(
     let normed = layer_norm(tokens.slice(1, 1..queries + 1), &w.at("norm"), NORM_EPSILON);
     let moved = head(normed, &w.at("bbox_embed"), &[width, width, 4]);
     let first = layer_norm(tokens.slice(1, 0..1), &w.at("presence_token_out_norm"), NORM_EPSILON);
-    // Meta bounds this logit too, and throws the result away.
+    // Meta's code clamps this logit but discards the clamped value.
     let presence = head(first, &w.at("presence_token_head"), &[width, width, 1]);
     DecodedQueries {
         queries: normed,
@@ -201,7 +201,7 @@ fn inverse_sigmoid(x: Value<'_>) -> Value<'_> {
     (x.maximum(least) / (builder.scalar(1.0) - x).maximum(least)).log()
 }
 
-/// Logits of the queries `[1, queries, width]` being what the prompt `[1, tokens, width]` says: `[queries]`.
+/// Scores of queries `[1, queries, width]` for the prompt `[1, tokens, width]`, as logits: `[queries]`.
 pub(crate) fn scores<'g>(
     queries: Value<'g>,
     prompt: Value<'g>,

@@ -1,4 +1,4 @@
-//! Transformer layers in which one sequence takes in another: image takes in prompt, geometry takes in image.
+//! Transformer layers with self-attention and cross-attention: image to prompt, exemplars to image.
 
 use cutout_graph::ops::AttentionInputs;
 use cutout_graph::{Scope, Value};
@@ -10,16 +10,16 @@ use crate::model::config::DetectorConfig;
 /// Epsilon of the detector's layer norms.
 pub(crate) const NORM_EPSILON: f32 = 1e-5;
 
-/// The sequence that is taken in, `[1, tokens, width]`.
+/// Keys and values of cross-attention, `[1, tokens, width]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Memory<'g> {
-    /// With positions, if it has any.
+pub(crate) struct KeysAndValues<'g> {
+    /// Tokens with positions, if any.
     pub(crate) keys: Value<'g>,
-    /// Without.
+    /// Tokens without positions.
     pub(crate) values: Value<'g>,
 }
 
-/// A pre-norm layer: self-attention, attention to the memory, MLP.
+/// A pre-norm layer: self-attention, cross-attention, MLP.
 pub(crate) struct FusionLayer<'g, 'c> {
     pub(crate) w: Scope<'g>,
     pub(crate) config: &'c DetectorConfig,
@@ -34,8 +34,8 @@ impl<'g> FusionLayer<'g, '_> {
         layer_norm(x, &self.w.at(norm), NORM_EPSILON)
     }
 
-    /// The part that looks at `x: [1, tokens, width]` alone. Positions, if there are any, turn only queries and keys.
-    pub(crate) fn look_around(&self, x: Value<'g>, positions: Option<Value<'g>>) -> Value<'g> {
+    /// Self-attention of `x: [1, tokens, width]`. Positions are added to queries and keys only.
+    pub(crate) fn self_attention(&self, x: Value<'g>, positions: Option<Value<'g>>) -> Value<'g> {
         let attention = self.attention("self_attn");
         let normed = self.normed(x, "norm1");
         let [query, key, value] = match positions {
@@ -49,10 +49,14 @@ impl<'g> FusionLayer<'g, '_> {
         x + attention.mix(AttentionInputs::new(query, key, value), attention.op())
     }
 
-    /// The part that takes in the memory, and the MLP.
-    pub(crate) fn take_in(&self, x: Value<'g>, memory: Memory<'g>) -> Value<'g> {
+    /// Cross-attention to `source`, then the MLP.
+    pub(crate) fn cross_attention_and_mlp(
+        &self,
+        x: Value<'g>,
+        source: KeysAndValues<'g>,
+    ) -> Value<'g> {
         let attention = self.attention("cross_attn_image");
-        let x = x + attention.cross(self.normed(x, "norm2"), memory.keys, memory.values);
+        let x = x + attention.cross(self.normed(x, "norm2"), source.keys, source.values);
         x + mlp(self.config).apply(self.normed(x, "norm3"), &self.w)
     }
 }

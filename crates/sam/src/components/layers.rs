@@ -88,7 +88,7 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    /// The MLP applied to `x`; it gives as many channels as it takes.
+    /// The MLP applied to `x`; input and output have the same channels.
     pub(crate) fn apply<'g>(self, x: Value<'g>, w: &Scope<'g>) -> Value<'g> {
         let [first, second] = match self.names {
             MlpNames::Lin => ["lin1", "lin2"],
@@ -137,7 +137,7 @@ pub(crate) enum AttentionOperand<'g> {
 }
 
 impl<'g> AttentionOperand<'g> {
-    /// The operand behind its projection.
+    /// The projected operand.
     pub(crate) fn projected(self, w: &Scope<'g>, width: usize) -> Value<'g> {
         match self {
             AttentionOperand::Raw(x) => linear(x, w, width),
@@ -146,7 +146,7 @@ impl<'g> AttentionOperand<'g> {
     }
 }
 
-/// Sizes of an attention: channels it runs at, its heads, and the channels it gives.
+/// Sizes of an attention: inner channels, heads and output channels.
 #[derive(Clone, Copy)]
 pub(crate) struct AttentionSize {
     pub(crate) width: usize,

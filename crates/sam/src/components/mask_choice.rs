@@ -1,4 +1,4 @@
-//! Which of several masks is the answer, by their logits and predicted IoU.
+//! Choice among mask candidates by stability and predicted IoU.
 
 use cutout_graph::{Reduced, Value};
 use cutout_tensor::{DType, Tensor};
@@ -70,7 +70,7 @@ pub(crate) fn best_candidate(iou: Value<'_>) -> TokenOfPrompt<'_> {
     TokenOfPrompt(iou.slice(1, 1..tokens).arg_max(1).cast(DType::F32) + 1.0)
 }
 
-/// The first mask, which is meant for prompts that leave no doubt, where it is stable; else the best candidate.
+/// The single mask if it is stable, else the candidate with the highest predicted IoU.
 pub(crate) fn stable_or_best<'g>(logits: Value<'g>, iou: Value<'g>) -> TokenOfPrompt<'g> {
     let builder = logits.builder();
     let TokenOfPrompt(best) = best_candidate(iou);

@@ -7,14 +7,14 @@ use crate::components::layers::{head, layer_norm, upscale};
 use crate::components::two_way_transformer::{ImageOperands, TwoWay, two_way_transformer};
 use crate::model::config::{DecoderConfig, DecoderForm};
 
-/// What the decoder reads.
+/// Inputs of the decoder.
 #[derive(Clone)]
 pub(crate) struct DecoderInputs<'g> {
     /// Image embedding with the dense prompt added, `[prompts or 1, side * side, width]`.
     pub(crate) image: Value<'g>,
     /// Positions of the embedding's cells, `[1, side * side, width]`.
     pub(crate) positions: Value<'g>,
-    /// The image's part of the first layer.
+    /// Image operands of the first layer.
     pub(crate) first: ImageOperands<Value<'g>>,
     /// Prompt tokens, `[prompts, count, width]`.
     pub(crate) prompts: Value<'g>,
@@ -23,7 +23,7 @@ pub(crate) struct DecoderInputs<'g> {
     pub(crate) fine: Option<[Value<'g>; 2]>,
 }
 
-/// What the decoder gives, for all mask tokens: the first is the single mask, the others are the candidates.
+/// Outputs of the decoder for all mask tokens: the first is the single mask, the others are the candidates.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoded<'g> {
     /// `[prompts, mask tokens, 4 side, 4 side]`.
@@ -34,7 +34,7 @@ pub(crate) struct Decoded<'g> {
     pub(crate) object: Option<DecodedObject<'g>>,
 }
 
-/// What the decoder says of the object itself.
+/// Object score and mask tokens.
 #[derive(Clone, Copy)]
 pub(crate) struct DecodedObject<'g> {
     /// Whether it is in the image: above 0 it is, `[prompts]`.

@@ -1,4 +1,4 @@
-//! What carries objects from frame to frame: memories of frames, and the attention that reads them.
+//! Memory encoder, memory attention and object pointers.
 
 mod attention;
 mod encoder;
@@ -10,5 +10,5 @@ pub use encoder::MaskSource;
 pub use attention::{Bank, FrameMemory, ObjectBank};
 
 pub(crate) use attention::MemoryAttention;
-pub(crate) use encoder::{Remembered, memory_encoder};
+pub(crate) use encoder::{MemoryEncoderInputs, memory_encoder};
 pub(crate) use pointer::pointer;

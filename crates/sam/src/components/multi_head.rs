@@ -12,7 +12,7 @@ pub(crate) struct MultiHead<'g> {
     pub(crate) heads: usize,
 }
 
-/// The first of the projections that tokens go through; the others follow in this order.
+/// First of several consecutive projections, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
     Query,
@@ -36,7 +36,7 @@ impl<'g> MultiHead<'g> {
         let rows = start..start + N * width;
         let weight = self.w.parameter("in_proj_weight", [3 * width, width]);
         let bias = self.w.parameter("in_proj_bias", [3 * width]);
-        // A slice is a weight of its own, in memory beside the one it was cut from.
+        // A slice is packed as a separate weight in addition to the whole.
         let [weight, bias] = if N == 3 {
             [weight, bias]
         } else {
@@ -56,7 +56,7 @@ impl<'g> MultiHead<'g> {
         linear(inputs.attend(op), &self.w.at("out_proj"), self.width)
     }
 
-    /// Attention of tokens to a memory whose keys may carry positions that its values do not.
+    /// Cross-attention; keys may include positions that values do not.
     pub(crate) fn cross(&self, query: Value<'g>, keys: Value<'g>, values: Value<'g>) -> Value<'g> {
         let [query] = self.project(query, Projection::Query);
         let [key] = self.project(keys, Projection::Key);

@@ -13,7 +13,7 @@ use crate::model::config::DecoderConfig;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i64)]
 pub enum PointKind {
-    /// Stands for "no box" behind points; has no position.
+    /// Padding in place of a box; has no position.
     Padding = 0,
     /// Not part of the object.
     Negative = 1,

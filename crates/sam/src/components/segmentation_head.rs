@@ -1,4 +1,4 @@
-//! Masks: one for each query, and one of everything the prompt means.
+//! The segmentation head: a mask for each query and a semantic mask.
 
 use cutout_graph::ops::{GroupNorm, ResizeMode};
 use cutout_graph::{Scope, Value};
@@ -11,12 +11,12 @@ use crate::model::config::DetectorConfig;
 /// Groups of the pixel decoder's norms.
 const GROUPS: usize = 8;
 
-/// What the head reads.
+/// Inputs of the head.
 #[derive(Clone, Copy)]
 pub(crate) struct MaskSources<'g> {
     /// Levels of the image, `[1, 4 grid, 4 grid, width]` and `[1, 2 grid, 2 grid, width]`.
     pub(crate) levels: [Value<'g>; 2],
-    /// The image with the prompt in it, `[1, grid * grid, width]`.
+    /// Image tokens after the fusion encoder, `[1, grid * grid, width]`.
     pub(crate) image: Value<'g>,
     /// `[1, tokens, width]`.
     pub(crate) prompt: Value<'g>,
@@ -58,7 +58,7 @@ pub(crate) fn segmentation_head<'g>(
     }
 }
 
-/// A level with a coarser one under it.
+/// Adds the upsampled coarser level, then convolution, norm and ReLU.
 fn finer<'g>(coarse: Value<'g>, level: Value<'g>, w: &Scope<'g>, index: usize) -> Value<'g> {
     let [_, height, columns, width] = level.dims();
     let mix = Convolution { outputs: width, kernel: 3, stride: 1, padding: 1, bias: Bias::With };

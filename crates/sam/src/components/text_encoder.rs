@@ -13,8 +13,8 @@ const NORM_EPSILON: f32 = 1e-5;
 /// Encodes a phrase's tokens `i64[tokens]` into `[1, kept, outputs]`: the features of the tokens numbered in
 /// `kept: i64[kept]`.
 ///
-/// Attention is causal, so a phrase needs no padding. All tokens take part in it, but Meta takes token 0 for padding and
-/// hides it from the detector, although it is a letter of the alphabet (`!` inside a word).
+/// Attention is causal, so a phrase needs no padding. All tokens take part in it, but Meta takes token 0 for padding
+/// and hides it from the detector, although it is a valid token (`!` inside a word).
 pub(crate) fn text_encoder<'g>(
     tokens: Value<'g>,
     kept: Value<'g>,

@@ -1,4 +1,4 @@
-//! Tokens and image attend to each other.
+//! The two-way transformer of the mask decoder.
 
 use cutout_graph::{Scope, Value, ports};
 
@@ -18,8 +18,8 @@ pub(crate) struct TwoWay<'g> {
 }
 
 ports! {
-    /// What the first layer computes from the image alone, each `[1, pixels, width / downsample]`: the same for every prompt
-    /// that brings no mask.
+    /// Projections of the image in the first layer, each `[1, pixels, width / downsample]`: the same for all prompts
+    /// without a mask.
     pub struct ImageOperands {
         /// Keys that tokens attend to.
         key,
@@ -30,7 +30,7 @@ ports! {
     }
 }
 
-/// Positions that are added wherever tokens or pixels are compared.
+/// Positions added to queries and keys.
 #[derive(Clone, Copy)]
 struct Positions<'g> {
     /// The tokens as they were at the start.
@@ -41,13 +41,13 @@ struct Positions<'g> {
 
 impl DecoderConfig {
     /// Attention between tokens and image.
-    fn across(&self) -> AttentionSize {
+    fn cross_attention_size(&self) -> AttentionSize {
         let width = self.width / self.downsample;
         AttentionSize { width, heads: self.heads, outputs: self.width }
     }
 
     /// Attention among tokens.
-    fn among(&self) -> AttentionSize {
+    fn self_attention_size(&self) -> AttentionSize {
         AttentionSize { width: self.width, heads: self.heads, outputs: self.width }
     }
 
@@ -61,7 +61,7 @@ impl DecoderConfig {
     }
 }
 
-/// The image's part of the first layer, from the image with its dense prompt.
+/// Projects the image, including its dense prompt, for the first layer.
 pub(crate) fn image_operands<'g>(
     image: Value<'g>,
     positions: Value<'g>,
@@ -69,17 +69,18 @@ pub(crate) fn image_operands<'g>(
     config: &DecoderConfig,
 ) -> ImageOperands<Value<'g>> {
     let w = &w.at("layers").at(0);
-    let width = config.across().width;
-    let placed = image + positions;
+    let width = config.cross_attention_size().width;
+    let with_positions = image + positions;
     let to_image = &w.at("cross_attn_token_to_image");
     ImageOperands {
-        key: linear(placed, &to_image.at("k_proj"), width),
+        key: linear(with_positions, &to_image.at("k_proj"), width),
         value: linear(image, &to_image.at("v_proj"), width),
-        query: linear(placed, &w.at("cross_attn_image_to_token").at("q_proj"), width),
+        query: linear(with_positions, &w.at("cross_attn_image_to_token").at("q_proj"), width),
     }
 }
 
-/// Runs all layers. While the image is the same for all prompts it has batch one; `first` is its part of the first layer.
+/// Runs all layers. While the image is the same for all prompts it has batch one; `first` holds its projections in the
+/// first layer.
 pub(crate) fn two_way_transformer<'g>(
     start: TwoWay<'g>,
     image_positions: Value<'g>,
@@ -95,7 +96,7 @@ pub(crate) fn two_way_transformer<'g>(
     }
     let attended =
         Attended::raw(state.tokens + positions.tokens, state.image + positions.image, state.image);
-    let mixed = attended.attend(&w.at("final_attn_token_to_image"), config.across());
+    let mixed = attended.attend(&w.at("final_attn_token_to_image"), config.cross_attention_size());
     let tokens = layer_norm(state.tokens + mixed, &w.at("norm_final_attn"), NORM_EPSILON);
     TwoWay { tokens: w.stage("tokens", tokens), image: state.image }
 }
@@ -112,10 +113,12 @@ fn layer<'g>(
     let TwoWay { tokens, image } = state;
     let own = &w.at("self_attn");
     let tokens = match &first {
-        Some(_) => Attended::raw(tokens, tokens, tokens).attend(own, config.among()),
+        Some(_) => Attended::raw(tokens, tokens, tokens).attend(own, config.self_attention_size()),
         None => {
-            let placed = tokens + positions.tokens;
-            tokens + Attended::raw(placed, placed, tokens).attend(own, config.among())
+            let with_positions = tokens + positions.tokens;
+            tokens
+                + Attended::raw(with_positions, with_positions, tokens)
+                    .attend(own, config.self_attention_size())
         }
     };
     let tokens = layer_norm(tokens, &w.at("norm1"), NORM_EPSILON);
@@ -126,12 +129,13 @@ fn layer<'g>(
             (projected(key), projected(value), projected(query))
         }
         None => {
-            let placed = AttentionOperand::Raw(image + positions.image);
-            (placed, AttentionOperand::Raw(image), placed)
+            let with_positions = AttentionOperand::Raw(image + positions.image);
+            (with_positions, AttentionOperand::Raw(image), with_positions)
         }
     };
     let to_image = Attended { query: AttentionOperand::Raw(tokens + positions.tokens), key, value };
-    let tokens = tokens + to_image.attend(&w.at("cross_attn_token_to_image"), config.across());
+    let tokens =
+        tokens + to_image.attend(&w.at("cross_attn_token_to_image"), config.cross_attention_size());
     let tokens = layer_norm(tokens, &w.at("norm2"), NORM_EPSILON);
 
     let changed = config.mlp().apply(tokens, &w.at("mlp"));
@@ -142,7 +146,8 @@ fn layer<'g>(
         key: AttentionOperand::Raw(tokens + positions.tokens),
         value: AttentionOperand::Raw(tokens),
     };
-    let image = image + to_tokens.attend(&w.at("cross_attn_image_to_token"), config.across());
+    let image =
+        image + to_tokens.attend(&w.at("cross_attn_image_to_token"), config.cross_attention_size());
     let image = layer_norm(image, &w.at("norm4"), NORM_EPSILON);
     TwoWay { tokens: w.stage("tokens", tokens), image: w.stage("image", image) }
 }

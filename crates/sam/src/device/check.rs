@@ -1,4 +1,4 @@
-//! Whether this machine computes what it should.
+//! Self-check: compares the kernels of every instruction set with the portable ones.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,15 @@ use cutout_tensor::{Difference, Tensor, TensorError, Tolerance, compare};
 
 use crate::model::ModelError;
 
-/// Rows, inner length and columns of the product: none of them a multiple of what kernels take at once.
+/// Rows, inner length and columns of the product: none of them a multiple of a kernel's tile.
 const SHAPE: [usize; 3] = [197, 301, 263];
 
-/// What one instruction set made of the product.
+/// Result of one instruction set.
 #[derive(Debug)]
 pub struct SelfCheck {
     /// The instruction set.
     pub isa: Isa,
-    /// How far its result is from the portable one, or why there is none.
+    /// Difference from the portable result, or the error.
     pub outcome: Result<Difference, ModelError>,
 }
 

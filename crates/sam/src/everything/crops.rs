@@ -1,4 +1,4 @@
-//! Parts of the picture, and masks that their edges cut off.
+//! Crops of the picture, and masks cut off at crop edges.
 
 use cutout_imaging::{Placement, Size};
 

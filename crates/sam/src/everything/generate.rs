@@ -1,4 +1,4 @@
-//! From points to masks.
+//! The mask generator.
 
 use std::ops::ControlFlow;
 
@@ -11,9 +11,9 @@ use super::small_regions::remove_small_regions;
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox, Progress};
 use crate::model::ModelError;
 use crate::prompt::{Candidates, Point, Prompt};
-use crate::scene::{AnsweredBatch, MOST_PROMPTS, Scene, SegmentError};
+use crate::scene::{AnsweredBatch, MAX_PROMPTS, Scene, SegmentError};
 
-/// Tells the caller how far the work has come.
+/// Reports progress to the caller.
 pub(super) struct Reporter<'a> {
     progress: Progress,
     receive: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -32,8 +32,8 @@ impl<'a> Reporter<'a> {
         Reporter { progress, receive }
     }
 
-    /// Tells; an error if the caller wants no more.
-    pub(super) fn tell(&mut self, phase: Phase, masks: usize) -> Result<(), EverythingError> {
+    /// Reports; an error if the caller stops the work.
+    pub(super) fn report(&mut self, phase: Phase, masks: usize) -> Result<(), EverythingError> {
         (self.progress.phase, self.progress.masks) = (phase, masks);
         match (self.receive)(self.progress) {
             ControlFlow::Continue(()) => Ok(()),
@@ -58,7 +58,7 @@ pub(super) fn generate(
         crops.iter().fold(0, |points, crop| points.saturating_add(grids[crop.layer].len()));
     let mut masks: Vec<AutoMask> = Vec::new();
     for crop in crops.iter() {
-        reporter.tell(Phase::Embedding, masks.len())?;
+        reporter.report(Phase::Embedding, masks.len())?;
         let scene = scene_of(crop)?;
         let search = Search { scene, picture, crop: *crop, options };
         let found = search.run(grids[crop.layer], masks.len(), &mut reporter)?;
@@ -80,7 +80,7 @@ pub(super) fn generate(
     Ok(masks)
 }
 
-/// The masks that no better one covers, best first; equals in their order.
+/// Box non-maximum suppression; masks by descending score, equal scores in order.
 fn suppress(
     masks: Vec<AutoMask>,
     threshold: f64,
@@ -92,13 +92,13 @@ fn suppress(
     pick(masks, &non_maximum_suppression(&candidates, threshold))
 }
 
-/// The masks with these numbers, in the order of the numbers, each of which is there once.
+/// The masks at the indices `kept`, which are distinct.
 pub(super) fn pick(masks: Vec<AutoMask>, kept: &[usize]) -> Vec<AutoMask> {
     let mut masks: Vec<Option<AutoMask>> = masks.into_iter().map(Some).collect();
     kept.iter().map(|&index| masks[index].take().expect("no number comes twice")).collect()
 }
 
-/// One crop, searched.
+/// Generation of the masks of one crop.
 struct Search<'a> {
     scene: Scene,
     picture: Size,
@@ -125,11 +125,11 @@ impl Search<'_> {
     ) -> Result<Vec<AutoMask>, EverythingError> {
         let mut masks: Vec<AutoMask> = Vec::new();
         for batch in ranges(0..grid.len(), self.options.points_per_batch) {
-            for part in ranges(batch, MOST_PROMPTS) {
+            for part in ranges(batch, MAX_PROMPTS) {
                 let points: Vec<Point> = part.map(|index| self.place(grid.point(index))).collect();
                 masks.extend(self.ask(&points)?);
                 reporter.progress.points_done += points.len();
-                reporter.tell(Phase::Decoding, before + masks.len())?;
+                reporter.report(Phase::Decoding, before + masks.len())?;
             }
         }
         Ok(masks)
@@ -153,7 +153,7 @@ impl Search<'_> {
         }
     }
 
-    /// The masks that the decoder answers with if it is given these masks again, each with its point.
+    /// Decodes each mask again with its point and its logits as the prompt.
     fn refine(
         &self,
         answered: &AnsweredBatch,
@@ -162,7 +162,7 @@ impl Search<'_> {
         let side = self.scene.sam().model().config().mask_side();
         let feedback = answered.feedback.fetch().map_err(ModelError::from)?;
         let mut masks = Vec::new();
-        for part in first.chunks(self.options.points_per_batch.min(MOST_PROMPTS)) {
+        for part in first.chunks(self.options.points_per_batch.min(MAX_PROMPTS)) {
             let mut prompts = Vec::with_capacity(part.len());
             for &LowResolutionMask { point, prompt, candidate, .. } in part {
                 let logits = feedback.slice(0, prompt..prompt + 1)?;

@@ -1,6 +1,6 @@
-//! Where to ask.
+//! Point grids.
 
-/// Points between 0 and 1, in the order in which they are asked about.
+/// Points between 0 and 1, in decoding order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Grid<'a> {
     /// `side` points along each axis, row by row, each in the middle of its cell.

@@ -1,48 +1,48 @@
-//! The knobs, with Meta's names and defaults.
+//! Options with Meta's names and defaults.
 
 use cutout_imaging::Size;
 use cutout_weights::layout::Family;
 
 use super::grid::Grid;
 
-/// Layers of crops at most: the last of so many has 65 536 crops, each to be embedded.
-const MOST_CROP_LAYERS: usize = 8;
+/// Most layers of crops. Layer 8 alone has 65 536 crops to embed.
+const MAX_CROP_LAYERS: usize = 8;
 
-/// How to look for everything. Names, meanings and defaults are those of Meta's `amg.py`.
+/// Options of the mask generator. Names, meanings and defaults are those of Meta's `amg.py`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Everything {
     /// Points along each side of the picture, so that there are as many squared.
     pub points_per_side: usize,
-    /// Points decoded at once at most. The decoder takes fewer where more would gain nothing; masks are the same.
+    /// Points decoded at once at most. The decoder may use smaller batches; masks do not depend on it.
     pub points_per_batch: usize,
-    /// Masks whose predicted IoU is not above this go; 0 or less keeps all.
+    /// Drops masks with a predicted IoU not above this; 0 or less keeps all.
     pub pred_iou_thresh: f64,
-    /// Masks whose stability is below this go; 0 or less keeps all.
+    /// Drops masks with a stability below this; 0 or less keeps all.
     pub stability_score_thresh: f64,
     /// How far the threshold is moved, both ways, to see how stable a mask is.
     pub stability_score_offset: f64,
-    /// Of two masks in one crop whose boxes overlap by more (as IoU), the one with the lower predicted IoU goes.
+    /// Box IoU threshold of non-maximum suppression within a crop; the higher predicted IoU wins.
     pub box_nms_thresh: f64,
     /// Layers of crops: the first has 2×2, the second 4×4, each embedded and searched like the picture.
     pub crop_n_layers: usize,
-    /// Of two masks of different crops whose boxes overlap by more (as IoU), the one of the larger crop goes.
+    /// Box IoU threshold of non-maximum suppression across crops; the smaller crop wins.
     pub crop_nms_thresh: f64,
     /// By how much the crops of the first layer overlap, as part of the picture's short side; half as much in each
     /// further layer.
     pub crop_overlap_ratio: f64,
-    /// Each further layer has so many times fewer points along a side of a crop.
+    /// Divisor of the points along a side for each further layer.
     pub crop_n_points_downscale_factor: usize,
     /// Points to use in place of a grid, from 0 to 1 as (x, y), for the picture and for each layer of crops.
     pub point_grids: Option<Vec<Vec<[f64; 2]>>>,
     /// Holes and islands of fewer pixels are removed; 0 leaves masks as they are.
     pub min_mask_region_area: usize,
-    /// Every mask is fed back to the decoder with its point, whose single answer takes its place before anything is
-    /// filtered. Meta has this for SAM 2; it costs three further decodings for each point.
+    /// Every mask is fed back to the decoder with its point, and the single refined mask replaces it before filtering.
+    /// Meta has this for SAM 2; it costs three further decodings for each point.
     pub use_m2m: bool,
 }
 
 impl Default for Everything {
-    /// What Meta uses with SAM 1.
+    /// Meta's defaults for SAM 1.
     fn default() -> Self {
         Everything {
             points_per_side: 32,
@@ -63,7 +63,7 @@ impl Default for Everything {
 }
 
 impl Everything {
-    /// What Meta uses with a family. For SAM 3, which Meta gives no such tool, what it uses with SAM 2: the decoder is the
+    /// Meta's defaults for a family. SAM 3, for which Meta has no generator, uses those of SAM 2: the decoder is the
     /// same.
     pub fn for_family(family: Family) -> Self {
         match family {
@@ -97,8 +97,8 @@ impl Everything {
                 return Err(EverythingOptionError::Outside { option, found, least, most });
             }
         }
-        if self.crop_n_layers > MOST_CROP_LAYERS {
-            let (found, most) = (self.crop_n_layers, MOST_CROP_LAYERS);
+        if self.crop_n_layers > MAX_CROP_LAYERS {
+            let (found, most) = (self.crop_n_layers, MAX_CROP_LAYERS);
             return Err(EverythingOptionError::TooManyLayers { found, most });
         }
         self.grids().map(drop)
@@ -136,7 +136,7 @@ impl Everything {
 
     fn points_per_side_of(&self, layer: usize) -> usize {
         let layer = u32::try_from(layer).unwrap_or(u32::MAX);
-        // A power beyond all numbers leaves no point.
+        // An overflowing divisor leaves no point.
         let divisor = self.crop_n_points_downscale_factor.checked_pow(layer);
         divisor.map_or(0, |divisor| self.points_per_side / divisor)
     }
@@ -163,7 +163,7 @@ pub enum EverythingOptionError {
         /// The most that is allowed.
         most: f64,
     },
-    /// More crops than anyone can wait for.
+    /// Too many layers of crops.
     #[error(
         "crop_n_layers is {found}, the most is {most}: each layer has four times as many crops"
     )]
@@ -196,7 +196,7 @@ pub enum EverythingOptionError {
         /// Grids there are.
         grids: usize,
     },
-    /// A point beside the picture.
+    /// A point outside the picture.
     #[error("point ({}, {}) of point_grids {layer} is not between 0 and 1", point[0], point[1])]
     PointOutside {
         /// The layer; 0 is the picture.
@@ -214,7 +214,7 @@ pub enum EverythingOptionError {
     },
 }
 
-/// A range in words.
+/// A range as text.
 fn range(least: f64, most: f64) -> String {
     match (least > -f64::MAX, most < f64::MAX) {
         (false, false) => "a number".to_owned(),

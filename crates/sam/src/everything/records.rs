@@ -24,13 +24,13 @@ pub struct MaskRecord {
     pub area: usize,
     /// Left, top, width, height.
     pub bbox: [usize; 4],
-    /// How well the model thinks the mask fits.
+    /// IoU predicted by the model.
     pub predicted_iou: f64,
-    /// The point that was asked about, (x, y).
+    /// The point prompt, (x, y).
     pub point_coords: [[f64; 2]; 1],
-    /// How little the mask changes with the threshold; JSON's null if that is no number.
+    /// Stability of the mask; null in JSON if it is NaN.
     pub stability_score: f64,
-    /// The crop that the model was shown: left, top, width, height.
+    /// The crop that the mask was found in: left, top, width, height.
     pub crop_box: [usize; 4],
 }
 
@@ -76,7 +76,7 @@ impl AutoMask {
 const HEADER: &str = "id,area,bbox_x0,bbox_y0,bbox_w,bbox_h,point_input_x,point_input_y,predicted_iou,\
                       stability_score,crop_box_x0,crop_box_y0,crop_box_w,crop_box_h";
 
-/// The `metadata.csv` that lies beside `0.png`, `1.png`, …: one line for each of them, in their order.
+/// The `metadata.csv` of `0.png`, `1.png`, …: one line per mask, in order.
 pub fn metadata_csv(masks: &[AutoMask]) -> String {
     let mut table = HEADER.to_owned();
     for (id, mask) in masks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Masks without their crumbs.
+//! Removal of small holes and islands.
 
 use cutout_imaging::{
     Candidate, Rle, SmallRegions, non_maximum_suppression, remove_small_regions as remove,
@@ -22,7 +22,7 @@ pub(super) fn remove_small_regions(
     let mut candidates: Vec<Candidate> = Vec::with_capacity(masks.len());
     let count = masks.len();
     for part in masks.chunks_mut(AT_ONCE) {
-        reporter.tell(Phase::Cleaning, count)?;
+        reporter.report(Phase::Cleaning, count)?;
         let clean = |mask: &AutoMask| cleaned(&mask.rle, options.min_mask_region_area);
         let results = pool.map(part, clean);
         for (mask, result) in part.iter_mut().zip(results) {

@@ -1,4 +1,4 @@
-//! What was found.
+//! Results of a query.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::parts;
 use crate::prompt::Rect;
 use crate::scene::Scene;
 
-/// Everything that was found, phrase by phrase.
+/// The detections of all phrases of a query.
 #[derive(Clone)]
 pub struct Found {
     pub(super) phrases: Vec<Detections>,
 }
 
-/// Everything that was found for one phrase.
+/// The detections of one phrase.
 #[derive(Clone)]
 pub struct Detections {
     phrase: Option<Arc<str>>,
@@ -41,7 +41,7 @@ pub struct Detection {
     segment: Segment,
 }
 
-/// The model's own numbers for one phrase, fetched from the device.
+/// Raw outputs of the detector for one phrase, on the host.
 #[derive(Clone)]
 pub struct RawDetections {
     phrase: Option<Arc<str>>,
@@ -52,7 +52,7 @@ pub struct RawDetections {
 }
 
 impl Found {
-    /// What was found for each phrase, in their order; one entry for exemplars without a phrase.
+    /// Detections per phrase, in order; one entry for exemplars without a phrase.
     pub fn phrases(&self) -> &[Detections] {
         &self.phrases
     }
@@ -74,17 +74,17 @@ impl Found {
 }
 
 impl Detections {
-    /// The phrase; nothing where exemplars were all there was.
+    /// The phrase; `None` for exemplars without a phrase.
     pub fn phrase(&self) -> Option<&str> {
         self.phrase.as_deref()
     }
 
-    /// Whether the phrase was longer than the model reads, and its end was not looked for.
+    /// Whether the phrase exceeded the context of the text encoder and was truncated.
     pub fn phrase_was_cut(&self) -> bool {
         self.cut
     }
 
-    /// How sure the model is that there is anything of the kind, between 0 and 1.
+    /// Probability that the picture has any such object.
     pub fn presence(&self) -> f32 {
         self.presence
     }
@@ -114,7 +114,7 @@ impl Detections {
         self.detections.is_empty()
     }
 
-    /// Everything that the phrase describes, as one mask. Its score is the presence.
+    /// Semantic mask of the phrase. Its score is the presence.
     pub fn semantic(&self) -> &Segment {
         &self.semantic
     }
@@ -130,22 +130,22 @@ impl<'a> IntoIterator for &'a Detections {
 }
 
 impl Detection {
-    /// The phrase that describes it; nothing where exemplars were all there was.
+    /// The phrase; `None` for exemplars without a phrase.
     pub fn phrase(&self) -> Option<&str> {
         self.phrase.as_deref()
     }
 
-    /// Which of the model's queries found it: its row in [`RawDetections`].
+    /// Index of the object query: its row in [`RawDetections`].
     pub fn query(&self) -> usize {
         self.query
     }
 
-    /// How sure the model is, between 0 and 1: of this object, times [`Detection::presence`].
+    /// Score between 0 and 1: probability of this object times [`Detection::presence`].
     pub fn score(&self) -> f32 {
         self.score
     }
 
-    /// How sure the model is that there is anything of the kind, between 0 and 1.
+    /// Probability that the picture has any such object.
     pub fn presence(&self) -> f32 {
         self.presence
     }
@@ -188,11 +188,11 @@ impl RawDetections {
             cut: phrase.tokens.cut,
             tensors: Tensors::try_map(values, "", &mut |_, value| value.fetch())?,
             upsampler: Arc::clone(scene.upsampler()),
-            logit_limit: scene.sam().model().config().behaviour().logit_limit,
+            logit_limit: scene.sam().model().config().processing().logit_limit,
         })
     }
 
-    /// The phrase; nothing where exemplars were all there was.
+    /// The phrase; `None` for exemplars without a phrase.
     pub fn phrase(&self) -> Option<&str> {
         self.phrase.as_deref()
     }
@@ -202,7 +202,7 @@ impl RawDetections {
         &self.tensors.logits
     }
 
-    /// Whether there is anything of the kind, `f32[1]`, before the sigmoid.
+    /// Presence logit, `f32[1]`.
     pub fn presence_logit(&self) -> &Tensor {
         &self.tensors.presence
     }
@@ -217,12 +217,12 @@ impl RawDetections {
         &self.tensors.masks
     }
 
-    /// Everything of the kind as one mask `f32[1, side, side]`, before the sigmoid.
+    /// Semantic mask of all such objects, `f32[1, side, side]`, before the sigmoid.
     pub fn semantic(&self) -> &Tensor {
         &self.tensors.semantic
     }
 
-    /// The objects that the thresholds of a query let through.
+    /// The objects above the score threshold of a query, after suppression.
     pub fn select(&self, find: &Find) -> Result<Detections, TensorError> {
         let presence = sigmoid(first(&self.tensors.presence)?);
         let logits = self.tensors.logits.to_vec::<f32>()?;
@@ -284,8 +284,8 @@ fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Mask non-maximum suppression: those of the detections, best first, whose mask has an IoU of at most `overlap` with every
-/// better one that is kept. Masks are compared in the model's resolution.
+/// Mask non-maximum suppression: keeps detections, best first, whose mask has an IoU of at most `overlap` with every
+/// kept one. Masks are compared at low resolution.
 fn without_overlap(
     detections: Vec<Detection>,
     overlap: f32,

@@ -1,4 +1,4 @@
-//! What is looked for.
+//! Queries: phrases and exemplars.
 
 use cutout_imaging::Size;
 
@@ -8,17 +8,16 @@ use crate::model::config::{Exemplars, FinderConfig};
 use crate::model::tokenizer::{PhraseError, Tokens};
 use crate::prompt::{Label, Point, PromptError, Rect, check_point, check_rect};
 
-/// What SAM 3 reads where exemplars come without a phrase.
+/// Phrase that SAM 3 reads when exemplars come without one.
 pub const VISUAL: &str = "visual";
 
-/// Objects with a higher score than this are found, unless another threshold is asked for.
+/// Default score threshold.
 const THRESHOLD: f32 = 0.5;
 
 /// Characters of a phrase that an error quotes.
 const QUOTED: usize = 60;
 
-/// A question for [`crate::Scene::find`]: phrases, examples of what is looked for and of what is not, and how sure the
-/// model must be.
+/// A query for [`crate::Scene::find`]: phrases, positive and negative exemplars, and thresholds.
 ///
 /// ```
 /// use cutout_sam::{Find, Rect};
@@ -37,22 +36,22 @@ pub struct Find {
     pub(super) overlap: Option<f32>,
 }
 
-/// Exemplars as the geometry encoder takes them, coordinates in 0..1.
+/// Exemplars in the geometry encoder's format, coordinates in 0..1.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExemplarBatch {
     /// Centre x, centre y, width, height.
     pub(super) boxes: Vec<[f32; 4]>,
-    /// 1 looked for, 0 not.
+    /// 1 positive, 0 negative.
     pub(super) box_labels: Vec<i64>,
     /// x, y.
     pub(super) points: Vec<[f32; 2]>,
-    /// 1 looked for, 0 not.
+    /// 1 positive, 0 negative.
     pub(super) point_labels: Vec<i64>,
 }
 
 /// A phrase with its tokens.
 pub(super) struct Phrase {
-    /// Nothing where exemplars are all there is.
+    /// `None` for exemplars without a phrase.
     pub(super) text: Option<String>,
     pub(super) tokens: Tokens,
 }
@@ -88,42 +87,42 @@ impl<const N: usize> From<[&str; N]> for Find {
 }
 
 impl Find {
-    /// Everything that a phrase describes.
+    /// All objects that a phrase describes.
     pub fn phrase(phrase: impl Into<String>) -> Self {
         Find::default().and(phrase)
     }
 
-    /// Everything like what is in a box.
+    /// All objects similar to the one in a box.
     pub fn like(rect: Rect) -> Self {
         Find::default().with_rect(rect, Label::Positive)
     }
 
-    /// Everything that this phrase describes too. Each phrase is answered for itself; exemplars go with all of them.
+    /// Adds a phrase. Each phrase is a separate query; exemplars apply to all of them.
     pub fn and(mut self, phrase: impl Into<String>) -> Self {
         self.phrases.push(phrase.into());
         self
     }
 
-    /// With a box around an example of what is looked for, or of what is not.
+    /// Adds a box exemplar, positive or negative.
     pub fn with_rect(mut self, rect: Rect, label: Label) -> Self {
         self.boxes.push((rect, label));
         self
     }
 
-    /// With a point on an example of what is looked for, or of what is not.
+    /// Adds a point exemplar, positive or negative.
     pub fn with_point(mut self, point: Point, label: Label) -> Self {
         self.points.push((point, label));
         self
     }
 
-    /// With objects whose score is higher than this, between 0 and 1: 0.5 if nothing is said.
+    /// Keeps objects with a score above this, between 0 and 1. Default: 0.5.
     pub fn threshold(mut self, threshold: f32) -> Self {
         self.threshold = threshold;
         self
     }
 
-    /// Without objects whose mask overlaps that of a better one of the same phrase by more than this, as intersection over
-    /// union between 0 and 1. If nothing is said, all stay.
+    /// Suppresses objects whose mask has an IoU above this with a higher-scoring object of the same phrase, between 0
+    /// and 1. Default: no suppression.
     pub fn without_overlap(mut self, overlap: f32) -> Self {
         self.overlap = Some(overlap);
         self
@@ -134,7 +133,7 @@ impl Find {
         &self.phrases
     }
 
-    /// Checks everything but the phrases; the exemplars as the model takes them on a picture of that size.
+    /// Checks everything but the phrases and returns the exemplars in relative coordinates.
     pub(super) fn check(
         &self,
         finder: &FinderConfig,
@@ -179,12 +178,12 @@ impl Find {
         Ok(batch)
     }
 
-    /// The phrases as tokens; exemplars alone have one that stands for them.
+    /// Tokenizes the phrases. Exemplars without a phrase get [`VISUAL`].
     pub(super) fn read(&self, model: &Model) -> Result<Vec<Phrase>, FindError> {
         let context = model.config().finder()?.text.context;
         let encode = |text: &str| {
             let tokens = model.tokenizer().encode(text, context)?;
-            // Blanks, control characters and entities of blanks leave a start and an end.
+            // A phrase of whitespace or control characters has only the start and end tokens.
             if tokens.numbers.len() <= 2 { Err(PhraseError::Empty) } else { Ok(tokens) }
         };
         let quoted = |text: &str| text.chars().take(QUOTED).collect();

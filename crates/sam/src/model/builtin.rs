@@ -1,5 +1,4 @@
-//! The model inside the crate: small, trained by this project on scenes it draws itself. `docs/builtin-model.md` says what it is
-//! good at; `training/` makes it.
+//! The built-in model: small, trained by this project on synthetic scenes. See `docs/builtin-model.md` and `training/`.
 
 use std::sync::Arc;
 
@@ -9,22 +8,22 @@ use cutout_weights::Checkpoint;
 
 use crate::sam::{Sam, SamError};
 
-/// Bytes that start where the tensors inside them may.
+/// Bytes aligned for the tensors in them.
 #[repr(C, align(64))]
 struct Aligned<Bytes: ?Sized>(Bytes);
 
 static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../builtin/model.safetensors"));
 
-/// The file as a checkpoint holds it.
-struct Inside;
+/// The embedded file as the bytes of a checkpoint.
+struct EmbeddedFile;
 
-impl AsRef<[u8]> for Inside {
+impl AsRef<[u8]> for EmbeddedFile {
     fn as_ref(&self) -> &[u8] {
         &MODEL.0
     }
 }
 
-impl Bytes for Inside {}
+impl Bytes for EmbeddedFile {}
 
 impl Sam {
     /// The small model that ships inside the crate.
@@ -32,9 +31,9 @@ impl Sam {
         Sam::builtin_with(Profile::default())
     }
 
-    /// The same, run as `profile` says.
+    /// The built-in model with the given profile.
     pub fn builtin_with(profile: Profile) -> Result<Self, SamError> {
-        let checkpoint = Checkpoint::from_bytes("the built-in model", Arc::new(Inside))?;
+        let checkpoint = Checkpoint::from_bytes("the built-in model", Arc::new(EmbeddedFile))?;
         Sam::from_checkpoint(&checkpoint, profile)
     }
 }

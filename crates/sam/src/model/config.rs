@@ -1,4 +1,4 @@
-//! What a model is made of: sizes and kinds of its parts, and what its family does outside the graphs.
+//! Model configurations: sizes and kinds of the components, and the processing of each family outside the graphs.
 
 mod sam1;
 mod sam2;
@@ -82,7 +82,7 @@ pub struct HieraConfig {
     pub position_grid: usize,
     /// Epsilon of the blocks' layer norms.
     pub norm_epsilon: f32,
-    /// Channels of the embedding behind the pyramid.
+    /// Channels of the embedding.
     pub embedding: usize,
 }
 
@@ -98,17 +98,16 @@ impl HieraConfig {
     }
 }
 
-/// Which generation of prompt encoder and mask decoder: what the decoder reads and gives beside masks, and what
-/// checkpoints call its parts.
+/// Generation of prompt encoder and mask decoder: inputs, outputs and weight names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum DecoderForm {
-    /// SAM 1: masks from the embedding alone, predicted IoU as it comes.
+    /// SAM 1: masks from the embedding alone, predicted IoU without sigmoid.
     Sam1,
     /// SAM 2 and later: finer levels of the pyramid, an object score, IoU between 0 and 1, tokens for object pointers.
     Sam2,
     /// The same in SAM 3, under other names.
     Sam3,
-    /// The same in SAM 3.1, under its names, and predicted IoU as it comes.
+    /// The same in SAM 3.1, under its names, and predicted IoU without sigmoid.
     Sam3_1,
 }
 
@@ -134,7 +133,7 @@ impl DecoderForm {
     }
 }
 
-/// Heads of the mask decoder: the one number that no tensor's shape tells, the same in all of Meta's models.
+/// Heads of the mask decoder in all of Meta's models. No tensor shape determines it.
 const DECODER_HEADS: usize = 8;
 
 /// The prompt encoder and mask decoder.
@@ -213,18 +212,18 @@ impl DecoderConfig {
 pub enum MemoryForm {
     /// SAM 2: object pointers have no position in time.
     Sam2,
-    /// SAM 2.1 and later: object pointers have one; the memory of a hidden object says so.
+    /// SAM 2.1 and later: object pointers have one; memories of hidden objects get an embedding.
     Sam2_1,
 }
 
-/// What carries objects from frame to frame.
+/// Memory encoder and memory attention.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryConfig {
     /// Which version.
     pub form: MemoryForm,
     /// Channels of a memory.
     pub width: usize,
-    /// Memories that have a position in time: the conditioning frames', which they share, and one for each recent frame.
+    /// Rows of the temporal position table: one for all conditioning frames and one for each recent frame.
     pub frames: usize,
     /// Frames that object pointers reach back to, the current one included.
     pub pointer_frames: usize,
@@ -242,12 +241,12 @@ pub struct MemoryConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum EncoderConfig {
-    /// SAM 1: a ViT with decomposed relative positions, and a neck with so many channels.
+    /// SAM 1: a ViT with decomposed relative positions, and a neck.
     Vit {
         /// The ViT.
         #[serde(flatten)]
         trunk: VitConfig,
-        /// Channels of the embedding behind the neck.
+        /// Output channels of the neck.
         embedding: usize,
     },
     /// SAM 2: Hiera and its feature pyramid.
@@ -289,16 +288,16 @@ impl EncoderConfig {
 pub struct ModelConfig {
     /// The image encoder.
     pub encoder: EncoderConfig,
-    /// Prompt encoder and mask decoder, which answer clicks, boxes and masks; nothing in a checkpoint of SAM 3's detector
-    /// alone.
+    /// Prompt encoder and mask decoder, which answer clicks, boxes and masks; `None` in a checkpoint of SAM 3's
+    /// detector alone.
     pub decoder: Option<DecoderConfig>,
-    /// What carries objects from frame to frame: SAM 2 with its video part.
+    /// Memory encoder and memory attention: SAM 2 video checkpoints.
     pub memory: Option<MemoryConfig>,
-    /// What finds objects by phrases and exemplars: SAM 3 with its detector.
+    /// Text encoder and detector: SAM 3.
     pub finder: Option<FinderConfig>,
 }
 
-/// How a family turns the decoder's mask logits to the size of the picture.
+/// Upsampling of low-resolution logits to the size of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upsampling {
     /// To the model's input, then, without the padding, to the picture.
@@ -307,18 +306,18 @@ pub(crate) enum Upsampling {
     Direct,
 }
 
-/// Which mask a family answers with when one is asked for.
+/// Choice of the mask when one is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SingleMask {
-    /// The first, which is meant for that.
+    /// The first mask token.
     First,
     /// The first where it is stable, else the candidate with the highest predicted IoU.
     StableOrBest,
 }
 
-/// What a family does outside the graphs, as data.
+/// Processing of a family outside the graphs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Behaviour {
+pub(crate) struct FamilyProcessing {
     /// Mean and standard deviation that pixels are normalised with, and how a picture is fitted into the square input.
     pub(crate) mean: [f32; 3],
     pub(crate) std: [f32; 3],
@@ -326,13 +325,13 @@ pub(crate) struct Behaviour {
     pub(crate) token_order: TokenOrder,
     pub(crate) upsampling: Upsampling,
     pub(crate) single_mask: SingleMask,
-    /// Largest magnitude of the logits that are given back and taken again as a prompt.
+    /// Clamp of the logits returned and accepted as a mask prompt.
     pub(crate) logit_limit: Option<f32>,
-    /// Holes of at most so many pixels of the decoder's masks are filled before a mask goes to the picture.
+    /// Largest hole, in pixels of the low-resolution mask, that is filled before upsampling.
     pub(crate) largest_hole: usize,
 }
 
-const SAM1: Behaviour = Behaviour {
+const SAM1: FamilyProcessing = FamilyProcessing {
     mean: [123.675, 116.28, 103.53],
     std: [58.395, 57.12, 57.375],
     fit: Fit::LongSide,
@@ -343,7 +342,7 @@ const SAM1: Behaviour = Behaviour {
     largest_hole: 0,
 };
 
-const SAM2: Behaviour = Behaviour {
+const SAM2: FamilyProcessing = FamilyProcessing {
     mean: [0.485, 0.456, 0.406],
     std: [0.229, 0.224, 0.225],
     fit: Fit::SquareFloats,
@@ -354,8 +353,13 @@ const SAM2: Behaviour = Behaviour {
     largest_hole: 0,
 };
 
-const SAM3: Behaviour =
-    Behaviour { mean: [0.5; 3], std: [0.5; 3], fit: Fit::SquareBytes, largest_hole: 256, ..SAM2 };
+const SAM3: FamilyProcessing = FamilyProcessing {
+    mean: [0.5; 3],
+    std: [0.5; 3],
+    fit: Fit::SquareBytes,
+    largest_hole: 256,
+    ..SAM2
+};
 
 impl ModelConfig {
     /// Prompt encoder and mask decoder, or the error that there is none.
@@ -368,7 +372,7 @@ impl ModelConfig {
         self.memory.as_ref().ok_or(ModelError::NoMemory)
     }
 
-    /// What finds objects, or the error that there is nothing of the kind.
+    /// Text encoder and detector, or the error that there are none.
     pub fn finder(&self) -> Result<&FinderConfig, ModelError> {
         self.finder.as_ref().ok_or(ModelError::NoDetector)
     }
@@ -378,8 +382,8 @@ impl ModelConfig {
         4 * self.encoder.grid()
     }
 
-    /// What the family does outside the graphs.
-    pub(crate) fn behaviour(&self) -> &'static Behaviour {
+    /// Processing of the family outside the graphs.
+    pub(crate) fn processing(&self) -> &'static FamilyProcessing {
         match self.encoder {
             EncoderConfig::Vit { .. } => &SAM1,
             EncoderConfig::Hiera(_) => &SAM2,
@@ -387,7 +391,8 @@ impl ModelConfig {
         }
     }
 
-    /// Reads the configuration of a model from the shapes of its tensors and, where no shape tells, from the metadata.
+    /// Reads the configuration of a model from the shapes of its tensors and, for values no shape determines, from the
+    /// metadata.
     pub(crate) fn read(
         shapes: &HashMap<String, Shape>,
         identity: Identity,

@@ -1,10 +1,10 @@
-//! What a checkpoint holds, told without loading a tensor and whether or not it can be run.
+//! Inspection of a checkpoint without loading tensors.
 
 use cutout_weights::layout::{Dialect, Family, Identity, Model as StoredModel, Report};
 use cutout_weights::{Checkpoint, WeightsError};
 
 use super::config::ModelConfig;
-use super::load::{Examined, OpenError};
+use super::load::{CheckedModel, OpenError};
 
 /// Whether models of a family can be run.
 pub fn runs(family: Family) -> bool {
@@ -23,26 +23,26 @@ pub fn runs(family: Family) -> bool {
 pub struct Inspection {
     /// Family and size.
     pub identity: Identity,
-    /// Whose names the checkpoint uses.
+    /// Naming scheme of the tensors.
     pub dialect: Dialect,
-    /// The inside of the model, or why it cannot be told.
+    /// Configuration and tensor report, or why they cannot be read.
     pub inside: Result<Inside, OpenError>,
 }
 
-/// The inside of a model.
+/// Configuration of a model and report about its tensors.
 #[derive(Clone, Debug)]
 pub struct Inside {
-    /// Its sizes.
+    /// The configuration.
     pub config: ModelConfig,
-    /// What the checkpoint lacks, has in another shape, or has and the model does not use.
+    /// Missing, misshapen and unused tensors.
     pub report: Report,
 }
 
-/// Recognises the model in a checkpoint, reads its sizes and compares its tensors with what the model needs.
+/// Identifies the model in a checkpoint, reads its configuration and compares its tensors with the model's parameters.
 pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection, WeightsError> {
     let model = StoredModel::of(checkpoint)?;
     let (identity, dialect) = (model.identity(), model.dialect());
-    let inside = Examined::new(checkpoint, &model)
-        .map(|Examined { config, report, .. }| Inside { config, report });
+    let inside = CheckedModel::new(checkpoint, &model)
+        .map(|CheckedModel { config, report, .. }| Inside { config, report });
     Ok(Inspection { identity, dialect, inside })
 }

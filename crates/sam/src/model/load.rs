@@ -22,7 +22,7 @@ pub enum OpenError {
     Misfit {
         /// The file.
         file: String,
-        /// What it claims to be.
+        /// Family and size identified from the tensors.
         identity: Identity,
         /// Everything missing, misshapen or unused.
         report: Box<Report>,
@@ -57,17 +57,17 @@ impl From<WeightsError> for OpenError {
 /// Opens the model in a checkpoint of any format, layout and family.
 pub fn load(checkpoint: &Checkpoint) -> Result<(ModelConfig, Weights), OpenError> {
     let model = StoredModel::of(checkpoint)?;
-    Examined::new(checkpoint, &model)?.load(checkpoint, &model)
+    CheckedModel::new(checkpoint, &model)?.load(checkpoint, &model)
 }
 
-/// A configuration with the weights it asks for, and how they compare with those of the checkpoint.
-pub(crate) struct Examined {
+/// A configuration, the weights it needs, and the comparison with the checkpoint.
+pub(crate) struct CheckedModel {
     pub(crate) config: ModelConfig,
     pub(crate) report: Report,
     needed: HashMap<String, Shape>,
 }
 
-impl Examined {
+impl CheckedModel {
     /// Reads the configuration of a file and compares its tensors with the parameters of the model's graphs, without loading
     /// any.
     pub(crate) fn new(checkpoint: &Checkpoint, model: &StoredModel<'_>) -> Result<Self, OpenError> {
@@ -75,10 +75,10 @@ impl Examined {
         let needed = parameters(&parts::graphs(&config)?);
         let sorted: BTreeMap<&str, Shape> =
             needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
-        Ok(Examined { config, report: model.report(sorted), needed })
+        Ok(CheckedModel { config, report: model.report(sorted), needed })
     }
 
-    /// The configuration with its weights, if all are there and fit.
+    /// The configuration with its weights; an error if any is missing or misshapen.
     pub(crate) fn load(
         self,
         checkpoint: &Checkpoint,
@@ -96,7 +96,7 @@ impl Examined {
     }
 }
 
-/// Every weight that some graphs ask for.
+/// Names and shapes of all weights of graphs.
 pub(crate) fn parameters(graphs: &[Graph]) -> HashMap<String, Shape> {
     let of = |graph: &Graph| -> Vec<(String, Shape)> {
         let parameters = graph.parameters();

@@ -1,4 +1,4 @@
-//! A part of a model: the inputs and outputs of one program, and the graph between them.
+//! Parts: the inputs, outputs and graph of one program.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use super::config::ModelConfig;
 /// A structure of ports `P` with a `V` at each port.
 pub type Of<P, V> = <P as Ports>::Of<V>;
 
-/// One program of a model. Its fields are what the shapes of the program depend on; printed, they name the program.
+/// One program of a model. Its fields determine the shapes; the `Debug` form is the cache key of the compiled program.
 pub trait Part: Debug {
     /// Structure of the inputs.
     type Inputs: Ports;

@@ -1,4 +1,4 @@
-//! Compiled programs, kept while they are used: the least recently used ones go first.
+//! LRU cache of compiled programs, limited by bytes.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,12 +8,11 @@ use cutout_graph::Program;
 
 use super::part::{Of, Part};
 
-/// Bytes that kept programs may hold together. Packed weights are not counted: they belong to the weights and are shared by
-/// all programs.
-const MOST_BYTES: usize = 256 << 20;
+/// Byte limit of the cache. Packed weights are not counted: they belong to the weights and are shared by all programs.
+const MAX_BYTES: usize = 256 << 20;
 
-/// What a program holds at least: its list of kernel calls.
-const LEAST_BYTES: usize = 64 << 10;
+/// Bytes counted for the kernel calls of each program.
+const MIN_BYTES: usize = 64 << 10;
 
 /// A compiled part.
 pub(super) struct Compiled<P: Part> {
@@ -22,17 +21,17 @@ pub(super) struct Compiled<P: Part> {
     pub(super) outputs: Of<P::Outputs, usize>,
 }
 
-/// Compiled parts by their printed names.
+/// Compiled parts by type and `Debug` form.
 #[derive(Default)]
 pub(super) struct Programs {
-    kept: Mutex<Kept>,
+    cache: Mutex<ProgramCache>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ProgramCache {
     entries: HashMap<String, Entry>,
     bytes: usize,
-    /// Counts look-ups, to tell which entry was used last.
+    /// Counter of look-ups and insertions.
     clock: u64,
 }
 
@@ -43,7 +42,7 @@ struct Entry {
 }
 
 impl Programs {
-    /// The program of a part, compiled by `compile` unless it is kept.
+    /// The program of a part: cached, or compiled by `compile`.
     pub(super) fn get<P, E>(
         &self,
         part: &P,
@@ -58,23 +57,23 @@ impl Programs {
             return Ok(found);
         }
         let compiled = Arc::new(compile()?);
-        let bytes = compiled.program.held_bytes().saturating_add(LEAST_BYTES);
+        let bytes = compiled.program.held_bytes().saturating_add(MIN_BYTES);
         self.locked().keep(name, Arc::clone(&compiled) as Arc<dyn Any + Send + Sync>, bytes);
         Ok(compiled)
     }
 
     /// Drops all programs.
     pub(super) fn clear(&self) {
-        *self.locked() = Kept::default();
+        *self.locked() = ProgramCache::default();
     }
 
     /// A panic while the lock is held leaves the map usable: an entry is added whole or not at all.
-    fn locked(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, ProgramCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl ProgramCache {
     fn find(&mut self, name: &str) -> Option<Arc<dyn Any + Send + Sync>> {
         self.clock += 1;
         let entry = self.entries.get_mut(name)?;
@@ -83,7 +82,7 @@ impl Kept {
     }
 
     fn keep(&mut self, name: String, compiled: Arc<dyn Any + Send + Sync>, bytes: usize) {
-        while self.bytes.saturating_add(bytes) > MOST_BYTES && self.drop_oldest() {}
+        while self.bytes.saturating_add(bytes) > MAX_BYTES && self.drop_oldest() {}
         self.clock += 1;
         self.bytes += bytes;
         let entry = Entry { compiled, bytes, last_used: self.clock };
@@ -92,7 +91,7 @@ impl Kept {
         }
     }
 
-    /// Whether there was one.
+    /// Drops the least recently used entry; false if the cache is empty.
     fn drop_oldest(&mut self) -> bool {
         let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_used);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else { return false };
@@ -109,18 +108,18 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_first() {
-        let mut kept = Kept::default();
+        let mut cache = ProgramCache::default();
         let program = || Arc::new(()) as Arc<dyn Any + Send + Sync>;
         for name in ["a", "b", "c"] {
-            kept.keep(name.to_owned(), program(), MOST_BYTES / 3);
+            cache.keep(name.to_owned(), program(), MAX_BYTES / 3);
         }
-        assert!(kept.find("a").is_some());
-        kept.keep("d".to_owned(), program(), MOST_BYTES / 3);
-        assert!(kept.find("b").is_none(), "b was not used for longest");
-        assert!(["a", "c", "d"].iter().all(|name| kept.find(name).is_some()));
-        kept.keep("whole".to_owned(), program(), 2 * MOST_BYTES);
-        assert_eq!(kept.entries.len(), 1, "a program larger than the limit is kept alone");
-        kept.keep("whole".to_owned(), program(), 7);
-        assert_eq!(kept.bytes, 7);
+        assert!(cache.find("a").is_some());
+        cache.keep("d".to_owned(), program(), MAX_BYTES / 3);
+        assert!(cache.find("b").is_none(), "b was not used for longest");
+        assert!(["a", "c", "d"].iter().all(|name| cache.find(name).is_some()));
+        cache.keep("whole".to_owned(), program(), 2 * MAX_BYTES);
+        assert_eq!(cache.entries.len(), 1, "a program larger than the limit is kept alone");
+        cache.keep("whole".to_owned(), program(), 7);
+        assert_eq!(cache.bytes, 7);
     }
 }

@@ -26,7 +26,7 @@ pub enum PhraseError {
 pub struct Tokens {
     /// Their numbers in the vocabulary.
     pub numbers: Vec<i64>,
-    /// Which of them the detector sees: all but those with number 0, which Meta's code takes for padding.
+    /// Indices of the tokens passed to the detector: all but token 0, which Meta's code treats as padding.
     pub kept: Vec<i64>,
     /// Whether the phrase was longer than the context.
     pub cut: bool,
@@ -49,8 +49,8 @@ impl Tokenizer {
         Tokenizer { pairs: instant_clip_tokenizer::Tokenizer::new() }
     }
 
-    /// The tokens of a phrase, `context` of them at most. What does not fit is cut off, and the end put in its place. An
-    /// empty phrase is a start and an end.
+    /// The tokens of a phrase, `context` of them at most. Longer phrases are truncated before the end token. An empty
+    /// phrase is a start and an end.
     pub fn encode(&self, phrase: &str, context: usize) -> Result<Tokens, PhraseError> {
         if phrase.len() > LONGEST_PHRASE {
             return Err(PhraseError::TooLong { found: phrase.len() });

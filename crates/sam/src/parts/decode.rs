@@ -17,15 +17,15 @@ use crate::model::part::Part;
 use crate::prompt::Candidates;
 
 ports! {
-    /// What the mask decoder needs of a picture, computed once for all prompts.
+    /// Inputs of the mask decoder that depend on the picture alone, computed once for all prompts.
     pub struct PreparedImage {
-        /// What prompts with a mask start from, `f32[1, grid, grid, width]`.
+        /// Embedding without a dense prompt, for prompts with a mask, `f32[1, grid, grid, width]`.
         embedding,
         /// The fine levels of the pyramid: SAM 2 and 3.
         level0: optional,
         /// See `level0`.
         level1: optional,
-        /// The embedding as prompts without a mask see it, `f32[1, grid * grid, width]`.
+        /// Embedding with the "no mask" dense prompt, `f32[1, grid * grid, width]`.
         image,
         /// Positions of its cells, `f32[1, grid * grid, width]`.
         positions,
@@ -34,19 +34,19 @@ ports! {
     }
 }
 
-/// The picture's part of the mask decoder. SAM 3 has its interactive neck here too, which phrases do not need.
+/// Computes [`PreparedImage`]. For SAM 3 this includes the interactive neck, which phrases do not use.
 #[derive(Clone, Copy, Debug)]
-pub struct ImageSide;
+pub struct PrepareImage;
 
 ports! {
-    /// Prompts and the picture they are about.
+    /// Inputs of the mask decoder.
     pub struct DecodeInputs {
         /// `f32[prompts, points, 2]`, in pixels of the model's input.
         points,
         /// [Kind](crate::components::prompt_encoder::PointKind) of each, `i64[prompts, points]`.
         kinds,
-        /// Logits of earlier answers, `f32[prompts, 4 grid, 4 grid, 1]`. With them the decoder starts from `embedding`,
-        /// without from the four ports below it.
+        /// Mask logits to refine, `f32[prompts, 4 grid, 4 grid, 1]`. Programs with masks have `embedding`; programs
+        /// without have `image`, `positions` and `first`.
         masks: optional,
         /// See [`PreparedImage`].
         embedding: optional,
@@ -68,11 +68,11 @@ ports! {
     pub struct Answers {
         /// Mask logits, `f32[prompts, candidates, 4 grid, 4 grid]`.
         logits,
-        /// The same within the bounds that the family gives back and takes again as a prompt.
+        /// Logits clamped to the limit of the family, in the form of a mask prompt.
         feedback,
         /// Predicted IoU, `f32[prompts, candidates]`.
         iou,
-        /// Whether there is an object at all, as a logit: `f32[prompts]`; SAM 1 does not say.
+        /// Object score logits `f32[prompts]`; absent in SAM 1.
         object_score: optional,
     }
 }
@@ -91,12 +91,12 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// One point, and the padding that stands for no box.
+    /// One point and one padding token in place of a box.
     pub const ONE_CLICK: Decode =
         Decode { prompts: 1, points: 2, masks: false, wanted: Candidates::Three };
 }
 
-impl Part for ImageSide {
+impl Part for PrepareImage {
     type Inputs = Encoded<()>;
     type Outputs = PreparedImage<()>;
 
@@ -135,7 +135,7 @@ impl Part for ImageSide {
     }
 }
 
-/// The levels that SAM 3 answers clicks from.
+/// Levels of SAM 3's interactive neck.
 fn interactive_levels<'g>(
     trunk: Value<'g>,
     w: &Scope<'g>,
@@ -149,7 +149,7 @@ fn interactive_levels<'g>(
         DecoderForm::Sam3_1 => "tracker.model.interactivity_no_mem_embed",
         DecoderForm::Sam1 | DecoderForm::Sam2 | DecoderForm::Sam3 => "tracker.no_mem_embed",
     };
-    // A picture has no memory: a learnt vector takes its place.
+    // A picture has no memories: a learnt vector is added instead.
     let embedding = top + w.parameter(no_memory, [1, 1, width]);
     let (level0, level1) = (Some(level0), Some(level1));
     Encoded { level0, level1, embedding: Some(embedding), ..Encoded::none() }
@@ -200,8 +200,8 @@ impl Part for Decode {
         let prompts = Prompts { points: inputs.points, kinds: inputs.kinds };
         let fine = inputs.level0.zip(inputs.level1).map(|(level0, level1)| [level0, level1]);
         let decoded = decode(prompts, image, fine, w, config)?;
-        let behaviour = config.behaviour();
-        let chosen = choose(&decoded, self.wanted, behaviour.single_mask);
+        let processing = config.processing();
+        let chosen = choose(&decoded, self.wanted, processing.single_mask);
         Ok(Answers {
             logits: chosen.logits,
             feedback: within_limit(chosen.logits, config),
@@ -211,9 +211,9 @@ impl Part for Decode {
     }
 }
 
-/// Logits within the bounds that the family gives back and takes as a prompt.
+/// Clamps logits to the limit of the family.
 pub(super) fn within_limit<'g>(logits: Value<'g>, config: &ModelConfig) -> Value<'g> {
-    let Some(limit) = config.behaviour().logit_limit else { return logits };
+    let Some(limit) = config.processing().logit_limit else { return logits };
     let bound = |value: f32| logits.builder().scalar(value);
     logits.minimum(bound(limit)).maximum(bound(-limit))
 }
@@ -240,7 +240,7 @@ pub(super) struct Prompts<'g> {
     pub(super) kinds: Value<'g>,
 }
 
-/// A picture as the mask decoder starts from it: see [`PreparedImage`].
+/// Image inputs of the mask decoder: see [`PreparedImage`].
 #[derive(Clone)]
 pub(super) struct DecoderImage<'g> {
     image: Value<'g>,
@@ -270,7 +270,7 @@ impl<'g> DecoderImage<'g> {
     }
 }
 
-/// All mask tokens of prompts.
+/// Runs prompt encoder and mask decoder; returns all mask tokens.
 pub(super) fn decode<'g>(
     prompts: Prompts<'g>,
     image: DecoderImage<'g>,

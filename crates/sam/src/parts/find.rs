@@ -1,11 +1,11 @@
-//! Phrases and exemplars on a picture to objects: SAM 3.
+//! The programs of SAM 3's detector.
 
 use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::{DType, TensorType};
 
 use super::image::Encoded;
 use crate::components::detector::{DecoderSources, decoder, scores};
-use crate::components::fusion_encoder::{FusionLayer, Memory};
+use crate::components::fusion_encoder::{FusionLayer, KeysAndValues};
 use crate::components::geometry_encoder::{Geometry, corners, geometry_encoder};
 use crate::components::image_encoder::simple_pyramid;
 use crate::components::segmentation_head::{MaskSources, segmentation_head};
@@ -15,13 +15,13 @@ use crate::model::ModelError;
 use crate::model::config::{DetectorConfig, EncoderConfig, ModelConfig};
 use crate::model::part::Part;
 
-pub use crate::components::geometry_encoder::LabelledPlaces;
+pub use crate::components::geometry_encoder::LabelledCoordinates;
 
 /// Where the detector's weights are.
 const DETECTOR: &str = "detector";
 
 ports! {
-    /// What the detector needs of a picture, computed once for all phrases.
+    /// Inputs of the detector that depend on the picture alone, computed once for all phrases.
     pub struct FindLevels {
         /// `f32[1, 4 grid, 4 grid, width]`.
         level0,
@@ -31,12 +31,12 @@ ports! {
         level2,
         /// The image after self-attention in the first layer of the fusion, `f32[1, grid * grid, width]`.
         fusion,
-        /// Exemplar tokens of a question without exemplars, `f32[1, 1, width]`.
+        /// Exemplar tokens of a query without exemplars, `f32[1, 1, width]`.
         no_exemplars,
     }
 }
 
-/// The picture's part of the detector.
+/// Computes [`FindLevels`].
 #[derive(Clone, Copy, Debug)]
 pub struct FindFeatures;
 
@@ -45,7 +45,7 @@ ports! {
     pub struct TextInputs {
         /// Numbers in the vocabulary, `i64[tokens]`.
         tokens,
-        /// Which of them the detector sees, `i64[kept]`.
+        /// Indices of the tokens passed to the detector, `i64[kept]`.
         kept,
     }
 }
@@ -63,7 +63,7 @@ ports! {
 pub struct EncodeText {
     /// Tokens of the phrase, start and end included.
     pub tokens: usize,
-    /// Those the detector sees.
+    /// Tokens passed to the detector.
     pub kept: usize,
 }
 
@@ -73,9 +73,9 @@ ports! {
         /// See [`FindLevels`].
         level2,
         /// Boxes (centre x, centre y, width, height) in 0..1, `f32[boxes, 4]`.
-        boxes: optional LabelledPlaces,
+        boxes: optional LabelledCoordinates,
         /// Points (x, y) in 0..1, `f32[points, 2]`.
-        points: optional LabelledPlaces,
+        points: optional LabelledCoordinates,
     }
 }
 
@@ -89,7 +89,7 @@ pub struct EncodeExemplars {
 }
 
 impl EncodeExemplars {
-    /// Tokens that the exemplars become: one is the encoder's own.
+    /// Number of exemplar tokens, including the class token.
     pub fn tokens(&self) -> usize {
         self.boxes + self.points + 1
     }
@@ -112,17 +112,17 @@ ports! {
 }
 
 ports! {
-    /// What the detector gives for one phrase: the model's own numbers.
+    /// Raw outputs of the detector for one phrase.
     pub struct RawDetections {
         /// Scores of all queries, `f32[queries]`, before the sigmoid and without the presence.
         logits,
-        /// Whether there is anything of the kind, `f32[1]`, before the sigmoid.
+        /// Presence logit, `f32[1]`.
         presence,
         /// Boxes of all queries `f32[queries, 4]`: left, top, right, bottom, as shares of width and height.
         boxes,
         /// Masks of all queries `f32[queries, 4 grid, 4 grid]`, before the sigmoid.
         masks,
-        /// Everything of the kind as one mask, `f32[1, 4 grid, 4 grid]`, before the sigmoid.
+        /// Semantic mask logits, `f32[1, 4 grid, 4 grid]`, before the sigmoid.
         semantic,
     }
 }
@@ -162,16 +162,16 @@ impl<'g, 'c> Detector<'g, 'c> {
         geometry_encoder(geometry, level2, &self.w.at("geometry_encoder"), self.config)
     }
 
-    /// The image with the prompt in it, `[1, grid * grid, width]`.
+    /// Image tokens after cross-attention to the prompt, `[1, grid * grid, width]`.
     fn fuse(&self, fusion: Value<'g>, prompt: Value<'g>) -> Value<'g> {
         let positions = self.positions();
-        let memory = Memory { keys: prompt, values: prompt };
+        let source = KeysAndValues { keys: prompt, values: prompt };
         let mut x = fusion;
         for index in 0..self.config.fusion_depth {
             let layer = self.fusion_layer(index);
-            // The self-attention of the first layer needs no prompt: it was computed with the picture.
-            let seen = if index == 0 { x } else { layer.look_around(x, Some(positions)) };
-            x = layer.w.stage("", layer.take_in(seen, memory));
+            // The self-attention of the first layer does not depend on the prompt: see `FindLevels::fusion`.
+            let attended = if index == 0 { x } else { layer.self_attention(x, Some(positions)) };
+            x = layer.w.stage("", layer.cross_attention_and_mlp(attended, source));
         }
         x
     }
@@ -216,7 +216,7 @@ impl Part for FindFeatures {
         let [level0, level1, level2] = simple_pyramid(trunk, neck, detector.config.width);
         let [_, grid, _, width] = level2.dims();
         let image = level2.reshape([1, grid * grid, width]);
-        let fusion = detector.fusion_layer(0).look_around(image, Some(detector.positions()));
+        let fusion = detector.fusion_layer(0).self_attention(image, Some(detector.positions()));
         let no_exemplars = detector.exemplar_tokens(Geometry { boxes: None, points: None }, level2);
         Ok(FindLevels { level0, level1, level2, fusion, no_exemplars })
     }
@@ -252,8 +252,8 @@ impl Part for EncodeExemplars {
 
     fn inputs(&self, config: &ModelConfig) -> Result<ExemplarInputs<TensorType>, ModelError> {
         let labelled = |count: usize, numbers: usize| {
-            (count > 0).then(|| LabelledPlaces {
-                places: TensorType::f32([count, numbers]),
+            (count > 0).then(|| LabelledCoordinates {
+                coordinates: TensorType::f32([count, numbers]),
                 labels: TensorType::new(DType::I64, [count]),
             })
         };
@@ -302,7 +302,7 @@ impl Part for Detect {
         let prompt = Value::concat(&[inputs.text, inputs.exemplars], 1);
         let image = detector.fuse(inputs.fusion, prompt);
         let sources = DecoderSources {
-            image: Memory { keys: image + detector.positions(), values: image },
+            image: KeysAndValues { keys: image + detector.positions(), values: image },
             prompt,
         };
         let found = decoder(sources, &w.at("transformer.decoder"), config);

@@ -1,4 +1,4 @@
-//! Pictures to features.
+//! The image encoder.
 
 use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::TensorType;
@@ -17,17 +17,17 @@ ports! {
 }
 
 ports! {
-    /// The features of one picture. Each family has its own of them.
+    /// The features of one picture. Each family has some of them.
     pub struct Encoded {
-        /// SAM 3: what both its necks start from, `f32[1, grid, grid, channels]`.
+        /// SAM 3: output of the ViT, input of both necks, `f32[1, grid, grid, channels]`.
         trunk: optional,
-        /// SAM 2: the finest level as the mask decoder adds it, `f32[1, 4 grid, 4 grid, width / 8]`.
+        /// SAM 2: the finest level projected for the mask decoder, `f32[1, 4 grid, 4 grid, width / 8]`.
         level0: optional,
-        /// SAM 2: the middle level as the mask decoder adds it, `f32[1, 2 grid, 2 grid, width / 4]`.
+        /// SAM 2: the middle level projected for the mask decoder, `f32[1, 2 grid, 2 grid, width / 4]`.
         level1: optional,
-        /// SAM 2: the top level as memory encoder and memory attention take it, `f32[1, grid, grid, width]`.
+        /// SAM 2: the top level, input of memory encoder and memory attention, `f32[1, grid, grid, width]`.
         level2: optional,
-        /// SAM 1 and 2: what the mask decoder starts from, `f32[1, grid, grid, width]`.
+        /// SAM 1 and 2: embedding for the mask decoder, `f32[1, grid, grid, width]`.
         embedding: optional,
     }
 }
@@ -107,7 +107,7 @@ fn levels<'g>(
     let stages = hiera(pixels, &w.at("image_encoder.trunk"), encoder);
     let decoder = &w.at(config.decoder()?.form.mask_decoder());
     let levels = pyramid(&stages, &w.at("image_encoder.neck"), decoder, width);
-    // A picture has no memory: a learnt vector takes its place.
+    // A picture has no memories: a learnt vector is added instead.
     let embedding = levels.top + w.parameter("no_mem_embed", [1, 1, width]);
     Ok(Encoded {
         trunk: None,

@@ -12,7 +12,7 @@ use crate::device;
 use crate::model::config::ModelConfig;
 use crate::model::part::{Part, Stages, graph_of};
 
-/// Compares the stages of a part with those expected; gives the outputs.
+/// Compares the stages of a part with those expected; returns the outputs.
 fn check<P: Part>(
     part: &P,
     config: &ModelConfig,

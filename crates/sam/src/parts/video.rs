@@ -1,4 +1,4 @@
-//! Objects from frame to frame: SAM 2.
+//! The programs of tracking: SAM 2.
 
 use cutout_graph::ops::{Conv2d, ResizeMode};
 use cutout_graph::{Reduced, Scope, Value, ports};
@@ -7,7 +7,9 @@ use cutout_tensor::{DType, Tensor, TensorType};
 use super::decode::{DecoderImage, Prompts, decode, fine_levels, within_limit};
 use crate::components::mask_choice::{best_candidate, pick, stable_or_best};
 use crate::components::mask_decoder::Decoded;
-use crate::components::memory::{MaskSource, MemoryAttention, Remembered, memory_encoder, pointer};
+use crate::components::memory::{
+    MaskSource, MemoryAttention, MemoryEncoderInputs, memory_encoder, pointer,
+};
 use crate::components::prompt_encoder::PointKind;
 use crate::model::ModelError;
 use crate::model::config::{MemoryForm, ModelConfig};
@@ -16,7 +18,7 @@ use crate::prompt::Candidates;
 
 pub use crate::components::memory::{Bank, FrameMemory, ObjectBank};
 
-/// The logits of an object that is not in the picture.
+/// Logits of a hidden object.
 const HIDDEN: f32 = -1024.0;
 
 ports! {
@@ -38,7 +40,7 @@ ports! {
         points,
         /// `i64[objects, points]`.
         kinds,
-        /// Logits of earlier answers, `f32[objects, side, side, 1]`.
+        /// Mask logits to refine, `f32[objects, side, side, 1]`.
         masks: optional,
         /// The frame's embedding, with or without memories, `f32[objects, grid, grid, width]`.
         embedding,
@@ -50,9 +52,9 @@ ports! {
 }
 
 ports! {
-    /// What is known of objects on a frame.
+    /// Masks and pointers of objects on a frame.
     pub struct ObjectAnswer {
-        /// `f32[objects, side, side]`; far below 0 everywhere where the object is hidden.
+        /// `f32[objects, side, side]`; negative everywhere if the object is hidden.
         logits,
         /// Predicted IoU, `f32[objects]`.
         iou,
@@ -63,7 +65,7 @@ ports! {
     }
 }
 
-/// The answer to prompts, each on an image of its own.
+/// Decodes one prompt per object, each with its own embedding.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerPrompt {
     /// Objects, each with a prompt.
@@ -72,12 +74,12 @@ pub struct AnswerPrompt {
     pub points: usize,
     /// Whether each prompt comes with mask logits.
     pub masks: bool,
-    /// Whether the answer is the best of the candidates or the single mask.
+    /// Whether to return the best candidate or the single mask.
     pub wanted: Candidates,
 }
 
 ports! {
-    /// A mask that a user gives as the answer on a frame.
+    /// A mask prompt on a frame.
     pub struct MaskInputs {
         /// Zeros and ones, `f32[1, height, width, 1]`, as large as the video.
         mask,
@@ -86,7 +88,7 @@ ports! {
     }
 }
 
-/// A user's mask as the answer on a frame: only the pointer is made by the model.
+/// Uses a mask prompt as the mask of an object; the model computes the pointer only.
 #[derive(Clone, Copy, Debug)]
 pub struct UseMask {
     /// Height and width of the mask.
@@ -108,7 +110,7 @@ ports! {
 ports! {
     /// A memory.
     pub struct MemoryInput {
-        /// `bf16[1, grid * grid, memory width]`: kept in half the bytes, rounded as Meta rounds it.
+        /// `bf16[1, grid * grid, memory width]`: rounded as in Meta's code.
         memory,
     }
 }
@@ -120,7 +122,7 @@ pub struct Remember {
     pub source: MaskSource,
 }
 
-/// What memory attention keeps of a memory.
+/// Projects a memory into the keys and values of memory attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Project;
 
@@ -138,13 +140,13 @@ pub struct BankShape {
 }
 
 impl BankShape {
-    /// Of memories that come with their keys.
+    /// Shape of a bank of projected memories.
     pub fn kept(objects: usize, frames: usize, pointers: usize) -> Self {
         BankShape { objects, frames, pointers, projected: true }
     }
 
     /// Whether pointers have a position in time.
-    pub(crate) fn places_pointers(&self, config: &ModelConfig) -> Result<bool, ModelError> {
+    pub(crate) fn has_pointer_positions(&self, config: &ModelConfig) -> Result<bool, ModelError> {
         Ok(self.pointers > 0 && config.memory()?.form == MemoryForm::Sam2_1)
     }
 
@@ -156,7 +158,7 @@ impl BankShape {
         let distances = TensorType::f32([self.objects, self.pointers]);
         Ok(Bank {
             ages: TensorType::new(DType::I64, [self.objects, self.frames]),
-            distances: self.places_pointers(config)?.then_some(distances),
+            distances: self.has_pointer_positions(config)?.then_some(distances),
             objects: vec![ObjectBank { frames, pointers }; self.objects],
         })
     }
@@ -173,9 +175,9 @@ ports! {
 }
 
 ports! {
-    /// A frame with memories in it.
+    /// A frame after memory attention.
     pub struct AttendedFrame {
-        /// As the mask decoder takes it, `f32[objects, grid, grid, width]`.
+        /// Input of the mask decoder, `f32[objects, grid, grid, width]`.
         embedding,
     }
 }
@@ -183,7 +185,7 @@ ports! {
 /// Memory attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Attend {
-    /// What it reads.
+    /// The memory bank.
     pub bank: BankShape,
 }
 
@@ -198,11 +200,11 @@ ports! {
 }
 
 ports! {
-    /// What one object leaves behind on a frame.
+    /// Pointer and memory of one object on a frame.
     pub struct FollowedObject {
         /// `f32[1, width]`.
         pointer,
-        /// Its memory of the frame, with keys where memories come with theirs.
+        /// Memory of the frame, with keys and values if the bank is projected.
         memory: group FrameMemory,
     }
 }
@@ -216,7 +218,7 @@ ports! {
         iou,
         /// `f32[objects]`.
         object_score,
-        /// What each leaves behind.
+        /// Pointer and memory of each object.
         objects: list FollowedObject,
     }
 }
@@ -252,11 +254,11 @@ fn memory_types(
     let layers = |wanted: bool| {
         vec![TensorType::f32([1, cells, width]); if wanted { memory.layers } else { 0 }]
     };
-    let keeps_memories = attention(config)?.keeps_memories();
+    let uses_memories_as_values = attention(config)?.uses_memories_as_values();
     Ok(FrameMemory {
         memory: TensorType::new(DType::BF16, [1, cells, memory.width]),
         keys: layers(projected),
-        values: layers(projected && !keeps_memories),
+        values: layers(projected && !uses_memories_as_values),
     })
 }
 
@@ -265,7 +267,7 @@ pub(super) fn attention(config: &ModelConfig) -> Result<MemoryAttention<'_>, Mod
     Ok(MemoryAttention { config: config.memory()?, width, grid })
 }
 
-/// The answer in what the decoder gives for objects.
+/// Chooses mask, score and pointer of each object.
 fn answer<'g>(
     decoded: &Decoded<'g>,
     wanted: Candidates,
@@ -279,7 +281,7 @@ fn answer<'g>(
             let best = best_candidate(decoded.iou);
             (best, best.pick(object.tokens))
         }
-        // The pointer is that of the single mask even where a candidate takes its place.
+        // The pointer comes from the single mask's token even if a candidate is chosen.
         Candidates::One => {
             let first = object.tokens.slice(1, 0..1).reshape([objects, width]);
             (stable_or_best(decoded.logits, decoded.iou), first)
@@ -329,14 +331,14 @@ impl Part for AnswerPrompt {
     }
 }
 
-/// What is asked where nothing is shown: two paddings for each object, as Meta's code asks.
+/// Empty prompt: two padding tokens for each object, as in Meta's code.
 fn no_points<'g>(objects: usize, w: &Scope<'g>) -> Prompts<'g> {
     let places = Tensor::from_vec([objects, 2, 2], vec![0f32; 4 * objects]);
     let kinds = Tensor::from_vec([objects, 2], vec![PointKind::Padding as i64; 2 * objects]);
     Prompts { points: w.builder().computed(places), kinds: w.builder().computed(kinds) }
 }
 
-/// A mask of zeros and ones `[1, height, width, 1]` at the model's size: a pixel is set where half of it or more is.
+/// Resizes a binary mask `[1, height, width, 1]` to the model's size with a threshold of 0.5.
 fn fitted(mask: Value<'_>, size: usize) -> Value<'_> {
     let [_, height, width, _] = mask.dims();
     if [height, width] == [size, size] {
@@ -348,8 +350,8 @@ fn fitted(mask: Value<'_>, size: usize) -> Value<'_> {
     less.select(builder.scalar(0.0), builder.scalar(1.0))
 }
 
-/// What masks of zeros and ones `[objects, size, size, 1]` become, both `[objects, side, side, 1]`: the logits that are the
-/// answer, and the mask prompt with which the decoder makes the object pointer.
+/// Converts binary masks `[objects, size, size, 1]` to output logits and to the mask prompt for the pointer, both
+/// `[objects, side, side, 1]`.
 pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>, side: usize) -> [Value<'g>; 2] {
     let logits = (mask * 20.0 - 10.0).resize_antialiased(ResizeMode::Bilinear, [side; 2]);
     let w = w.at("mask_downsample");
@@ -381,7 +383,7 @@ impl Part for UseMask {
         let decoded = decode(no_points(1, w), image, fine, w, config)?;
         let object = decoded.object.ok_or(ModelError::NoMemory)?;
         let token = object.tokens.slice(1, 0..1).reshape([1, decoder.width]);
-        // The mask says whether there is an object; only its pointer is made by the model.
+        // The mask determines whether the object is visible; the model computes its pointer only.
         let number = |value: f32| w.builder().scalar(value).reshape([1]);
         let shown = mask.max([1, 2, 3], Reduced::Drop).greater(number(0.0));
         let score = shown.select(object.score, number(-1.0));
@@ -410,7 +412,7 @@ fn remember<'g>(
         MemoryForm::Sam2_1 => Some(object_score),
     };
     let logits = logits.reshape([objects, side, side, 1]);
-    let remembered = Remembered { image: level2, logits, score };
+    let remembered = MemoryEncoderInputs { image: level2, logits, score };
     let encoded = memory_encoder(remembered, source, w, memory).stage("encoded_memory");
     Ok(encoded.cast(DType::BF16))
 }

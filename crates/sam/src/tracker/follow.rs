@@ -1,4 +1,4 @@
-//! The model's part of tracking: objects on a frame from their memories, and answers to prompts.
+//! Runs the model for the tracker: masks from memories and masks from prompts.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use cutout_graph::DeviceValue;
 use cutout_imaging::Mask;
 use cutout_tensor::{Tensor, TensorError};
 
-use super::ahead::EncodedFrame;
-use super::object::{FrameRecord, Keys, Moment, Recalled, Selection};
+use super::encode::EncodedFrame;
+use super::object::{FrameRecord, Keys, SelectedMemories, Selection, TrackPosition};
 use super::options::{Direction, TrackError};
 use super::{ObjectId, Tracker};
 use crate::components::memory::MaskSource;
@@ -19,63 +19,63 @@ use crate::parts::{
 };
 use crate::prompt::{Candidates, Prompt, PromptBatch};
 
-/// Bytes of keys that are kept for all objects together; beyond, each frame computes them again.
-const MOST_KEY_BYTES: usize = 512 << 20;
+/// Most bytes of cached memory keys for all objects. Beyond it, keys are recomputed on each frame.
+const MAX_KEY_BYTES: usize = 512 << 20;
 
-/// An object that is looked for, with the memories to read.
-struct Sought {
+/// An object to track on a frame, with the memories to read.
+struct ObjectSelection {
     id: ObjectId,
     selection: Selection,
 }
 
 impl Tracker {
-    /// Finds all objects on the frame at hand from their memories. Where a user has shown an object there is nothing to find.
+    /// Tracks all objects on the current frame from their memories. Objects prompted on this frame keep their mask.
     ///
     /// Objects with equally many memories and pointers are batched into one program.
     pub(super) fn follow(&mut self, frame: usize, direction: Direction) -> Result<(), TrackError> {
-        let mut groups: BTreeMap<(usize, usize), Vec<Sought>> = BTreeMap::new();
-        let moment = self.moment(frame, direction)?;
+        let mut groups: BTreeMap<(usize, usize), Vec<ObjectSelection>> = BTreeMap::new();
+        let position = self.position(frame, direction)?;
         let table = self.model().config().memory()?.frames;
         for (id, object) in &mut self.objects {
-            if let Some(record) = object.prompted.get_mut(&frame) {
+            if let Some(record) = object.prompted_frames.get_mut(&frame) {
                 record.tracked = Some(direction);
                 continue;
             }
-            let selection = object.select(moment, table, self.options.most_prompted_frames);
+            let selection = object.select(position, table, self.options.most_prompted_frames);
             let shape = (selection.memories.len(), selection.pointers.len());
-            groups.entry(shape).or_default().push(Sought { id: *id, selection });
+            groups.entry(shape).or_default().push(ObjectSelection { id: *id, selection });
         }
         let batch = self.model().backend().batch_limit();
         for group in groups.values() {
-            for sought in group.chunks(batch) {
-                self.follow_batch(sought, moment)?;
+            for objects in group.chunks(batch) {
+                self.follow_batch(objects, position)?;
             }
         }
         Ok(())
     }
 
-    fn moment(&self, frame: usize, direction: Direction) -> Result<Moment, ModelError> {
+    fn position(&self, frame: usize, direction: Direction) -> Result<TrackPosition, ModelError> {
         let pointer_frames = self.model().config().memory()?.pointer_frames;
-        Ok(Moment { frame, direction, length: self.options.length, pointer_frames })
+        Ok(TrackPosition { frame, direction, length: self.options.length, pointer_frames })
     }
 
-    /// Whether the keys of all objects' memories may be kept.
+    /// Whether the keys of all objects' memories fit the cache.
     fn keys(&self) -> Result<Keys, ModelError> {
         let config = self.model().config();
         let (memory, width) = (config.memory()?, config.decoder()?.width);
         let cells = config.encoder.grid() * config.encoder.grid();
         let object = memory.frames * memory.layers * cells * width * size_of::<f32>();
         let all = object.saturating_mul(self.objects.len());
-        Ok(if all <= MOST_KEY_BYTES { Keys::Kept } else { Keys::Computed })
+        Ok(if all <= MAX_KEY_BYTES { Keys::Kept } else { Keys::Computed })
     }
 
-    /// The memories of an object, with their keys if those are kept.
-    fn recall(
+    /// The selected memories of an object, with their cached keys.
+    fn read_memories(
         &mut self,
-        Sought { id, selection }: &Sought,
-        moment: Moment,
+        ObjectSelection { id, selection }: &ObjectSelection,
+        position: TrackPosition,
         keys: Keys,
-    ) -> Result<Recalled, TrackError> {
+    ) -> Result<SelectedMemories, TrackError> {
         let sam = self.sam.clone();
         let object = self.object_mut(*id)?;
         match keys {
@@ -87,24 +87,28 @@ impl Tracker {
             }
             Keys::Computed => object.forget_keys(&[]),
         }
-        Ok(object.recall(selection, moment, keys))
+        Ok(object.read_memories(selection, position, keys))
     }
 
-    fn follow_batch(&mut self, sought: &[Sought], moment: Moment) -> Result<(), TrackError> {
+    fn follow_batch(
+        &mut self,
+        objects: &[ObjectSelection],
+        position: TrackPosition,
+    ) -> Result<(), TrackError> {
         let keys = self.keys()?;
-        let recalled = sought.iter().map(|one| self.recall(one, moment, keys));
-        let recalled = recalled.collect::<Result<Vec<_>, _>>()?;
-        let (shape, bank) = bank(self.model(), recalled, keys)?;
+        let memories = objects.iter().map(|one| self.read_memories(one, position, keys));
+        let memories = memories.collect::<Result<Vec<_>, _>>()?;
+        let (shape, bank) = bank(self.model(), memories, keys)?;
         let frame = self.current()?.encoded.features.clone();
         let followed = self.model().run(&Follow { bank: shape }, FollowInputs { frame, bank })?;
-        let records = self.records(followed, moment.direction)?;
-        for (one, record) in sought.iter().zip(records) {
-            self.object_mut(one.id)?.found.insert(moment.frame, record);
+        let records = self.records(followed, position.direction)?;
+        for (one, record) in objects.iter().zip(records) {
+            self.object_mut(one.id)?.tracked_frames.insert(position.frame, record);
         }
         Ok(())
     }
 
-    /// What each object of a batch leaves behind.
+    /// The records of a batch of objects.
     fn records(
         &self,
         followed: Followed<DeviceValue>,
@@ -113,7 +117,7 @@ impl Tracker {
         let Followed { logits, iou, object_score, objects } = followed;
         let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
         let record = |(index, object): (usize, FollowedObject<DeviceValue>)| {
-            // The memory is of the mask as it was found; holes are filled in what is shown.
+            // Holes are filled in the returned mask only; the memory is of the predicted mask.
             let mut record = answers.record(index, object.pointer, self)?;
             record.memory = Some(object.memory);
             record.tracked = Some(direction);
@@ -122,8 +126,8 @@ impl Tracker {
         objects.into_iter().enumerate().map(record).collect()
     }
 
-    /// Answers points on the frame at hand. A frame that was tracked is corrected with its memories; another is taken as a
-    /// picture of its own. An earlier answer there is refined.
+    /// Decodes a point prompt on the current frame. On a tracked frame the embedding includes the object's memories;
+    /// otherwise it does not. Earlier logits on the frame are the mask prompt.
     pub(super) fn answer_points(
         &mut self,
         id: ObjectId,
@@ -131,7 +135,7 @@ impl Tracker {
     ) -> Result<FrameRecord, TrackError> {
         let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
         let config = self.model().config();
-        let (order, side) = (config.behaviour().token_order, config.mask_side());
+        let (order, side) = (config.processing().token_order, config.mask_side());
         let mut batch = PromptBatch::of(&[prompt], mapping, order, side)?;
         let frame = self.current()?.frame;
         let object = self.objects.get(&id);
@@ -143,7 +147,7 @@ impl Tracker {
             None => self.current()?.encoded.embedding.clone(),
             Some(direction) => self.attended(id, frame, direction)?,
         };
-        // The padding is no point.
+        // `points` includes one padding token.
         let points = batch.kinds.shape()[1];
         let wanted = if points <= 2 { Candidates::Three } else { Candidates::One };
         let part = AnswerPrompt { objects: 1, points, masks: batch.masks.is_some(), wanted };
@@ -164,26 +168,26 @@ impl Tracker {
         Ok(record)
     }
 
-    /// The embedding of the frame at hand with an object's memories in it.
+    /// Embedding of the current frame after attention to an object's memories.
     fn attended(
         &mut self,
         id: ObjectId,
         frame: usize,
         direction: Direction,
     ) -> Result<DeviceValue, TrackError> {
-        let moment = self.moment(frame, direction)?;
+        let position = self.position(frame, direction)?;
         let table = self.model().config().memory()?.frames;
         let most = self.options.most_prompted_frames;
-        let selection = self.object_mut(id)?.select(moment, table, most);
+        let selection = self.object_mut(id)?.select(position, table, most);
         let keys = self.keys()?;
-        let recalled = self.recall(&Sought { id, selection }, moment, keys)?;
-        let (shape, bank) = bank(self.model(), vec![recalled], keys)?;
+        let memories = self.read_memories(&ObjectSelection { id, selection }, position, keys)?;
+        let (shape, bank) = bank(self.model(), vec![memories], keys)?;
         let level2 = self.current()?.encoded.features.level2.clone();
         let attended = self.model().run(&Attend { bank: shape }, AttendInputs { level2, bank })?;
         Ok(attended.embedding)
     }
 
-    /// Takes a user's mask as the answer on the frame at hand.
+    /// Uses a mask prompt as the object's mask on the current frame.
     pub(super) fn answer_mask(&self, id: ObjectId, mask: &Mask) -> Result<FrameRecord, TrackError> {
         let current = self.current()?;
         let size = [mask.size().height, mask.size().width];
@@ -204,7 +208,7 @@ impl Tracker {
     }
 }
 
-/// The memory of the answer to a prompt.
+/// Encodes the memory of a prompted mask.
 pub(super) fn remember(
     model: &Model,
     frame: &EncodedFrame,
@@ -223,23 +227,23 @@ pub(super) fn remember(
 /// The memories of several objects as one bank. All have as many memories and pointers as the first.
 fn bank(
     model: &Model,
-    recalled: Vec<Recalled>,
+    memories: Vec<SelectedMemories>,
     keys: Keys,
 ) -> Result<(BankShape, Bank<DeviceValue>), ModelError> {
-    let objects = recalled.len();
-    let first = recalled.first().map(|one| (one.ages.len(), one.distances.len()));
+    let objects = memories.len();
+    let first = memories.first().map(|one| (one.ages.len(), one.distances.len()));
     let (frames, pointers) = first.unwrap_or_default();
     let shape = BankShape { objects, frames, pointers, projected: keys == Keys::Kept };
-    let ages = recalled.iter().flat_map(|one| one.ages.clone()).collect();
+    let ages = memories.iter().flat_map(|one| one.ages.clone()).collect();
     let ages = model.upload(&Tensor::from_vec::<i64>([objects, frames], ages)?)?;
-    let distances = match shape.places_pointers(model.config())? {
+    let distances = match shape.has_pointer_positions(model.config())? {
         false => None,
         true => {
-            let all = recalled.iter().flat_map(|one| one.distances.clone()).collect();
+            let all = memories.iter().flat_map(|one| one.distances.clone()).collect();
             Some(model.upload(&Tensor::from_vec::<f32>([objects, pointers], all)?)?)
         }
     };
-    let objects = recalled.into_iter().map(|one| one.bank).collect();
+    let objects = memories.into_iter().map(|one| one.bank).collect();
     Ok((shape, Bank { ages, distances, objects }))
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of frames that are out of reach: forgotten, or kept in files.
+//! Records out of reach of memory attention: dropped, or stored in files.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -15,30 +15,30 @@ use super::options::{Direction, History, TrackError};
 use crate::model::{Model, ModelError};
 use crate::parts::FrameMemory;
 
-/// Records that are not in memory.
-pub(super) struct Archive {
+/// Records stored in files.
+pub(super) struct RecordStore {
     folder: Option<PathBuf>,
-    /// The frames that are in files.
+    /// Stored frames of each object.
     frames: HashMap<ObjectId, BTreeSet<usize>>,
-    /// How many frames away from the one at hand a record can still be read.
+    /// Largest distance from the current frame at which a record is read.
     reach: usize,
 }
 
-impl Archive {
+impl RecordStore {
     pub(super) fn new(history: &History, reach: usize) -> Self {
         let folder = match history {
             History::Recent => None,
             History::Disk(folder) => Some(folder.clone()),
         };
-        Archive { folder, frames: HashMap::new(), reach }
+        RecordStore { folder, frames: HashMap::new(), reach }
     }
 
     pub(super) fn reach(&self) -> usize {
         self.reach
     }
 
-    /// Keeps in memory what an object can reach from `frame` in either direction, and puts the rest away.
-    pub(super) fn settle(
+    /// Stores or drops records farther than `reach` from `frame`, and loads stored records within it.
+    pub(super) fn update(
         &mut self,
         id: ObjectId,
         object: &mut Object,
@@ -47,9 +47,9 @@ impl Archive {
     ) -> Result<(), TrackError> {
         let reach = frame.saturating_sub(self.reach)..=frame.saturating_add(self.reach);
         let far: Vec<usize> =
-            object.found.keys().copied().filter(|other| !reach.contains(other)).collect();
+            object.tracked_frames.keys().copied().filter(|other| !reach.contains(other)).collect();
         for other in far {
-            let Some(record) = object.found.remove(&other) else { continue };
+            let Some(record) = object.tracked_frames.remove(&other) else { continue };
             let Some(folder) = &self.folder else { continue };
             let tensors = tensors(&record)?;
             write_safetensors(file(folder, id, other), &tensors, &metadata(&record))
@@ -66,7 +66,7 @@ impl Archive {
                 let tensor = |name: &str| {
                     checkpoint.tensor(name).map_err(|source| failed(id, *other, source))
                 };
-                object.found.insert(*other, load(&checkpoint, &tensor, model)?);
+                object.tracked_frames.insert(*other, load(&checkpoint, &tensor, model)?);
             }
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Archive {
     pub(super) fn forget(&mut self, id: ObjectId) {
         let (Some(folder), Some(frames)) = (&self.folder, self.frames.remove(&id)) else { return };
         for frame in frames {
-            // A file that stays is in nobody's way: it is never read again.
+            // A file that cannot be removed is harmless: it is never read again.
             let _ignored = fs::remove_file(file(folder, id, frame));
         }
     }
@@ -90,7 +90,7 @@ fn file(folder: &Path, id: ObjectId, frame: usize) -> PathBuf {
     folder.join(format!("object-{id}-frame-{frame}.safetensors"))
 }
 
-/// What is stored of a record: keys are computed again when they are needed.
+/// The stored tensors of a record. Keys are recomputed on use.
 fn tensors(record: &FrameRecord) -> Result<Vec<OutgoingTensor<'static>>, ModelError> {
     let mut tensors = vec![
         OutgoingTensor::new("pointer", record.pointer.fetch()?),
@@ -124,7 +124,7 @@ fn load(
     model: &Model,
 ) -> Result<FrameRecord, TrackError> {
     let text = |key: &str| file.metadata().get(key).and_then(MetadataValue::as_text);
-    // Only this process's own files are read; what is not in them reads as "no object".
+    // Only files of this process are read. A missing score reads as "no object".
     let number = |key: &str| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);
     let memory = match file.info("memory") {
         None => None,

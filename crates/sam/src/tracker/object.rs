@@ -1,4 +1,4 @@
-//! One object over time: what is remembered of it on which frame.
+//! One object: its records by frame, and the selection of memories.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +8,35 @@ use cutout_tensor::Tensor;
 use super::options::{Corrections, Direction};
 use crate::parts::{FrameMemory, ObjectBank};
 
-/// What is known of an object on one frame.
+/// Mask, pointer and memory of an object on one frame.
 pub(super) struct FrameRecord {
-    /// None until the frame is left. Its keys are there while memory attention reads it and there is room for them.
+    /// `None` until the tracker leaves the frame. Keys are cached while memory attention reads them and they fit the
+    /// limit.
     pub(super) memory: Option<FrameMemory<DeviceValue>>,
     /// `f32[1, width]`.
     pub(super) pointer: DeviceValue,
-    /// `f32[side, side]`, on the host: what masks are made of.
+    /// `f32[side, side]`, on the host.
     pub(super) logits: Tensor,
     pub(super) iou: f32,
     pub(super) object_score: f32,
-    /// The way the video was gone through when the frame was last tracked; none for a frame that was only prompted.
+    /// Direction in which the frame was last tracked; `None` for a frame that was only prompted.
     pub(super) tracked: Option<Direction>,
 }
 
-/// One object. Only what is in `prompted` and `found` is remembered.
+/// One object. Memory attention reads `prompted_frames` and `tracked_frames` only.
 #[derive(Default)]
 pub(super) struct Object {
-    /// Answers to prompts since a frame was last tracked, by frame.
-    pub(super) pending: BTreeMap<usize, FrameRecord>,
+    /// Results of prompts given since the last tracked frame.
+    pub(super) pending_prompts: BTreeMap<usize, FrameRecord>,
     /// Frames with prompts.
-    pub(super) prompted: BTreeMap<usize, FrameRecord>,
-    /// Other frames.
-    pub(super) found: BTreeMap<usize, FrameRecord>,
+    pub(super) prompted_frames: BTreeMap<usize, FrameRecord>,
+    /// Frames tracked without prompts.
+    pub(super) tracked_frames: BTreeMap<usize, FrameRecord>,
 }
 
-/// Where in time a bank is asked for.
+/// Current frame, direction and length of the video.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct TrackPosition {
     pub(super) frame: usize,
     pub(super) direction: Direction,
     /// Number of frames, if it is known.
@@ -44,8 +45,8 @@ pub(super) struct Moment {
     pub(super) pointer_frames: usize,
 }
 
-impl Moment {
-    /// The frame `distance` steps back on the way.
+impl TrackPosition {
+    /// The frame tracked `distance` steps earlier.
     fn back(self, distance: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.frame.checked_sub(distance),
@@ -56,7 +57,7 @@ impl Moment {
         }
     }
 
-    /// How far back on the way a frame is; none for one that is still ahead.
+    /// Steps since a frame was tracked; `None` for a frame still ahead.
     fn distance(self, frame: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.frame.checked_sub(frame),
@@ -70,7 +71,7 @@ impl Moment {
     }
 }
 
-/// Which records memory attention reads.
+/// Frames whose memories and pointers memory attention reads.
 pub(super) struct Selection {
     /// Frames with their row of the temporal table.
     pub(super) memories: Vec<(usize, i64)>,
@@ -79,51 +80,57 @@ pub(super) struct Selection {
 }
 
 impl Object {
-    /// What is remembered of a frame.
+    /// The record of a frame.
     pub(super) fn record(&self, frame: usize) -> Option<&FrameRecord> {
-        self.prompted.get(&frame).or_else(|| self.found.get(&frame))
+        self.prompted_frames.get(&frame).or_else(|| self.tracked_frames.get(&frame))
     }
 
     /// The newest answer on a frame.
     pub(super) fn newest(&self, frame: usize) -> Option<&FrameRecord> {
-        self.pending.get(&frame).or_else(|| self.record(frame))
+        self.pending_prompts.get(&frame).or_else(|| self.record(frame))
     }
 
-    /// The records that memory attention reads at a moment: all chosen frames with prompts share the last row of the
+    /// The records that memory attention reads at a position: all chosen frames with prompts share the last row of the
     /// temporal table, of `table` rows; recent frames have the others, the frame just left the first.
-    pub(super) fn select(&self, moment: Moment, table: usize, most: Option<usize>) -> Selection {
-        let chosen = closest(self.prompted.keys().copied().collect(), moment.frame, most);
-        // A frame with prompts that was not chosen counts as any other.
+    pub(super) fn select(
+        &self,
+        position: TrackPosition,
+        table: usize,
+        most: Option<usize>,
+    ) -> Selection {
+        let chosen = closest(self.prompted_frames.keys().copied().collect(), position.frame, most);
+        // Prompted frames that are not chosen count as tracked frames.
         let other = |frame: &usize| {
-            self.found.contains_key(frame)
-                || (self.prompted.contains_key(frame) && !chosen.contains(frame))
+            self.tracked_frames.contains_key(frame)
+                || (self.prompted_frames.contains_key(frame) && !chosen.contains(frame))
         };
         let mut memories: Vec<(usize, i64)> =
             chosen.iter().map(|frame| (*frame, table as i64 - 1)).collect();
-        let recent = (1..table).rev().filter_map(|age| Some((moment.back(age)?, age as i64 - 1)));
+        let recent = (1..table).rev().filter_map(|age| Some((position.back(age)?, age as i64 - 1)));
         memories.extend(recent.filter(|(frame, _)| other(frame)));
-        let reach = moment.pointer_reach();
+        let reach = position.pointer_reach();
         let mut pointers: Vec<(usize, usize)> =
-            chosen.iter().filter_map(|frame| Some((*frame, moment.distance(*frame)?))).collect();
-        let recent = (1..reach).map_while(|distance| Some((moment.back(distance)?, distance)));
+            chosen.iter().filter_map(|frame| Some((*frame, position.distance(*frame)?))).collect();
+        let recent = (1..reach).map_while(|distance| Some((position.back(distance)?, distance)));
         pointers.extend(recent.filter(|(frame, _)| other(frame)));
         Selection { memories, pointers }
     }
 
-    /// Remembers the answers to prompts. A frame that had been tracked counts as prompted only where corrections condition.
+    /// Moves pending records to `prompted_frames`, or to `tracked_frames` if they correct a tracked frame and
+    /// `corrections` is [`Corrections::Pass`].
     pub(super) fn remember_prompts(&mut self, corrections: Corrections) {
-        for (frame, record) in std::mem::take(&mut self.pending) {
+        for (frame, record) in std::mem::take(&mut self.pending_prompts) {
             let passes = match corrections {
                 Corrections::Pass => {
-                    record.tracked.is_some() && !self.prompted.contains_key(&frame)
+                    record.tracked.is_some() && !self.prompted_frames.contains_key(&frame)
                 }
                 Corrections::Condition => false,
             };
             if passes {
-                self.found.insert(frame, record);
+                self.tracked_frames.insert(frame, record);
             } else {
-                self.found.remove(&frame);
-                self.prompted.insert(frame, record);
+                self.tracked_frames.remove(&frame);
+                self.prompted_frames.insert(frame, record);
             }
         }
     }
@@ -135,7 +142,8 @@ impl Object {
         project: impl Fn(DeviceValue) -> Result<FrameMemory<DeviceValue>, E>,
     ) -> Result<(), E> {
         for (frame, _) in &selection.memories {
-            let record = self.prompted.get_mut(frame).or_else(|| self.found.get_mut(frame));
+            let record =
+                self.prompted_frames.get_mut(frame).or_else(|| self.tracked_frames.get_mut(frame));
             let Some(memory) = record.and_then(|record| record.memory.as_mut()) else { continue };
             if memory.keys.is_empty() {
                 *memory = project(memory.memory.clone())?;
@@ -146,7 +154,7 @@ impl Object {
 
     /// Drops the keys of all memories but those of `kept` frames.
     pub(super) fn forget_keys(&mut self, kept: &[(usize, i64)]) {
-        for (frame, record) in self.prompted.iter_mut().chain(&mut self.found) {
+        for (frame, record) in self.prompted_frames.iter_mut().chain(&mut self.tracked_frames) {
             if let Some(memory) = &mut record.memory
                 && !kept.iter().any(|(kept, _)| kept == frame)
             {
@@ -156,8 +164,13 @@ impl Object {
         }
     }
 
-    /// What memory attention reads of a selection.
-    pub(super) fn recall(&self, selection: &Selection, moment: Moment, keys: Keys) -> Recalled {
+    /// The memories and pointers of a selection.
+    pub(super) fn read_memories(
+        &self,
+        selection: &Selection,
+        position: TrackPosition,
+        keys: Keys,
+    ) -> SelectedMemories {
         let mut bank = ObjectBank { frames: Vec::new(), pointers: Vec::new() };
         let (mut ages, mut distances) = (Vec::new(), Vec::new());
         for (frame, age) in &selection.memories {
@@ -175,18 +188,18 @@ impl Object {
             ages.push(*age);
         }
         // A clip of one frame has no pointers to place.
-        let most = moment.pointer_reach().saturating_sub(1).max(1) as f32;
+        let most = position.pointer_reach().saturating_sub(1).max(1) as f32;
         for (frame, distance) in &selection.pointers {
             if let Some(record) = self.record(*frame) {
                 bank.pointers.push(record.pointer.clone());
                 distances.push(*distance as f32 / most);
             }
         }
-        Recalled { bank, ages, distances }
+        SelectedMemories { bank, ages, distances }
     }
 }
 
-/// Whether the keys of memories are kept from frame to frame, or computed by the program that reads them.
+/// Whether keys of memories are cached between frames or computed by the tracking program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     Kept,
@@ -194,15 +207,15 @@ pub(super) enum Keys {
 }
 
 /// The memories of one object that a frame attends to.
-pub(super) struct Recalled {
+pub(super) struct SelectedMemories {
     pub(super) bank: ObjectBank<DeviceValue>,
     /// Row of the temporal table of each memory.
     pub(super) ages: Vec<i64>,
-    /// How far away in time each pointer is, from 0 to 1.
+    /// Temporal distance of each pointer, from 0 to 1.
     pub(super) distances: Vec<f32>,
 }
 
-/// The frames with prompts that are read: all, or the last one before and the first one after, then the closest.
+/// At most `most` of the prompted frames: the last one before `frame`, the first one after it, then the closest.
 fn closest(frames: Vec<usize>, frame: usize, most: Option<usize>) -> Vec<usize> {
     let Some(most) = most.filter(|most| *most < frames.len()) else { return frames };
     let before = frames.iter().copied().filter(|other| *other < frame).max();
@@ -236,14 +249,14 @@ mod tests {
 
     fn object(prompted: &[usize], found: impl IntoIterator<Item = usize>) -> Object {
         Object {
-            pending: BTreeMap::new(),
-            prompted: prompted.iter().map(|frame| (*frame, record())).collect(),
-            found: found.into_iter().map(|frame| (frame, record())).collect(),
+            pending_prompts: BTreeMap::new(),
+            prompted_frames: prompted.iter().map(|frame| (*frame, record())).collect(),
+            tracked_frames: found.into_iter().map(|frame| (frame, record())).collect(),
         }
     }
 
-    fn forward(frame: usize, length: Option<usize>) -> Moment {
-        Moment { frame, direction: Direction::Forward, length, pointer_frames: 16 }
+    fn forward(frame: usize, length: Option<usize>) -> TrackPosition {
+        TrackPosition { frame, direction: Direction::Forward, length, pointer_frames: 16 }
     }
 
     #[test]
@@ -258,8 +271,9 @@ mod tests {
     #[test]
     fn backwards_the_frames_behind_are_later_ones() {
         let object = object(&[12], 6..12);
-        let moment = Moment { direction: Direction::Backward, ..self::forward(8, Some(13)) };
-        let selection = object.select(moment, 7, None);
+        let position =
+            TrackPosition { direction: Direction::Backward, ..self::forward(8, Some(13)) };
+        let selection = object.select(position, 7, None);
         assert_eq!(selection.memories, [(12, 6), (11, 2), (10, 1), (9, 0)]);
         assert_eq!(selection.pointers, [(12, 4), (9, 1), (10, 2), (11, 3)]);
         let forward = object.select(forward(8, Some(13)), 7, None);
@@ -271,13 +285,16 @@ mod tests {
     #[test]
     fn pointers_are_placed_by_the_length_of_short_clips() {
         let object = object(&[0], 1..5);
-        let moment = forward(3, Some(5));
-        let selection = object.select(moment, 7, None);
+        let position = forward(3, Some(5));
+        let selection = object.select(position, 7, None);
         assert_eq!(selection.pointers, [(0, 3), (2, 1), (1, 2)]);
-        assert_eq!(object.recall(&selection, moment, Keys::Kept).distances, [0.75, 0.25, 0.5]);
+        assert_eq!(
+            object.read_memories(&selection, position, Keys::Kept).distances,
+            [0.75, 0.25, 0.5]
+        );
         let live = forward(3, None);
         assert_eq!(
-            object.recall(&selection, live, Keys::Kept).distances,
+            object.read_memories(&selection, live, Keys::Kept).distances,
             [0.2, 1.0 / 15.0, 2.0 / 15.0]
         );
     }

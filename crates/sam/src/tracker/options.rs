@@ -1,4 +1,4 @@
-//! How objects are tracked, and what can go wrong.
+//! Options and errors of the tracker.
 
 use std::path::PathBuf;
 
@@ -9,44 +9,44 @@ use super::ObjectId;
 use crate::model::ModelError;
 use crate::prompt::PromptError;
 
-/// What is kept of frames that memory attention cannot reach any more.
+/// Handling of frames out of reach of memory attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum History {
-    /// Nothing: memory stays flat whatever the length of the video.
+    /// They are dropped; memory use does not grow with the video.
     #[default]
     Recent,
-    /// Everything, in files in this folder: any frame can be gone back to.
+    /// They are stored in files in this folder and can be revisited.
     Disk(PathBuf),
 }
 
-/// What a prompt on a frame that was tracked already means for other frames.
+/// Effect of a prompt on an already tracked frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Corrections {
-    /// The corrected frame is remembered as long as any other, and found anew when it is tracked again. Meta's default.
+    /// The corrected frame counts as a tracked frame. Meta's default.
     #[default]
     Pass,
-    /// The corrected frame is remembered as long as the video lasts, like the frames that an object was first shown on.
+    /// The corrected frame becomes a conditioning frame: its memory is read for the rest of the video.
     Condition,
 }
 
-/// How objects are tracked. `TrackOptions::default()` is Meta's way.
+/// Options of the tracker. The defaults are Meta's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackOptions {
     /// Number of frames, if it is known. Meta's model places object pointers in time by it in clips of fewer than sixteen
     /// frames; a live source counts as long.
     pub length: Option<usize>,
-    /// The most frames with prompts that memory attention reads, the closest in time first; all unless given.
+    /// Most prompted frames that memory attention reads, closest in time first; `None` for all.
     pub most_prompted_frames: Option<usize>,
-    /// What corrections mean for other frames.
+    /// Effect of corrections.
     pub corrections: Corrections,
-    /// Holes of at most so many pixels in the model's low-resolution masks are filled. Meta's code fills those of 8 on a
-    /// GPU and none on a processor.
+    /// Largest hole, in pixels of the low-resolution mask, that is filled. Meta's code fills those of 8 on a GPU and
+    /// none on a processor.
     pub fill_hole_area: usize,
-    /// What is kept of frames out of reach.
+    /// Handling of frames out of reach.
     pub history: History,
 }
 
-/// The way through a video.
+/// Direction of tracking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From earlier frames to later ones.
@@ -68,14 +68,14 @@ pub enum TrackError {
     /// A prompt before any frame.
     #[error("there is no frame yet: push one before giving prompts")]
     NoFrame,
-    /// A prompt on a frame whose features are gone.
+    /// A prompt on a frame that is not the current one.
     #[error(
-        "frame {asked} is not at hand, frame {current} is: visit it again before giving prompts"
+        "frame {asked} is not the current frame, frame {current} is: visit it before giving prompts"
     )]
     OtherFrame {
         /// The frame asked for.
         asked: usize,
-        /// The frame at hand.
+        /// The current frame.
         current: usize,
     },
     /// A frame of another size than those before.
@@ -96,7 +96,7 @@ pub enum TrackError {
     UnknownObject {
         /// The object.
         id: ObjectId,
-        /// The objects there are, in words.
+        /// List of the tracked objects, for the message.
         known: String,
     },
     /// A mask of another size than the video.

@@ -1,15 +1,14 @@
-//! How an object is shown on a frame.
+//! Prompts of the tracker.
 
 use cutout_imaging::{Mask, Size};
 
 use super::TrackError;
 use crate::prompt::Prompt;
 
-/// What is shown to the model: points and a box, or a mask of the whole object.
+/// A prompt for one object on one frame: points and a box, or a mask.
 #[derive(Clone, Copy)]
 pub enum TrackPrompt<'a> {
-    /// All points of the object on this frame, and perhaps its box. Given again, they take the place of the earlier ones,
-    /// whose answer is refined.
+    /// All points of the object on this frame, and perhaps its box. A later prompt replaces them and refines the mask.
     Points(&'a Prompt),
     /// The object itself, as large as the video.
     Mask(&'a Mask),
@@ -28,7 +27,7 @@ impl<'a> From<&'a Mask> for TrackPrompt<'a> {
 }
 
 impl TrackPrompt<'_> {
-    /// Refuses what cannot be shown on a frame of that size.
+    /// Rejects a prompt that does not fit a frame of that size.
     pub(super) fn check(self, size: Size, mask_side: usize) -> Result<(), TrackError> {
         match self {
             TrackPrompt::Points(prompt) if prompt.has_logits() => Err(TrackError::Logits),

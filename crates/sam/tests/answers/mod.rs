@@ -1,4 +1,4 @@
-//! What fixtures of predictors have in common: pictures, prompts in their pixels, and the answers to compare with.
+//! Shared by tests of predictors: pictures, prompts and expected masks of the fixtures.
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(unreachable_pub, reason = "it is a module of test files")]
 
@@ -9,11 +9,10 @@ use cutout_tensor::{Tensor, Tolerance, compare};
 pub const PICTURES: [&str; 2] = ["landscape", "portrait"];
 pub const PROMPTS: [&str; 6] = ["point", "points", "box", "box_point", "point_logits", "logits"];
 
-/// Pixels of all masks of an answer that may differ: resizing and adding in another order moves a logit across the threshold
-/// now and then.
+/// Share of mask pixels that may differ: the order of sums can move a logit across the threshold.
 const DIFFERENT: f64 = 0.001;
 
-/// A tensor of one prompt or answer by its name there, if it has one.
+/// Looks up a tensor of one run by name.
 pub type Part<'a> = &'a dyn Fn(&str) -> Option<Tensor>;
 
 /// A picture from `u8[height, width, 3]`.
@@ -28,7 +27,7 @@ pub fn rect(corners: &[f64]) -> Rect {
     Rect { x0, y0, x1, y1 }
 }
 
-/// Whether something is looked for: 1 says so.
+/// Label from a number: 1 is positive.
 pub fn label(number: f64) -> Label {
     if number == 1.0 { Label::Positive } else { Label::Negative }
 }

@@ -1,4 +1,4 @@
-//! The small SAM 3 of `fixtures/make_sam3_predictor.py`, and what Meta's code answers with it.
+//! The small SAM 3 of `fixtures/make_sam3_predictor.py`, and the results of Meta's code with it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;

@@ -32,7 +32,7 @@ pub fn outgoing(tensors: &Tensors) -> Vec<OutgoingTensor<'_>> {
     tensors.iter().map(|(name, tensor)| OutgoingTensor::new(name, tensor.clone())).collect()
 }
 
-/// What no shape of a small SAM 2 tells, from a fixture's configuration.
+/// Metadata of a small SAM 2: values of the fixture's configuration that no shape determines.
 pub fn sam2_metadata(file: &StageFile) -> Metadata {
     let json: serde_json::Value = serde_json::from_str(&file.metadata["config"]).unwrap();
     let keys = ["image_size", "heads", "windows", "global_blocks", "decoder_heads", "memory_heads"];
@@ -44,7 +44,7 @@ pub fn sam2_metadata(file: &StageFile) -> Metadata {
 pub struct ModelFile(pub PathBuf);
 
 impl ModelFile {
-    /// `test` tells the files of tests that run at once apart.
+    /// `test` makes the file name unique among concurrent tests.
     pub fn write(tensors: &Tensors, metadata: &Metadata, test: &str) -> Self {
         let name = format!("cutout-{test}-{}.safetensors", std::process::id());
         let file = ModelFile(std::env::temp_dir().join(name));

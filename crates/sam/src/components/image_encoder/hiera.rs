@@ -11,15 +11,15 @@ use crate::model::config::HieraConfig;
 /// Channels between the layers of a block's MLP, as a multiple of the block's.
 const MLP_RATIO: usize = 4;
 
-/// What distinguishes one block from another.
+/// Configuration of one block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// Channels it gives.
+    /// Output channels.
     outputs: usize,
     heads: usize,
-    /// Side of its windows, in tokens that enter it; nothing if it attends to the whole image.
+    /// Side of its windows, in tokens that enter it; `None` for global attention.
     window: Option<usize>,
-    /// Whether it leads into a stage: it halves the grid.
+    /// Whether it is the first block of a stage and halves the grid.
     pools: bool,
     epsilon: f32,
 }
@@ -128,7 +128,7 @@ impl Block {
     }
 }
 
-/// Half the grid: the largest of four.
+/// 2×2 max pooling with stride 2.
 fn pool(x: Value<'_>) -> Value<'_> {
     x.max_pool2d([2, 2], [2, 2], [0, 0])
 }

@@ -14,8 +14,8 @@ pub(crate) struct Levels<'g> {
 
 /// The levels of four stages `[1, grid, grid, channels]`.
 ///
-/// `w` has the laterals, 1×1 convolutions numbered from the coarsest; `decoder` the projections of the fine levels. Only
-/// the third level takes something from a coarser one; the fourth serves nothing else.
+/// `w` has the laterals, 1×1 convolutions numbered from the coarsest; `decoder` the projections of the fine levels.
+/// Only the third level adds the upsampled fourth level; the fourth has no other use.
 pub(crate) fn pyramid<'g>(
     stages: &[Value<'g>; 4],
     w: &Scope<'g>,
@@ -54,7 +54,7 @@ impl<'g> Lateral<'g> {
         x.linear(self.weight(x.shape().last_axis())) + self.bias()
     }
 
-    /// This convolution and another behind it: two products of weights, so one product of the image.
+    /// This convolution followed by another 1×1 convolution, with their weights multiplied into one.
     fn project(&self, x: Value<'g>, next: &Scope<'g>, outputs: usize) -> Value<'g> {
         let second = next.parameter("weight", [outputs, self.embedding, 1, 1]);
         let second = second.reshape([outputs, self.embedding]);

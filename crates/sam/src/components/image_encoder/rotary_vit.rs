@@ -36,17 +36,17 @@ pub(crate) fn rotary_vit<'g>(
     let mlp =
         Mlp { hidden: config.mlp_width, activation: MlpActivation::Gelu, names: MlpNames::Fc };
     let block = Block { mlp, norm_epsilon: config.norm_epsilon };
-    let [local, global] =
-        [Reach::Window, Reach::Image].map(|reach| Rotated::new(pixels.builder(), config, reach));
+    let [local, global] = [AttentionSpan::Window, AttentionSpan::Image]
+        .map(|span| RotaryAttention::new(pixels.builder(), config, span));
     for index in 0..config.depth {
         let w = &w.at("blocks").at(index);
-        let rotated = if config.is_global(index) { &global } else { &local };
-        x = w.stage("", block.apply(x, w, |x| rotated.attend(x, &w.at("attn"), config)));
+        let attention = if config.is_global(index) { &global } else { &local };
+        x = w.stage("", block.apply(x, w, |x| attention.attend(x, &w.at("attn"), config)));
     }
     x.reshape([batch, grid, grid, width])
 }
 
-/// The position table laid over the grid again and again, cut where the grid ends: `[1, grid, grid, width]`.
+/// The position table tiled over the grid: `[1, grid, grid, width]`.
 fn tiled_positions<'g>(
     w: &Scope<'g>,
     table: PositionTable,
@@ -64,27 +64,27 @@ fn tiled_positions<'g>(
     Value::concat(&vec![rows; copies], 2).slice(2, 0..grid)
 }
 
-/// How far a token sees.
+/// Attention span of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum AttentionSpan {
     Window,
     Image,
 }
 
 /// The attention of one kind of block, with its rotation.
-struct Rotated<'g> {
+struct RotaryAttention<'g> {
     op: Attention,
     cos: Value<'g>,
     sin: Value<'g>,
 }
 
-impl<'g> Rotated<'g> {
-    /// Windows count positions 0, 1, 2, …; the whole image squeezes its positions into the range of a window.
-    fn new(builder: &'g Builder, config: &VitConfig, reach: Reach) -> Self {
+impl<'g> RotaryAttention<'g> {
+    /// Windowed blocks use positions 0, 1, 2, …; global blocks scale positions to the range of a window.
+    fn new(builder: &'g Builder, config: &VitConfig, span: AttentionSpan) -> Self {
         let (grid, window) = (config.grid(), config.window);
-        let (side, scale, windows) = match reach {
-            Reach::Window => (window, 1.0, Some(square_windows(grid, window))),
-            Reach::Image => (grid, window as f64 / grid as f64, None),
+        let (side, scale, windows) = match span {
+            AttentionSpan::Window => (window, 1.0, Some(square_windows(grid, window))),
+            AttentionSpan::Image => (grid, window as f64 / grid as f64, None),
         };
         let tables = axial_rope_tables([side, side], config.head_width(), THETA, scale);
         let (cos, sin) = match tables {
@@ -96,7 +96,7 @@ impl<'g> Rotated<'g> {
             windows,
             ..Attention::new(config.heads, 1.0 / (config.head_width() as f32).sqrt())
         };
-        Rotated { op, cos: builder.computed(cos), sin: builder.computed(sin) }
+        RotaryAttention { op, cos: builder.computed(cos), sin: builder.computed(sin) }
     }
 
     /// Attention over normalised tokens `[batch, tokens, width]`.

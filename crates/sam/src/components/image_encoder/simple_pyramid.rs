@@ -1,11 +1,11 @@
-//! From the one grid of a plain ViT to three levels.
+//! Three pyramid levels from the single grid of a ViT.
 
 use cutout_graph::ops::Conv2d;
 use cutout_graph::{Scope, Value};
 
 use crate::components::layers::{Bias, Convolution, upscale};
 
-/// A convolution that nothing changes on the border.
+/// A 1×1 convolution; `outputs` is set by each use.
 const NARROW: Convolution =
     Convolution { outputs: 0, kernel: 1, stride: 1, padding: 0, bias: Bias::With };
 
@@ -19,7 +19,7 @@ pub(crate) fn simple_pyramid<'g>(x: Value<'g>, w: &Scope<'g>, embedding: usize) 
     [level(0, finest), level(1, fine), level(2, x)]
 }
 
-/// The same levels as the mask decoder takes them: the two fine ones behind its projections to `embedding / 8` and
+/// The levels of [`simple_pyramid`] with the mask decoder's projections of the two fine ones, to `embedding / 8` and
 /// `embedding / 4` channels.
 pub(crate) fn projected_pyramid<'g>(
     x: Value<'g>,
@@ -60,7 +60,7 @@ impl<'g> Level<'g> {
         mix.apply(self.narrow(x), &self.w.at("conv_3x3"))
     }
 
-    /// With a 1×1 convolution behind it: a product of weights, so that the image is mixed into few channels at once.
+    /// The level followed by a 1×1 convolution, with the weights of both convolutions multiplied into one.
     fn project(&self, x: Value<'g>, next: &Scope<'g>, outputs: usize) -> Value<'g> {
         let width = self.embedding;
         let mix = &self.w.at("conv_3x3");

@@ -1,9 +1,9 @@
-//! The current frame attends to the memories of earlier ones.
+//! Memory attention: the current frame attends to the memories of other frames.
 //!
-//! Keys are projected once per memory and kept. What time adds to a memory before its projection is the same for all its
-//! cells, so it is projected by itself and added to the kept keys. With one head (all of Meta's models) values need no
-//! projection at all: a weighted mean of projections is the projection of the weighted mean, so memories themselves are the
-//! values, four times narrower, and the projection is folded into the one behind the attention.
+//! Keys are projected once per memory and cached. The temporal position is the same for all cells of a memory, so it is
+//! projected separately and added to the cached keys. With one head (all of Meta's models) values need no projection at
+//! all: a weighted mean of projections is the projection of the weighted mean, so memories themselves are the values,
+//! four times narrower, and the projection is folded into the output projection.
 
 use cutout_graph::ops::{Attention, AttentionInputs, AttentionRope, axial_rope_tables};
 use cutout_graph::{Builder, Scope, Value, ports};
@@ -16,7 +16,7 @@ use crate::model::config::MemoryConfig;
 /// Epsilon of the norms: PyTorch's default.
 const NORM_EPSILON: f32 = 1e-5;
 
-/// How much of its position the current frame takes along.
+/// Scale of the position embedding added to the current frame.
 const POSITION_SCALE: f32 = 0.1;
 
 /// Base of the rotations' frequencies.
@@ -37,16 +37,16 @@ ports! {
     pub struct FrameMemory {
         /// `bf16[1, grid * grid, memory width]`.
         memory,
-        /// Its keys in each layer, `f32[1, grid * grid, width]`, without what time adds; none where they are computed when
-        /// they are needed.
+        /// Its keys in each layer, `f32[1, grid * grid, width]`, without temporal positions; empty if they are not
+        /// cached.
         keys: list,
-        /// Its values in each layer, where they are projected and kept.
+        /// Values in each layer; empty if not projected or not cached.
         values: list,
     }
 }
 
 ports! {
-    /// What is remembered of one object.
+    /// Memories and pointers of one object.
     pub struct ObjectBank {
         /// Memories of frames.
         frames: list FrameMemory,
@@ -61,7 +61,7 @@ ports! {
         /// Which row of the temporal table each memory has, `i64[objects, frames]`: 0 for the frame before this one, 1 for the
         /// one before that, the last row for every conditioning frame.
         ages,
-        /// How far away in time each pointer is, from 0 to 1, `f32[objects, pointers]`: SAM 2.1.
+        /// Temporal distance of each pointer, from 0 to 1, `f32[objects, pointers]`: SAM 2.1.
         distances: optional,
         /// The objects, each with as many frames and pointers.
         objects: list ObjectBank,
@@ -74,12 +74,12 @@ struct PointerTokens<'g> {
     /// Tokens of a memory's width, `[objects, tokens, memory width]`.
     tokens: Value<'g>,
     /// The same with their positions in time.
-    placed: Value<'g>,
+    with_positions: Value<'g>,
 }
 
 impl MemoryAttention<'_> {
     /// Whether memories serve as values without being projected.
-    pub(crate) fn keeps_memories(self) -> bool {
+    pub(crate) fn uses_memories_as_values(self) -> bool {
         self.config.heads == 1
     }
 
@@ -92,7 +92,7 @@ impl MemoryAttention<'_> {
         };
         let exact = memory.cast(DType::F32);
         let keys = each(&|w| self.key(exact, w));
-        let values = if self.keeps_memories() {
+        let values = if self.uses_memories_as_values() {
             Vec::new()
         } else {
             each(&|w| linear(exact, &w.at("v_proj"), self.width))
@@ -100,10 +100,10 @@ impl MemoryAttention<'_> {
         FrameMemory { memory, keys, values }
     }
 
-    /// The keys of memories in one layer, without what time adds.
+    /// The keys of memories in one layer, without temporal positions.
     fn key<'g>(self, memory: Value<'g>, w: &Scope<'g>) -> Value<'g> {
-        let placed = memory + grid_positions(w.builder(), self.grid, self.config.width);
-        linear(placed, &w.at("k_proj"), self.width)
+        let with_positions = memory + grid_positions(w.builder(), self.grid, self.config.width);
+        linear(with_positions, &w.at("k_proj"), self.width)
     }
 
     /// Pointers cut into tokens of a memory's width. SAM 2.1 places them in time, by their distances.
@@ -120,17 +120,17 @@ impl MemoryAttention<'_> {
         let parts = width / narrow;
         let tokens = pointers.reshape([objects, count * parts, narrow]);
         let Some(distances) = bank.distances else {
-            return Some(PointerTokens { tokens, placed: tokens });
+            return Some(PointerTokens { tokens, with_positions: tokens });
         };
         let places = distance_positions(distances, width);
         let places = linear(places, &w.at("obj_ptr_tpos_proj"), narrow)
             .reshape([objects, count, 1, narrow])
             .broadcast([objects, count, parts, narrow])
             .reshape([objects, count * parts, narrow]);
-        Some(PointerTokens { tokens, placed: tokens + places })
+        Some(PointerTokens { tokens, with_positions: tokens + places })
     }
 
-    /// The top level of the current frame `[1, grid, grid, width]` with what the bank knows of each object:
+    /// The top level of the current frame `[1, grid, grid, width]` after attention to the bank of each object:
     /// `[objects, grid, grid, width]`.
     pub(crate) fn attend<'g>(
         self,
@@ -146,19 +146,19 @@ impl MemoryAttention<'_> {
         let times = w.parameter("maskmem_tpos_enc", [frames, 1, 1, narrow]);
         let times = times.reshape([frames, narrow]);
         let pointers = self.pointers(bank, w);
-        let memories = self.exact_memories(bank);
+        let memories = self.f32_memories(bank);
         let w = &w.at("memory_attention");
         for layer in 0..self.config.layers {
             let w = &w.at("layers").at(layer);
-            x = self.attend_to_itself(x, rope, w);
+            x = self.self_attention(x, rope, w);
             let cross = &w.at("cross_attn_image");
             let memories = LayerBank { bank, memories: &memories, pointers, index: layer };
-            let operands = Operands {
+            let operands = CrossAttentionOperands {
                 key: self.layer_keys(memories, times, cross),
                 value: self.layer_values(memories, cross),
                 tail: pointers.map_or(0, |pointers| pointers.tokens.dims::<3>()[1]),
             };
-            x = self.attend_to_memories(x, operands, rope, w);
+            x = self.memory_cross_attention(x, operands, rope, w);
             let mlp = Mlp {
                 hidden: self.config.mlp_width,
                 activation: MlpActivation::Relu,
@@ -179,14 +179,14 @@ impl MemoryAttention<'_> {
         [builder.computed(cos), builder.computed(tables.map(|(_, sin)| sin))]
     }
 
-    /// The attention op, with `key_tail` keys that have no place on the grid.
+    /// The attention op, with `key_tail` keys at the end without rotary position.
     fn op(self, key_tail: usize) -> Attention {
         let heads = self.config.heads;
         let scale = 1.0 / ((self.width / heads.max(1)) as f32).sqrt();
         Attention { rope: Some(AttentionRope { key_tail }), ..Attention::new(heads, scale) }
     }
 
-    fn attend_to_itself<'g>(
+    fn self_attention<'g>(
         self,
         x: Value<'g>,
         [cos, sin]: [Value<'g>; 2],
@@ -204,7 +204,7 @@ impl MemoryAttention<'_> {
     }
 
     /// The memories of each object, in single precision.
-    fn exact_memories<'g>(self, bank: &Bank<Value<'g>>) -> Vec<Vec<Value<'g>>> {
+    fn f32_memories<'g>(self, bank: &Bank<Value<'g>>) -> Vec<Vec<Value<'g>>> {
         let exact = |frame: &FrameMemory<Value<'g>>| frame.memory.cast(DType::F32);
         bank.objects.iter().map(|object| object.frames.iter().map(exact).collect()).collect()
     }
@@ -226,15 +226,16 @@ impl MemoryAttention<'_> {
             };
             key + times.slice(0, object..object + 1).slice(1, frame..frame + 1)
         };
-        let tail =
-            layer.pointers.map(|pointers| linear(pointers.placed, &w.at("k_proj"), self.width));
+        let tail = layer
+            .pointers
+            .map(|pointers| linear(pointers.with_positions, &w.at("k_proj"), self.width));
         layer.joined(frame, tail)
     }
 
     /// The values of all memories in one layer, `[objects, tokens, width or memory width]`: frames, then pointers.
     fn layer_values<'g>(self, layer: LayerBank<'_, 'g>, w: &Scope<'g>) -> Value<'g> {
         let projected = |x| {
-            if self.keeps_memories() { x } else { linear(x, &w.at("v_proj"), self.width) }
+            if self.uses_memories_as_values() { x } else { linear(x, &w.at("v_proj"), self.width) }
         };
         let frame = |object: usize, frame: usize| {
             let kept = layer.bank.objects[object].frames[frame].values.get(layer.index);
@@ -246,10 +247,10 @@ impl MemoryAttention<'_> {
         layer.joined(frame, layer.pointers.map(|pointers| projected(pointers.tokens)))
     }
 
-    fn attend_to_memories<'g>(
+    fn memory_cross_attention<'g>(
         self,
         x: Value<'g>,
-        Operands { key, value, tail }: Operands<'g>,
+        CrossAttentionOperands { key, value, tail }: CrossAttentionOperands<'g>,
         [cos, sin]: [Value<'g>; 2],
         w: &Scope<'g>,
     ) -> Value<'g> {
@@ -262,15 +263,15 @@ impl MemoryAttention<'_> {
             ..AttentionInputs::new(query, key, value)
         };
         let mixed = inputs.attend(self.op(tail));
-        if self.keeps_memories() {
-            x + self.project_twice(mixed, w)
+        if self.uses_memories_as_values() {
+            x + self.project_values_and_output(mixed, w)
         } else {
             x + linear(mixed, &w.at("out_proj"), self.width)
         }
     }
 
-    /// The projection of values and the one behind the attention, as one.
-    fn project_twice<'g>(self, mixed: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+    /// Applies the value projection and the output projection as one product.
+    fn project_values_and_output<'g>(self, mixed: Value<'g>, w: &Scope<'g>) -> Value<'g> {
         let (width, narrow) = (self.width, self.config.width);
         let first = &w.at("v_proj");
         let second = w.at("out_proj").parameter("weight", [width, width]);
@@ -293,7 +294,8 @@ struct LayerBank<'a, 'g> {
 }
 
 impl<'g> LayerBank<'_, 'g> {
-    /// All frames of all objects, and `tail: [objects, tokens, width]` behind the frames of each: one copy.
+    /// All frames of all objects, and `tail: [objects, tokens, width]` after the frames of each object, concatenated in
+    /// one copy.
     fn joined(
         self,
         frame: impl Fn(usize, usize) -> Value<'g>,
@@ -315,12 +317,12 @@ impl<'g> LayerBank<'_, 'g> {
     }
 }
 
-/// What queries meet in one layer.
-struct Operands<'g> {
+/// Keys and values of cross-attention in one layer.
+struct CrossAttentionOperands<'g> {
     /// `[objects, tokens, width]`.
     key: Value<'g>,
     /// `[objects, tokens, width or memory width]`.
     value: Value<'g>,
-    /// Tokens at the end that have no place on the grid.
+    /// Pointer tokens at the end, which get no rotary position.
     tail: usize,
 }

@@ -1,4 +1,4 @@
-//! From an image and the mask of an object in it to a memory of both.
+//! The memory encoder.
 
 use cutout_graph::ops::{Conv2d, ResizeMode};
 use cutout_graph::{Scope, Value};
@@ -16,31 +16,31 @@ const HALVINGS: usize = 4;
 /// Where the mask of a memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MaskSource {
-    /// The model found it on its own: uncertainty is kept.
+    /// Predicted by the model: probabilities are kept.
     Predicted,
-    /// A user's prompt led to it: what is inside is inside.
+    /// Result of a prompt: the mask is binarised.
     Prompted,
 }
 
-/// What is remembered.
+/// Inputs of the memory encoder.
 #[derive(Clone, Copy)]
-pub(crate) struct Remembered<'g> {
+pub(crate) struct MemoryEncoderInputs<'g> {
     /// The pyramid's top level, `[1, grid, grid, width]`.
     pub(crate) image: Value<'g>,
     /// Low-resolution mask logits, `[objects, 4 grid, 4 grid, 1]`.
     pub(crate) logits: Value<'g>,
-    /// Object scores, `[objects]`, where a memory says that its object is hidden.
+    /// Object scores, `[objects]`, for SAM 2.1, which marks hidden objects.
     pub(crate) score: Option<Value<'g>>,
 }
 
 /// Memories of objects, `[objects, grid * grid, memory width]`. `w` is the root of the weights.
 pub(crate) fn memory_encoder<'g>(
-    remembered: Remembered<'g>,
+    remembered: MemoryEncoderInputs<'g>,
     source: MaskSource,
     w: &Scope<'g>,
     config: &MemoryConfig,
 ) -> Value<'g> {
-    let Remembered { image, logits, score } = remembered;
+    let MemoryEncoderInputs { image, logits, score } = remembered;
     let [objects, ..] = logits.dims::<4>();
     let [_, grid, _, width] = image.dims();
     let root = w;
@@ -61,7 +61,7 @@ pub(crate) fn memory_encoder<'g>(
     memory + score.greater(zero).reshape([objects, 1, 1]).select(zero, hidden)
 }
 
-/// What the memory takes for the mask's certainty, -10 to 10.
+/// Mask input of the memory encoder, -10 to 10.
 fn certainty(logits: Value<'_>, source: MaskSource) -> Value<'_> {
     let number = |value| logits.builder().scalar(value);
     match source {

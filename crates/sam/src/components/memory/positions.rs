@@ -13,8 +13,8 @@ fn frequency(index: usize, count: usize) -> f64 {
     TEMPERATURE.powf(-((2 * (index / 2)) as f64) / count as f64)
 }
 
-/// Positions of the cells of a square grid, `[1, side * side, width]`: the first half of the channels tells the row, the
-/// second the column, each from just above 0 to a full turn, sine and cosine in turn.
+/// Positions of the cells of a square grid, `[1, side * side, width]`: the first half of the channels encodes the row,
+/// the second half the column, each from just above 0 to a full turn, sine and cosine in turn.
 pub(super) fn grid_positions(builder: &Builder, side: usize, width: usize) -> Value<'_> {
     let half = (width / 2).max(1);
     let element = |index: usize| {

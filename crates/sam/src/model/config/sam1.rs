@@ -62,7 +62,7 @@ fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
     let [_, head_width] = shapes.axes("image_encoder.blocks.0.attn.rel_pos_h")?;
     let [mlp_width] = shapes.axes("image_encoder.blocks.0.mlp.lin1.bias")?;
     let depth = shapes.count("image_encoder.blocks", "norm1.weight");
-    // A block that sees the whole grid has one relative position for each distance on it.
+    // A global block has one relative position for each distance on the grid.
     let mut global_blocks = Vec::new();
     let mut window = grid;
     for block in 0..depth {

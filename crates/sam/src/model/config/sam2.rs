@@ -1,8 +1,8 @@
 //! Configurations of SAM 2: the published sizes, and reading one from a checkpoint.
 //!
-//! Most of the configuration is in the tensors' shapes. What no shape tells (the side of the image, heads, windows, the
-//! blocks that see the whole image) comes from the file's metadata if it is there, else from the published size that the
-//! tensors are of. A size that nobody published needs the metadata: without it, opening is an error that names the entry.
+//! Most of the configuration is in the tensors' shapes. What no shape determines (image size, heads, windows, global
+//! blocks) comes from the file's metadata if it is there, else from the published size that the tensors are of. Other
+//! sizes need the metadata; without it, opening fails with the name of the missing key.
 
 use cutout_weights::layout::{Family, Identity, Size};
 use cutout_weights::{Metadata, MetadataValue};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::load::{OpenError, Shapes};
 
-/// Entries of the metadata: whole numbers, lists of them separated by commas (in GGUF also as lists).
+/// Metadata keys. Values are whole numbers, or lists of them separated by commas (GGUF: also arrays).
 mod keys {
     pub(super) const IMAGE_SIZE: &str = "sam2.image_size";
     pub(super) const HEADS: &str = "sam2.heads";
@@ -30,7 +30,7 @@ const MEMORY_HEADS: usize = 1;
 /// Frames that object pointers reach back to in all of Meta's models.
 const POINTER_FRAMES: usize = 16;
 
-/// The image's side is a multiple of this: the coarsest level of the pyramid has a cell for so many pixels.
+/// The image size is a multiple of this: pixels per cell of the coarsest level.
 const COARSEST_CELL: usize = 32;
 
 /// The memory that all sizes share.
@@ -107,7 +107,7 @@ fn sam2(encoder: HieraConfig, decoder: DecoderConfig, memory: Option<MemoryConfi
     ModelConfig { encoder, decoder: Some(decoder), memory, finder: None }
 }
 
-/// The published configuration of a size; nothing for other families and sizes.
+/// The published configuration of a size; `None` for other families and sizes.
 fn published(identity: Identity) -> Option<ModelConfig> {
     let form = match identity.family {
         Family::Sam2 => MemoryForm::Sam2,
@@ -134,28 +134,28 @@ pub(super) fn read(
         Family::Sam2 => Some(MemoryForm::Sam2),
         Family::Sam2_1 => Some(MemoryForm::Sam2_1),
     };
-    let entries = Entries { metadata, identity };
-    let encoder = read_encoder(shapes, entries)?;
-    let heads = entries.number(keys::DECODER_HEADS, Some(DECODER_HEADS))?;
+    let reader = MetadataReader { metadata, identity };
+    let encoder = read_encoder(shapes, reader)?;
+    let heads = reader.number(keys::DECODER_HEADS, Some(DECODER_HEADS))?;
     let decoder = DecoderConfig::read(shapes, DecoderForm::Sam2, heads)?;
-    let memory = form.map(|form| read_memory(shapes, form, entries)).transpose()?;
+    let memory = form.map(|form| read_memory(shapes, form, reader)).transpose()?;
     Ok(sam2(encoder, decoder, memory))
 }
 
-fn read_encoder(shapes: &Shapes<'_>, entries: Entries<'_>) -> Result<HieraConfig, OpenError> {
-    let known = published(entries.identity).and_then(|config| match config.encoder {
+fn read_encoder(shapes: &Shapes<'_>, reader: MetadataReader<'_>) -> Result<HieraConfig, OpenError> {
+    let known = published(reader.identity).and_then(|config| match config.encoder {
         EncoderConfig::Hiera(hiera) => Some(hiera),
         EncoderConfig::Vit { .. } | EncoderConfig::RotaryVit { .. } => None,
     });
     let trunk = "image_encoder.trunk";
     let [_, width, position_grid, _] = shapes.axes(&format!("{trunk}.pos_embed"))?;
     let [embedding] = shapes.axes("image_encoder.neck.convs.0.conv.bias")?;
-    let image_size = entries.number(keys::IMAGE_SIZE, known.as_ref().map(|it| it.image_size))?;
+    let image_size = reader.number(keys::IMAGE_SIZE, known.as_ref().map(|it| it.image_size))?;
     if !image_size.is_multiple_of(COARSEST_CELL) {
         let reason = format!("{image_size} pixels are no multiple of {COARSEST_CELL}");
         return Err(OpenError::Metadata { key: keys::IMAGE_SIZE, reason });
     }
-    let windows = entries.numbers(keys::WINDOWS, known.as_ref().map(|it| it.windows.to_vec()))?;
+    let windows = reader.numbers(keys::WINDOWS, known.as_ref().map(|it| it.windows.to_vec()))?;
     let windows = <[usize; 4]>::try_from(windows).map_err(|found| OpenError::Metadata {
         key: keys::WINDOWS,
         reason: format!("expected one window for each of 4 stages, found {found:?}"),
@@ -163,10 +163,10 @@ fn read_encoder(shapes: &Shapes<'_>, entries: Entries<'_>) -> Result<HieraConfig
     Ok(HieraConfig {
         image_size,
         width,
-        heads: entries.number(keys::HEADS, known.as_ref().map(|it| it.heads))?,
+        heads: reader.number(keys::HEADS, known.as_ref().map(|it| it.heads))?,
         stages: read_stages(shapes, trunk)?,
         windows,
-        global_blocks: entries.numbers(keys::GLOBAL_BLOCKS, known.map(|it| it.global_blocks))?,
+        global_blocks: reader.numbers(keys::GLOBAL_BLOCKS, known.map(|it| it.global_blocks))?,
         position_grid,
         norm_epsilon: 1e-6,
         embedding,
@@ -195,7 +195,7 @@ fn read_stages(shapes: &Shapes<'_>, trunk: &str) -> Result<[usize; 4], OpenError
 fn read_memory(
     shapes: &Shapes<'_>,
     form: MemoryForm,
-    entries: Entries<'_>,
+    reader: MetadataReader<'_>,
 ) -> Result<MemoryConfig, OpenError> {
     let [frames, _, _, width] = shapes.axes("maskmem_tpos_enc")?;
     let layers = "memory_attention.layers";
@@ -204,23 +204,23 @@ fn read_memory(
         form,
         width,
         frames,
-        pointer_frames: entries.number(keys::POINTER_FRAMES, Some(POINTER_FRAMES))?,
+        pointer_frames: reader.number(keys::POINTER_FRAMES, Some(POINTER_FRAMES))?,
         layers: shapes.count(layers, "norm1.weight"),
-        heads: entries.number(keys::MEMORY_HEADS, Some(MEMORY_HEADS))?,
+        heads: reader.number(keys::MEMORY_HEADS, Some(MEMORY_HEADS))?,
         mlp_width,
         fuser_layers: shapes.count("memory_encoder.fuser.layers", "gamma"),
     })
 }
 
-/// What a file says of its model beside the tensors.
+/// Reader of the metadata of a checkpoint.
 #[derive(Clone, Copy)]
-struct Entries<'a> {
+struct MetadataReader<'a> {
     metadata: &'a Metadata,
     identity: Identity,
 }
 
-impl Entries<'_> {
-    /// One number above 0, or `known` if the file does not say.
+impl MetadataReader<'_> {
+    /// One number above 0, or `known` if the key is absent.
     fn number(self, key: &'static str, known: Option<usize>) -> Result<usize, OpenError> {
         match self.numbers(key, known.map(|number| vec![number]))?[..] {
             [number] if number > 0 => Ok(number),
@@ -231,7 +231,7 @@ impl Entries<'_> {
         }
     }
 
-    /// Numbers, or `known` if the file does not say.
+    /// Numbers, or `known` if the key is absent.
     fn numbers(
         self,
         key: &'static str,
@@ -239,7 +239,8 @@ impl Entries<'_> {
     ) -> Result<Vec<usize>, OpenError> {
         let Some(value) = self.metadata.get(key) else {
             let identity = self.identity;
-            let reason = format!("{identity} is no published size, so the file must say this");
+            let reason =
+                format!("{identity} is not a published size, so the metadata must set this");
             return known.ok_or(OpenError::Metadata { key, reason });
         };
         parse(value).ok_or_else(|| OpenError::Metadata {
@@ -264,7 +265,7 @@ fn parse(value: &MetadataValue) -> Option<Vec<usize>> {
 }
 
 impl ModelConfig {
-    /// What no tensor's shape tells of a SAM 2, for the metadata of a file: with it, a model of any size can be opened.
+    /// Metadata of a SAM 2 checkpoint: the values no tensor shape determines.
     pub fn metadata(&self) -> Metadata {
         let (EncoderConfig::Hiera(encoder), Some(decoder)) = (&self.encoder, &self.decoder) else {
             return Metadata::new();

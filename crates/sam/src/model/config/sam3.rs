@@ -5,11 +5,11 @@ use serde::Serialize;
 use super::{DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
 use crate::model::load::{OpenError, Shapes};
 
-/// Channels of a head in both encoders: no tensor's shape tells, where the rotation is not stored.
+/// Channels of a head in both encoders: not determined by any shape if the rotation tables are not stored.
 const HEAD_WIDTH: usize = 64;
-/// How often the position table lies along each side of the image, where no tensor tells.
+/// Repetitions of the position table along each side, if the rotation tables are not stored.
 const TILES: usize = 3;
-/// Every so many blocks, one sees the whole image, where no tensor tells.
+/// Every eighth block is global, if the rotation tables are not stored.
 const GLOBAL_EVERY: usize = 8;
 
 const TRUNK: &str = "detector.backbone.vision_backbone.trunk";
@@ -18,7 +18,7 @@ const GEOMETRY: &str = "detector.geometry_encoder";
 const FUSION: &str = "detector.transformer.encoder.layers";
 const DECODER: &str = "detector.transformer.decoder";
 
-/// What a table of positions holds besides the cells of its grid.
+/// Rows of the position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum PositionRows {
     /// A first row for a class token that nothing uses: Meta's checkpoints.
@@ -53,7 +53,7 @@ pub struct TextConfig {
     pub mlp_width: usize,
 }
 
-/// What can be shown as an example of what is looked for.
+/// Kinds of exemplars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Exemplars {
     /// Boxes: Hugging Face's checkpoints leave out the rest.
@@ -62,7 +62,7 @@ pub enum Exemplars {
     BoxesAndPoints,
 }
 
-/// Everything behind the encoders: geometry encoder, fusion, decoder, scores and masks.
+/// The detector: geometry encoder, fusion, decoder, scores and masks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DetectorConfig {
     /// Channels of image, prompt and queries.
@@ -77,20 +77,20 @@ pub struct DetectorConfig {
     pub fusion_depth: usize,
     /// Layers of the decoder.
     pub decoder_depth: usize,
-    /// Objects looked for at once.
+    /// Object queries.
     pub queries: usize,
     /// Channels between the layers of the scores' MLP.
     pub scoring_width: usize,
-    /// What the geometry encoder takes.
+    /// Supported exemplars.
     pub exemplars: Exemplars,
 }
 
-/// What finds objects by phrases and exemplars.
+/// Text encoder and detector.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FinderConfig {
     /// The text encoder.
     pub text: TextConfig,
-    /// Everything behind the encoders.
+    /// The detector.
     pub detector: DetectorConfig,
 }
 
@@ -150,8 +150,8 @@ pub(crate) fn interactive_neck(form: DecoderForm) -> &'static str {
     }
 }
 
-/// Reads the configuration of a SAM 3 from its tensors: of the parts that are there. A file without any is one whose
-/// detector is missing.
+/// Reads the configuration of a SAM 3 from its tensors: of the components it has. A file without any reports the
+/// detector's tensors as missing.
 pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
     let has = |name: &str| shapes.0.contains_key(name);
     let clicks = [DecoderForm::Sam3, DecoderForm::Sam3_1].into_iter().find(|form| {
@@ -209,7 +209,7 @@ fn read_trunk(shapes: &Shapes<'_>, positions: PositionTable) -> Result<VitConfig
     })
 }
 
-/// What the rotation of each block tells of the attention in it.
+/// Attention sizes read from the rotation tables of the blocks.
 struct Rotation {
     head_width: usize,
     window: usize,

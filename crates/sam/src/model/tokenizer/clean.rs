@@ -1,12 +1,12 @@
-//! What Meta's tokenizer does to a phrase before it looks for words: `ftfy.fix_text`, HTML entities, spaces, lower case.
+//! Text cleaning of Meta's tokenizer: `ftfy.fix_text`, HTML entities, spaces, lower case.
 //!
-//! One step of `ftfy` is left out: text that was decoded with the wrong alphabet before it came here (`cafÃ©`) stays as it is.
+//! One step of `ftfy` is left out: mojibake (`cafÃ©`) is not repaired.
 
 use std::borrow::Cow;
 
 use unicode_normalization::UnicodeNormalization;
 
-/// The phrase as words are looked for in it.
+/// Cleans a phrase.
 pub(super) fn clean(phrase: &str) -> String {
     let fixed = fix_text(phrase);
     let unescaped = htmlize::unescape(htmlize::unescape(fixed.as_str())).into_owned();
@@ -14,7 +14,7 @@ pub(super) fn clean(phrase: &str) -> String {
     words.join(" ").to_lowercase()
 }
 
-/// Lines are fixed one by one; from the first `<` on, entities are left for later, as they may be meant.
+/// Lines are fixed one by one; entities are left unchanged from the first line with `<` on, as in `ftfy`.
 fn fix_text(phrase: &str) -> String {
     let mut entities = Entities::Replace;
     let mut fixed = String::new();
@@ -75,12 +75,12 @@ fn replace_entities(text: &str) -> Cow<'_, str> {
     if fixed == text { Cow::Borrowed(text) } else { Cow::Owned(fixed) }
 }
 
-/// What an entity stands for; itself if it is none. Names in capitals that mean nothing are taken for small ones, which
-/// then stand for a capital.
+/// Decodes an entity; unknown entities are unchanged. Unknown upper-case names are looked up in lower case and the
+/// result is upper-cased.
 fn entity(text: &str) -> Cow<'_, str> {
     let replaced = htmlize::unescape(text);
     if replaced != text {
-        // A name of which only the beginning means something is left alone.
+        // Names with only a known prefix are left unchanged.
         let partly = replaced.contains(';') && replaced != ";";
         return if partly { Cow::Borrowed(text) } else { replaced };
     }
@@ -94,14 +94,14 @@ fn entity(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a name in small letters stands for, if it does as a whole.
+/// Decodes a lower-case entity; `None` unless the whole name is known.
 fn entity_of_small(text: &str) -> Option<Cow<'_, str>> {
     let replaced = htmlize::unescape(text);
     let whole = replaced != text && (!replaced.contains(';') || replaced == ";");
     whole.then_some(replaced)
 }
 
-/// Line breaks that are not a line feed. U+0085 is an ellipsis by the time they are looked for.
+/// Line breaks that are not a line feed. U+0085 has been replaced by an ellipsis before this step.
 const LINE_BREAKS: [char; 3] = ['\r', '\u{2028}', '\u{2029}'];
 
 /// Windows' characters in the places of control characters 0x80 to 0x9F; five of them are not in use.
@@ -165,7 +165,7 @@ fn without_terminal_escapes(text: &str) -> String {
     kept
 }
 
-/// Characters that show nothing and do nothing.
+/// Control characters that are removed.
 fn is_control(character: char) -> bool {
     matches!(
         character,

@@ -5,7 +5,7 @@ use cutout_testing::StageFile;
 
 use super::{Sizes, check, decoder_stages, named};
 use crate::model::config::{DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
-use crate::parts::{Decode, Encode, ImageSide};
+use crate::parts::{Decode, Encode, PrepareImage};
 use crate::prompt::Candidates;
 
 const MODELS: [&str; 2] = ["sam1/tiny.safetensors", "sam1/wide.safetensors"];
@@ -66,7 +66,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
         let embedding = ("embedding".to_owned(), file.stage("encoder", "embedding").unwrap());
         let positions = file.stage("point", "prompt_encoder.positions").unwrap();
         let expected = [("positions".to_owned(), positions)];
-        let image = check(&ImageSide, &config, &weights, &[embedding], &expected);
+        let image = check(&PrepareImage, &config, &weights, &[embedding], &expected);
         for run in PROMPTS {
             let mut inputs = file.inputs(run);
             let kinds = named(&inputs, "kinds").unwrap().shape().clone();
@@ -75,7 +75,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
             let part = Decode { prompts: kinds[0], points: kinds[1], masks, wanted };
             let mut expected = decoder_stages(file.stages(run));
             if !masks {
-                // They were compared as an output of the image's side.
+                // They were compared as an output of `PrepareImage`.
                 expected.retain(|(name, _)| name != "prompt_encoder.positions");
             }
             inputs.extend(image.clone());
@@ -84,7 +84,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
     }
 }
 
-/// Several pictures at once give each the features that it has alone.
+/// A batch of pictures gives the same features as each picture alone.
 #[test]
 fn pictures_are_encoded_together_as_alone() {
     let file = StageFile::load(MODELS[0]).unwrap();

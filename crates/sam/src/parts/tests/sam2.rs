@@ -5,12 +5,12 @@ use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 use cutout_testing::StageFile;
 
 use super::{Sizes, check, check_stages, decoder_stages, named, take};
-use crate::components::memory::{MaskSource, Remembered, memory_encoder, pointer};
+use crate::components::memory::{MaskSource, MemoryEncoderInputs, memory_encoder, pointer};
 use crate::model::config::{
     DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig, MemoryForm, ModelConfig,
 };
 use crate::parts::video::{attention, mask_prompt};
-use crate::parts::{AnswerPrompt, Bank, Decode, Encode, FrameMemory, ImageSide, ObjectBank};
+use crate::parts::{AnswerPrompt, Bank, Decode, Encode, FrameMemory, ObjectBank, PrepareImage};
 use crate::prompt::Candidates;
 
 const MODELS: [&str; 2] = ["2.0", "2.1"];
@@ -105,7 +105,7 @@ fn prompts_and_masks_match_meta_at_every_stage() {
                 let found = expected.iter().position(|(name, _)| name.ends_with(".positions"));
                 let (_, positions) = expected.remove(found.unwrap());
                 let positions = [("positions".to_owned(), positions)];
-                inputs.extend(check(&ImageSide, &config, &weights, &inputs, &positions));
+                inputs.extend(check(&PrepareImage, &config, &weights, &inputs, &positions));
             }
             check(&part, &config, &weights, &inputs, &expected);
         }
@@ -173,7 +173,7 @@ fn memories_match_meta_at_every_stage() {
                     MemoryForm::Sam2_1 => Some(input("object_score")),
                 };
                 let (image, logits) = (input("level2"), input("logits"));
-                let remembered = Remembered { image, logits, score };
+                let remembered = MemoryEncoderInputs { image, logits, score };
                 vec![("memory", memory_encoder(remembered, source, &builder.weights(), memory))]
             });
             let what = format!("{model}, {run}");
@@ -266,9 +266,9 @@ fn memory_attention_matches_meta_at_every_stage() {
     }
 }
 
-/// Memories are rounded to bf16, as Meta rounds them, by the graph itself.
+/// The graph rounds memories to bf16, as in Meta's code.
 #[test]
-fn memories_are_kept_in_half_the_bytes() {
+fn memories_are_stored_as_bf16() {
     use crate::parts::Remember;
     let file = load("2.1", "memory");
     let config = config(&file);

@@ -14,13 +14,13 @@ use crate::model::config::{
 use crate::model::part::Part;
 use crate::parts::{Detect, Encode, EncodeExemplars, EncodeText, FindFeatures};
 
-/// In the last, what norms are given is as small as their epsilons, and results reach their bounds.
+/// In the quiet model, inputs of norms are as small as their epsilons and outputs reach their clamps.
 const MODELS: [&str; 3] = ["tiny", "wide", QUIET];
 const QUIET: &str = "quiet";
 
 const RUNS: [&str; 6] = ["text", "box", "boxes", "points", "everything", "long"];
 
-/// A small model, with what Meta's modules give of an image and of prompts.
+/// A small model with the stages of Meta's modules.
 struct Model {
     name: &'static str,
     config: ModelConfig,
@@ -119,9 +119,9 @@ fn ported(tensors: Vec<Named>) -> Vec<Named> {
     let port = |name: String| match name.as_str() {
         "trunk" => "pictures.0.trunk".to_owned(),
         "geometry" => "exemplars".to_owned(),
-        "boxes" => "boxes.places".to_owned(),
+        "boxes" => "boxes.coordinates".to_owned(),
         "box_labels" => "boxes.labels".to_owned(),
-        "points" => "points.places".to_owned(),
+        "points" => "points.coordinates".to_owned(),
         "point_labels" => "points.labels".to_owned(),
         _ => name.replace("level.", "level"),
     };
@@ -198,7 +198,7 @@ fn the_detector_matches_meta_at_every_stage() {
     }
 }
 
-/// Otherwise the comparison with the quiet model says nothing about them.
+/// Guards the fixture: without small inputs and clamped outputs the quiet model tests nothing.
 #[test]
 fn the_quiet_model_is_quiet_and_reaches_every_bound() {
     let model = Model::load(QUIET);
@@ -211,7 +211,7 @@ fn the_quiet_model_is_quiet_and_reaches_every_bound() {
     for name in ["fusion", "detector.transformer.decoder.layers.1"] {
         assert!(small(&stage(name)), "{name}");
     }
-    // Meta bounds scores, and means to bound presence by 10.
+    // Meta's code clamps scores; its clamp of presence to 10 has no effect.
     assert!(stage("presence")[0].abs() > 11.0);
     let scores = stage("logits");
     assert!(scores.contains(&12.0) && scores.iter().any(|score| score.abs() < 12.0), "{scores:?}");

@@ -1,4 +1,4 @@
-//! The next frame, encoded while the one at hand is tracked.
+//! Encoding of frames, on the calling thread or ahead of time on another.
 
 use std::thread::JoinHandle;
 
@@ -10,10 +10,10 @@ use crate::model::ModelError;
 use crate::parts::{Encode, Encoded, FrameFeatures, Pixels};
 use crate::sam::Sam;
 
-/// What the image encoder makes of a frame.
+/// Image features of a frame.
 pub(super) struct EncodedFrame {
     pub(super) features: FrameFeatures<DeviceValue>,
-    /// What the mask decoder starts from where no memory is read.
+    /// Embedding without memories.
     pub(super) embedding: DeviceValue,
     pub(super) mapping: Mapping,
 }
@@ -42,25 +42,25 @@ pub(super) fn encode(
     }
 }
 
-/// A frame that is being encoded on a thread of its own.
-pub(super) struct Ahead {
+/// A frame being encoded on its own thread.
+pub(super) struct FrameEncoding {
     image: Image,
     encoding: JoinHandle<Result<EncodedFrame, TrackError>>,
 }
 
-impl Ahead {
-    /// Begins to encode. Nothing where the system has no thread to give: the frame is then encoded when its turn comes.
+impl FrameEncoding {
+    /// Starts encoding. `None` if no thread can be started; the frame is then encoded when it is pushed.
     #[expect(clippy::disallowed_methods, reason = "two programs at once, which share the pool")]
-    pub(super) fn begin(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
+    pub(super) fn start(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
         let (sam, preprocess, own) = (sam.clone(), preprocess.clone(), image.clone());
         let encoding = std::thread::Builder::new()
             .name("cutout-ahead".to_owned())
             .spawn(move || encode(&sam, &preprocess, &own))
             .ok()?;
-        Some(Ahead { image: image.clone(), encoding })
+        Some(FrameEncoding { image: image.clone(), encoding })
     }
 
-    /// Waits for the frame; nothing at once if it is another one than `image`.
+    /// Waits for the features. `None`, without waiting, if `image` is another frame.
     pub(super) fn finish(self, image: &Image) -> Option<Result<EncodedFrame, TrackError>> {
         if self.image != *image {
             return None;
