@@ -18,7 +18,8 @@
 mod decode;
 mod find;
 mod image;
-mod video;
+mod memory;
+mod object_prompt;
 
 #[cfg(test)]
 mod tests;
@@ -29,10 +30,12 @@ pub use find::{
     LabelledCoordinates, RawDetections, TextInputs, TextTokens,
 };
 pub use image::{Encode, Encoded, EncodedPictures, Pixels};
-pub use video::{
-    AnswerPrompt, Attend, AttendInputs, AttendedFrame, Bank, BankShape, Follow, FollowInputs,
-    Followed, FollowedObject, FrameFeatures, FrameMemory, MaskInputs, MemoryInput, ObjectAnswer,
-    ObjectBank, Project, PromptInputs, Remember, RememberInputs, UseMask,
+pub use memory::{
+    Attend, AttendInputs, AttendedFrame, Bank, BankShape, Follow, FollowInputs, Followed,
+    FollowedObject, FrameMemory, MemoryInput, ObjectBank, Project, Remember, RememberInputs,
+};
+pub use object_prompt::{
+    AnswerPrompt, FrameFeatures, MaskInputs, ObjectAnswer, PromptInputs, UseMask,
 };
 
 use cutout_graph::Graph;

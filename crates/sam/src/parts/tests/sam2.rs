@@ -9,7 +9,8 @@ use crate::components::memory::{MaskSource, MemoryEncoderInputs, memory_encoder,
 use crate::model::config::{
     DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig, MemoryForm, ModelConfig,
 };
-use crate::parts::video::{attention, mask_prompt};
+use crate::parts::memory::attention;
+use crate::parts::object_prompt::mask_prompt;
 use crate::parts::{AnswerPrompt, Bank, Decode, Encode, FrameMemory, ObjectBank, PrepareImage};
 use crate::prompt::Candidates;
 

@@ -1,0 +1,234 @@
+//! Objects that a user shows on a frame: points, boxes and masks to an answer with its object pointer. SAM 2.
+
+use cutout_graph::ops::{Conv2d, ResizeMode};
+use cutout_graph::{Reduced, Scope, Value, ports};
+use cutout_tensor::{DType, Tensor, TensorType};
+
+use super::decode::{DecoderImage, Prompts, decode, fine_levels, within_limit};
+use crate::components::mask_choice::{best_candidate, pick, stable_or_best};
+use crate::components::mask_decoder::Decoded;
+use crate::components::memory::pointer;
+use crate::components::prompt_encoder::PointKind;
+use crate::model::ModelError;
+use crate::model::config::ModelConfig;
+use crate::model::part::Part;
+use crate::prompt::Candidates;
+
+/// Logits of a hidden object.
+const HIDDEN: f32 = -1024.0;
+
+ports! {
+    /// A frame's features: see [`Encoded`](super::Encoded).
+    pub struct FrameFeatures {
+        /// The finest level.
+        level0,
+        /// The middle level.
+        level1,
+        /// The top level, without memories.
+        level2,
+    }
+}
+
+ports! {
+    /// A frame and the prompts of objects on it.
+    pub struct PromptInputs {
+        /// `f32[objects, points, 2]`, in pixels of the model's input.
+        points,
+        /// `i64[objects, points]`.
+        kinds,
+        /// Mask logits to refine, `f32[objects, side, side, 1]`.
+        masks: optional,
+        /// The frame's embedding, with or without memories, `f32[objects, grid, grid, width]`.
+        embedding,
+        /// See [`FrameFeatures`].
+        level0,
+        /// See [`FrameFeatures`].
+        level1,
+    }
+}
+
+ports! {
+    /// Masks and pointers of objects on a frame.
+    pub struct ObjectAnswer {
+        /// `f32[objects, side, side]`; negative everywhere if the object is hidden.
+        logits,
+        /// Predicted IoU, `f32[objects]`.
+        iou,
+        /// Above 0 where the object is in the picture, `f32[objects]`.
+        object_score,
+        /// `f32[objects, width]`.
+        pointer,
+    }
+}
+
+/// Decodes one prompt per object, each with its own embedding.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerPrompt {
+    /// Objects, each with a prompt.
+    pub objects: usize,
+    /// Points of each, box corners and padding included.
+    pub points: usize,
+    /// Whether each prompt comes with mask logits.
+    pub masks: bool,
+    /// Whether to return the best candidate or the single mask.
+    pub wanted: Candidates,
+}
+
+ports! {
+    /// A mask prompt on a frame.
+    pub struct MaskInputs {
+        /// Zeros and ones, `f32[1, height, width, 1]`, as large as the video.
+        mask,
+        /// The frame.
+        frame: group FrameFeatures,
+    }
+}
+
+/// Uses a mask prompt as the mask of an object; the model computes the pointer only.
+#[derive(Clone, Copy, Debug)]
+pub struct UseMask {
+    /// Height and width of the mask.
+    pub size: [usize; 2],
+}
+
+pub(super) fn frame_types(config: &ModelConfig) -> Result<FrameFeatures<TensorType>, ModelError> {
+    let decoder = config.decoder()?;
+    let grid = config.encoder.grid();
+    match fine_levels(config, decoder) {
+        [Some(level0), Some(level1)] => Ok(FrameFeatures {
+            level0,
+            level1,
+            level2: TensorType::f32([1, grid, grid, decoder.width]),
+        }),
+        _ => Err(ModelError::NoMemory),
+    }
+}
+
+/// Chooses mask, score and pointer of each object.
+pub(super) fn answer<'g>(
+    decoded: &Decoded<'g>,
+    wanted: Candidates,
+    w: &Scope<'g>,
+) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
+    let object = decoded.object.ok_or(ModelError::NoMemory)?;
+    let [objects, _, side, _] = decoded.logits.dims();
+    let width = object.tokens.shape().last_axis();
+    let (mask, token) = match wanted {
+        Candidates::Three => {
+            let best = best_candidate(decoded.iou);
+            (best, best.pick(object.tokens))
+        }
+        // The pointer comes from the single mask's token even if a candidate is chosen.
+        Candidates::One => {
+            let first = object.tokens.slice(1, 0..1).reshape([objects, width]);
+            (stable_or_best(decoded.logits, decoded.iou), first)
+        }
+    };
+    let chosen = pick(decoded.logits, decoded.iou, mask);
+    let number = |value: f32| w.builder().scalar(value);
+    let visible = object.score.greater(number(0.0)).reshape([objects, 1, 1]);
+    let logits = chosen.logits.reshape([objects, side, side]);
+    Ok(ObjectAnswer {
+        logits: visible.select(logits, number(HIDDEN)),
+        iou: chosen.iou.reshape([objects]),
+        object_score: object.score,
+        pointer: pointer(token, object.score, w),
+    })
+}
+
+impl Part for AnswerPrompt {
+    type Inputs = PromptInputs<()>;
+    type Outputs = ObjectAnswer<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<PromptInputs<TensorType>, ModelError> {
+        let &AnswerPrompt { objects, points, masks, .. } = self;
+        let (grid, side) = (config.encoder.grid(), config.mask_side());
+        let FrameFeatures { level0, level1, .. } = frame_types(config)?;
+        Ok(PromptInputs {
+            points: TensorType::f32([objects, points, 2]),
+            kinds: TensorType::new(DType::I64, [objects, points]),
+            masks: masks.then(|| TensorType::f32([objects, side, side, 1])),
+            embedding: TensorType::f32([objects, grid, grid, config.decoder()?.width]),
+            level0,
+            level1,
+        })
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        inputs: PromptInputs<Value<'g>>,
+        w: &Scope<'g>,
+    ) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
+        let masks = inputs.masks.map(|masks| within_limit(masks, config));
+        let image = DecoderImage::new(inputs.embedding, masks, w, config.decoder()?);
+        let prompts = Prompts { points: inputs.points, kinds: inputs.kinds };
+        let decoded = decode(prompts, image, Some([inputs.level0, inputs.level1]), w, config)?;
+        answer(&decoded, self.wanted, w)
+    }
+}
+
+/// Empty prompt: two padding tokens for each object, as in Meta's code.
+pub(super) fn no_points<'g>(objects: usize, w: &Scope<'g>) -> Prompts<'g> {
+    let places = Tensor::from_vec([objects, 2, 2], vec![0f32; 4 * objects]);
+    let kinds = Tensor::from_vec([objects, 2], vec![PointKind::Padding as i64; 2 * objects]);
+    Prompts { points: w.builder().computed(places), kinds: w.builder().computed(kinds) }
+}
+
+/// Resizes a binary mask `[1, height, width, 1]` to the model's size with a threshold of 0.5.
+fn fitted(mask: Value<'_>, size: usize) -> Value<'_> {
+    let [_, height, width, _] = mask.dims();
+    if [height, width] == [size, size] {
+        return mask;
+    }
+    let builder = mask.builder();
+    let resized = mask.resize_antialiased(ResizeMode::Bilinear, [size; 2]);
+    let less = builder.scalar(0.5).broadcast([1, size, size, 1]).greater(resized);
+    less.select(builder.scalar(0.0), builder.scalar(1.0))
+}
+
+/// Converts binary masks `[objects, size, size, 1]` to output logits and to the mask prompt for the pointer, both
+/// `[objects, side, side, 1]`.
+pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>, side: usize) -> [Value<'g>; 2] {
+    let logits = (mask * 20.0 - 10.0).resize_antialiased(ResizeMode::Bilinear, [side; 2]);
+    let w = w.at("mask_downsample");
+    let prompt = mask.conv2d(w.parameter("weight", [1, 1, 4, 4]), Conv2d::new(4, 0));
+    [logits, prompt + w.parameter("bias", [1])]
+}
+
+impl Part for UseMask {
+    type Inputs = MaskInputs<()>;
+    type Outputs = ObjectAnswer<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<MaskInputs<TensorType>, ModelError> {
+        let [height, width] = self.size;
+        let mask = TensorType::f32([1, height, width, 1]);
+        Ok(MaskInputs { mask, frame: frame_types(config)? })
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        MaskInputs { mask, frame }: MaskInputs<Value<'g>>,
+        w: &Scope<'g>,
+    ) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
+        let (decoder, side) = (config.decoder()?, config.mask_side());
+        let mask = fitted(mask, config.encoder.image_size());
+        let [logits, prompt] = mask_prompt(mask, w, side);
+        let image = DecoderImage::new(frame.level2, Some(prompt), w, decoder);
+        let fine = Some([frame.level0, frame.level1]);
+        let decoded = decode(no_points(1, w), image, fine, w, config)?;
+        let object = decoded.object.ok_or(ModelError::NoMemory)?;
+        let token = object.tokens.slice(1, 0..1).reshape([1, decoder.width]);
+        // The mask determines whether the object is visible; the model computes its pointer only.
+        let number = |value: f32| w.builder().scalar(value).reshape([1]);
+        let shown = mask.max([1, 2, 3], Reduced::Drop).greater(number(0.0));
+        let score = shown.select(object.score, number(-1.0));
+        Ok(ObjectAnswer {
+            logits: logits.reshape([1, side, side]),
+            iou: number(1.0),
+            object_score: shown.select(number(10.0), number(-10.0)),
+            pointer: pointer(token, score, w),
+        })
+    }
+}
