@@ -1,7 +1,7 @@
 //! What a kernel is compiled from, and what compiling gives.
 
 use cutout_graph::plan::Operand;
-use cutout_graph::{DeviceWeights, Known};
+use cutout_graph::{DeviceWeights, StaticTensor};
 use cutout_parallel::Pool;
 use cutout_tensor::TensorType;
 
@@ -15,7 +15,7 @@ pub(crate) struct Site<'a> {
     /// Type of the output.
     pub(crate) output: &'a TensorType,
     /// The inputs that are weights or constants, as stored (perhaps in half precision) and not read yet.
-    pub(crate) statics: Vec<Option<Known>>,
+    pub(crate) statics: Vec<Option<StaticTensor>>,
     /// Where packed forms of weights are kept and shared.
     pub(crate) weights: DeviceWeights<'a>,
     /// The instruction set.

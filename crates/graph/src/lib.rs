@@ -46,4 +46,4 @@ pub use real::Real;
 pub use scope::Scope;
 pub use value::{Reduced, Value};
 pub use verify::{VerifyError, verify};
-pub use weights::{BindError, DeviceWeights, Known, Packed, WeightMemory, Weights};
+pub use weights::{BindError, DeviceWeights, Packed, StaticTensor, WeightMemory, Weights};

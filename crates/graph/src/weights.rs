@@ -61,7 +61,7 @@ impl<T: Packed> Packed for Vec<T> {
 
 /// A static tensor of a graph: a weight or constant, read on use.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct StaticTensor {
     key: Key,
     value: LazyTensor,
 }
@@ -164,18 +164,18 @@ impl Weights {
     }
 
     /// The weight or constant of a node; `None` for inputs, ops, and weights that are not there.
-    pub fn known(&self, node: &Kind) -> Option<Known> {
+    pub fn known(&self, node: &Kind) -> Option<StaticTensor> {
         match node {
             Kind::Parameter(path) => {
                 let value = self.get(path)?.clone();
-                Some(Known { key: Key::Named(path.as_str().into()), value })
+                Some(StaticTensor { key: Key::Named(path.as_str().into()), value })
             }
             Kind::Constant(Constant { value, name: Some(name) }) => {
-                Some(Known { key: Key::Named(name.clone()), value: value.clone() })
+                Some(StaticTensor { key: Key::Named(name.clone()), value: value.clone() })
             }
             Kind::Constant(Constant { value, name: None }) => {
                 let tensor = value.ready().expect("only what has a name is made later");
-                Some(Known { key: Key::Unnamed(tensor.storage_id()), value: value.clone() })
+                Some(StaticTensor { key: Key::Unnamed(tensor.storage_id()), value: value.clone() })
             }
             Kind::Input(_) | Kind::Op(_) => None,
         }
@@ -211,7 +211,7 @@ impl Weights {
 
 impl DeviceWeights<'_> {
     /// The weight or constant of a node; see [`Weights::known`].
-    pub fn known(&self, node: &Kind) -> Option<Known> {
+    pub fn known(&self, node: &Kind) -> Option<StaticTensor> {
         self.weights.known(node)
     }
 
@@ -220,7 +220,7 @@ impl DeviceWeights<'_> {
     /// if another program needs it unpacked.
     pub fn prepared<T: Packed>(
         &self,
-        known: &Known,
+        known: &StaticTensor,
         form: &str,
         pack: impl FnOnce(&Tensor) -> Result<T, TensorError>,
     ) -> Result<Arc<T>, CompileError> {
@@ -238,7 +238,7 @@ impl DeviceWeights<'_> {
 
     /// The unpacked tensor, contiguous, of type `dtype`. A tensor that is already in memory or mapped is not copied;
     /// any other has one copy for all programs.
-    pub fn plain(&self, known: &Known, dtype: DType) -> Result<Tensor, CompileError> {
+    pub fn plain(&self, known: &StaticTensor, dtype: DType) -> Result<Tensor, CompileError> {
         if let Some(tensor) = known.value.ready().filter(|tensor| tensor.dtype() == dtype) {
             return tensor.to_contiguous().map_err(|error| known.unreadable(error));
         }
@@ -256,7 +256,7 @@ impl DeviceWeights<'_> {
     /// The form of a tensor: cached, or computed by `make`.
     fn form<T: Any + Send + Sync>(
         &self,
-        known: &Known,
+        known: &StaticTensor,
         form: &str,
         make: impl FnOnce(&Tensor) -> Result<(T, WeightMemory), TensorError>,
     ) -> Result<Arc<T>, CompileError> {
@@ -279,7 +279,7 @@ impl DeviceWeights<'_> {
     }
 }
 
-impl Known {
+impl StaticTensor {
     /// The tensor's name, or its storage address if it has none. Unique among the same weights.
     pub fn name(&self) -> String {
         match &self.key {

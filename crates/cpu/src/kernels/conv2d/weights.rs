@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cutout_graph::{CompileError, Known, Packed, RunError};
+use cutout_graph::{CompileError, Packed, RunError, StaticTensor};
 use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError, TensorType};
 
@@ -36,7 +36,7 @@ pub(crate) struct Weight<F: Form> {
 impl<F: Form> Weight<F> {
     /// The weight of the convolution at `site`, its input 1.
     pub(crate) fn new(form: F, site: &Site<'_>) -> Result<Self, CompileError> {
-        let pack = |known: &Known| {
+        let pack = |known: &StaticTensor| {
             let pack = |tensor: &Tensor| form.pack(site.pool, tensor);
             site.weights.prepared(known, &form.name(), pack)
         };
