@@ -20,6 +20,8 @@ class Recorded:
         torch.cuda.synchronize()
         self.figures = {name: torch.zeros_like(value) for name, value in (call() or {}).items()}
         torch.cuda.synchronize()
+        # The graph has memory of its own; what the calls above used would lie idle beside it.
+        torch.cuda.empty_cache()
         with torch.cuda.graph(self.graph, pool=pool):
             for name, value in (call() or {}).items():
                 self.figures[name].copy_(value)

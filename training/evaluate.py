@@ -1,6 +1,6 @@
 """Measures a checkpoint on the held-out set.
 
-    python evaluate.py --checkpoint FILE [--kinds reserved] [--scenes 100] [--clips 8]
+    python evaluate.py --checkpoint FILE [--kinds reserved] [--depth] [--scenes 100] [--clips 8]
 """
 
 import argparse
@@ -112,6 +112,10 @@ def evaluate_images(model, example):
             results["clicks_1_chosen_of_three"] = pick(reached, decoded.best())
             results["clicks_1_best_of_three"] = reached[:, 1:].amax(1)
         prompt = correct(prompt, logits, found, wanted)
+    region = prompts.shrink(example.masks) > 0.5
+    place = prompts.spread_clicks(Random(0, wanted.device), region, 3, region)
+    prompt = Prompt(place, torch.ones_like(place[..., 0], dtype=torch.long))
+    results["clicks_3_at_once"] = overlap(ask(model, features, prompt, wanted)[2], wanted)
     corners = prompts.boxes(Random(0, wanted.device), wanted, jitter=0.0)
     labels = torch.tensor([2, 3], device=wanted.device).expand(len(corners), -1)
     results["box"] = overlap(ask(model, features, Prompt(corners, labels), wanted)[2], wanted)
@@ -145,38 +149,56 @@ def load_model(path, device):
     return model
 
 
-def main():
+def examples(options):
+    """Functions that draw a batch of images and a clip by number."""
+    if options.depth:
+        painter = held_out.painter(options.kinds, options.device)
+        images = lambda index: held_out.draw_depth_images(
+            painter, index, options.batch, options.targets, options.part_weight
+        )
+        return images, lambda index: held_out.draw_depth_clip(painter, 100000 + index)
+    bank = held_out.library(options.kinds, options.device)
+    images = lambda index: held_out.draw_images(
+        bank, index, options.batch, options.targets, part_weight=options.part_weight
+    )
+    return images, lambda index: held_out.draw_clip(bank, 100000 + index)
+
+
+def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--kinds", default="reserved", choices=("reserved", "training", "mixed"))
+    parser.add_argument("--depth", action="store_true", help="scenes with depth instead of flat ones")
     parser.add_argument("--scenes", type=int, default=100)
     parser.add_argument("--targets", type=int, default=3)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--clips", type=int, default=8)
     parser.add_argument("--first-clip", type=int, default=0)
-    parser.add_argument("--part-weight", type=float, default=0.0, help="above 0 parts of objects are asked for too")
+    parser.add_argument("--part-weight", type=float, default=0.0,
+                        help="above 0 parts of objects are asked for too; with --depth their share, 1 for parts alone")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", help="a JSON file for the numbers")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
     began = time.time()
     model = load_model(options.checkpoint, options.device)
-    bank = held_out.library(options.kinds, options.device)
+    draw_images, draw_clip = examples(options)
     results = {}
     for index in range(options.scenes // options.batch):
-        example = held_out.draw_images(
-            bank, index, options.batch, options.targets, part_weight=options.part_weight
-        )
-        for name, values in evaluate_images(model, example).items():
+        for name, values in evaluate_images(model, draw_images(index)).items():
             results.setdefault(name, []).append(values)
     print({name: summary(values)["mean"] for name, values in results.items()}, flush=True)
     for index in range(options.first_clip, options.first_clip + options.clips):
-        reached = evaluate_clip(model, held_out.draw_clip(bank, 100000 + index))
+        reached = evaluate_clip(model, draw_clip(index))
         print(f"clip {index}: J {reached.mean().item():.3f}", flush=True)
         results.setdefault("clip_frames", []).append(reached)
         results.setdefault("clips", []).append(reached.mean()[None])
     numbers = {name: summary(values) for name, values in results.items()}
     numbers.update(each_clip=[round(value.item(), 4) for value in results.get("clips", [])])
-    numbers.update(kinds=options.kinds, seconds=round(time.time() - began, 1))
+    numbers.update(kinds=options.kinds, depth=options.depth, seconds=round(time.time() - began, 1))
     print(json.dumps(numbers, indent=1))
     if options.output:
         with open(options.output, "w") as file:

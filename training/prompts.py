@@ -1,4 +1,4 @@
-"""Chooses objects and prompts: first clicks, boxes with jitter, and clicks where a mask is wrong.
+"""Chooses objects and prompts: first clicks, several at once, boxes with jitter, and clicks where a mask is wrong.
 
 Training works at the resolution of the mask logits, a quarter of the image's; coordinates
 that leave this module are input pixels.
@@ -7,65 +7,80 @@ that leave this module are input pixels.
 import torch
 import torch.nn.functional as F
 
+from randomness import constant
 
-def target_weights(scene, smallest=0.003, part_weight=0.15, stride=1):
-    """How likely each code is to be segmented, [n, layers, 3]: a layer's whole, then its parts.
 
-    Areas are counted on every `stride`th row and column.
-    """
-    code = (scene.layers * 3 + scene.parts)[:, ::stride, ::stride]
-    size = 3 * scene.drawn.shape[1]
-    area = torch.stack([(code == value).flatten(1).sum(1) for value in range(size)], 1).float()
-    area = area.view(len(code), -1, 3) * stride**2
-    whole = area.sum(2)
-    pixels = scene.layers[0].numel()
-    least, most = smallest * pixels, 0.7 * pixels
-    seen = (whole > least) & (whole > 0.2 * scene.drawn) & (whole < most)
-    share = area / whole.clamp(min=1)[..., None]
-    part = seen[..., None] & (area > least) & (share > 0.08) & (share < 0.85)
-    weights = part.float() * part_weight
-    weights[..., 0] = seen.float()
+# Codes of a layer: 0 is its whole, below INNER are its parts, INNER + k is what lies inside part k.
+CODES = 32
+INNER = 16
+
+
+def code_areas(scene, stride=4):
+    """Pixels [n, layers, CODES] that each code has, counted on every `stride`th row and column."""
+    layers = scene.drawn.shape[1]
+    code = (scene.layers.long() * CODES + scene.parts)[:, ::stride, ::stride].flatten(1)
+    area = torch.zeros(len(code), layers * CODES, device=code.device)
+    area.scatter_add_(1, code, torch.ones_like(code, dtype=torch.float32))
+    shown = area.view(len(code), layers, 2, INNER) * stride**2
+    outer = shown.sum(2)
+    outer[..., 0] = shown.sum((2, 3))
+    return torch.cat([outer, shown[:, :, 1]], 2)
+
+
+def fit_parts(area, least):
+    """Which parts are large enough, and neither specks nor nearly all of their whole, [n, layers, CODES]."""
+    whole = area[..., :1]
+    share = area / whole.clamp(min=1)
+    fit = (area > 0.6 * least) & (share > 0.02) & (share < 0.85) & (whole > least)
+    fit[..., 0] = False
+    fit[:, 0] = False
+    return fit.float()
+
+
+def fallback(weights, area):
+    """Lets a scene without a fit target fall back on its largest layer."""
+    largest = area[:, 1:, 0].argmax(1) + 1
     weights[:, 0] = 0
-    # A scene without a fit target falls back on its largest layer.
-    fallback = F.one_hot(whole[:, 1:].argmax(1) + 1, whole.shape[1]).float() * 1e-6
-    weights[..., 0] += fallback
-    return weights
+    return weights + F.one_hot(largest, weights.shape[1]).float() * 1e-6
 
 
-def choose_targets(random, scene, count, **fitness):
-    """Codes [n, count] of things to segment: 3 * layer for a whole, 3 * layer + part for a part."""
-    return random.choice(target_weights(scene, **fitness).flatten(1), count)
+def mixed(random, wholes, parts, part_share):
+    """Codes [n, count]: those of layers `wholes` [n, count], a share of them [n, 1] replaced by fit parts if any."""
+    any_part = parts.flatten(1).sum(1, keepdim=True) > 0
+    chosen = random.distinct(parts.flatten(1), wholes.shape[1])
+    return torch.where((random.uniform(*wholes.shape) < part_share) & any_part, chosen, CODES * wholes)
 
 
-def choose_varied_targets(random, scene, count, **fitness):
-    """Codes as of `choose_targets`, but no whole comes again before all others of its scene."""
-    weights = target_weights(scene, **fitness)
-    codes = random.choice(weights.flatten(1), count)
-    return torch.where(codes % 3 == 0, 3 * random.distinct(weights[..., 0], count), codes)
+def choose_targets(random, scene, count, part_share, smallest=0.003):
+    """Codes [n, count] to segment; no whole comes again before all others of its scene, large ones come first."""
+    area, pixels = code_areas(scene), scene.layers[0].numel()
+    whole, least = area[..., 0], smallest * pixels
+    seen = (whole > least) & (whole > 0.2 * scene.drawn) & (whole < 0.7 * pixels)
+    weights = seen.float() * (whole / (0.02 * pixels)).clamp(0.3, 1)
+    wholes = random.distinct(fallback(weights, area), count)
+    return mixed(random, wholes, fit_parts(area, least), part_share)
 
 
-def choose_tracks(random, scene, frames, count, smallest=0.003, stride=2):
-    """Codes [clips, count] of objects plain to see on a first frame, first those covered or gone on the way."""
-    layers, grid = range(scene.drawn.shape[1]), scene.layers[:, ::stride, ::stride]
-    seen = torch.stack([(grid == value).flatten(1).sum(1) for value in layers], 1).float() * stride**2
+def choose_tracks(random, scene, frames, count, part_share, smallest=0.003):
+    """Codes [clips, count] of what is plain to see on a first frame, first wholes covered or gone on the way."""
+    area, pixels = code_areas(scene), scene.layers[0].numel()
+    seen = area[..., 0]
     share = (seen / scene.drawn.clamp(min=1)).unflatten(0, (-1, frames))
     seen = seen.unflatten(0, (-1, frames))
-    pixels = scene.layers[0].numel()
     first = seen[:, 0]
     fit = (first > smallest * pixels) & (first < 0.7 * pixels) & (share[:, 0] > 0.4)
     covered = (share[:, 0] - share.amin(1)).clamp(min=0)
     gone = (seen.amin(1) == 0).float()
-    weights = fit.float() * (0.1 + covered + 0.8 * gone)
-    weights[:, 0] = 0
-    weights += F.one_hot(first[:, 1:].argmax(1) + 1, weights.shape[1]).float() * 1e-6
-    return 3 * random.distinct(weights, count)
+    wholes = random.distinct(fallback(fit.float() * (0.1 + covered + 0.8 * gone), area[::frames]), count)
+    return mixed(random, wholes, fit_parts(area[::frames], smallest * pixels), part_share)
 
 
 def target_masks(scene, codes):
     """Boolean masks [n, count, side, side] of the codes."""
     layers, parts = scene.layers[:, None], scene.parts[:, None]
-    layer, part = (codes // 3)[..., None, None], (codes % 3)[..., None, None]
-    return (layers == layer) & ((part == 0) | (parts == part))
+    layer, part = (codes // CODES)[..., None, None], (codes % CODES)[..., None, None]
+    inside = (part < INNER) & (parts == part + INNER)
+    return (layers == layer) & ((part == 0) | (parts == part) | inside)
 
 
 def shrink(masks):
@@ -100,8 +115,38 @@ def click(random, region, weight=None):
     return place * 4 + 1.5 + random.uniform(count, 2, low=-1.5, high=1.5)
 
 
-def boxes(random, masks, jitter=0.05):
-    """Corners [n, 2, 2] in pixels round boolean masks [n, side, side]; half are moved by up to `jitter` of the size."""
+def spread_clicks(random, region, count, weight):
+    """`count` clicks [n, count, 2] in input pixels inside boolean regions [n, h, w], mostly far from each other."""
+    many, height, width = region.shape
+    y = torch.arange(height, device=region.device, dtype=torch.float32)[:, None]
+    x = torch.arange(width, device=region.device, dtype=torch.float32)[None]
+    inner = depth(region, 4).clamp(max=4) * region
+    size = region.flatten(1).sum(1).clamp(min=1).float().sqrt().view(-1, 1, 1)
+    # From mere chance to farthest first, drawn anew for each object.
+    keen = random.uniform(many, 1, 1)
+    near, places = torch.ones_like(inner), []
+    for _ in range(count):
+        chance = random.uniform(many, height, width)
+        score = region * (keen * (near / size).clamp(max=1.5) + (1.2 - keen) * chance) * (0.25 + 0.25 * inner)
+        cell = (score + 1e-4 * weight).flatten(1).argmax(1)
+        place = torch.stack([cell % width, cell // width], 1).float()
+        places.append(place * 4 + 1.5 + random.uniform(many, 2, low=-1.5, high=1.5))
+        distance = torch.sqrt((x - place[:, 0, None, None]) ** 2 + (y - place[:, 1, None, None]) ** 2)
+        near = distance if len(places) == 1 else torch.minimum(near, distance)
+    return torch.stack(places, 1)
+
+
+def click_beside(random, region, reach=8):
+    """A click [n, 2] in input pixels outside each boolean region [n, h, w], at most `reach` cells from it."""
+    grown = lambda size: F.max_pool2d(region.float()[:, None], 2 * size + 1, 1, size)[:, 0]
+    return click(random, (grown(reach) > grown(1)))
+
+
+def boxes(random, masks, jitter=0.05, loose=0.0):
+    """Corners [n, 2, 2] in pixels round boolean masks [n, side, side]; half are moved by up to `jitter` of the size.
+
+    A share `loose` of all is then enlarged, each side by up to 0.15 of the size.
+    """
     side = masks.shape[-1]
     axis = torch.arange(side, device=masks.device, dtype=torch.float32)
     corners = []
@@ -114,6 +159,9 @@ def boxes(random, masks, jitter=0.05):
     span = (box[:, 1] - box[:, 0])[:, None]
     reach = (jitter * span).clamp(max=20) * random.chance(0.5, len(box), 1, 1)
     moved = box + random.uniform(*box.shape, low=-1, high=1) * reach
+    if loose > 0:
+        outward = random.uniform(*box.shape, high=0.15) * span * random.chance(loose, len(box), 1, 1)
+        moved = moved + outward * constant(((-1.0, -1.0), (1.0, 1.0)), masks.device)
     return moved.clamp(0, side - 1)
 
 

@@ -12,10 +12,11 @@ import time
 import torch
 
 from export import save_half
-from trainer import Trainer
+from trainer import CLIP_STEPS, IMAGE_STEPS, Trainer
 
 FIELDS = "minutes step progress rate images loss norm".split()
-FIELDS += [f"{kind}{number}" for kind in ("click", "box") for number in (1, 2, 3)] + ["follow"]
+REACHED = "click1 click2 click3 box1 box2 two1 two2 three1 five1 near1 near2 follow".split()
+FIELDS += REACHED + [f"{name}-depth" for name in REACHED]
 
 
 class Log:
@@ -57,8 +58,8 @@ class Order:
     """Which step comes next, by chance, and when new scenes are drawn for it."""
 
     KINDS = {
-        "image": {"click": 40, "box": 42, "clicks": 12, "box-click": 6},
-        "clip": {"clip-click": 30, "clip-late": 28, "clip-mask": 22, "clip-box": 20},
+        group: {name: weight for name, (_, _, weight) in steps.items()}
+        for group, steps in (("image", IMAGE_STEPS), ("clip", CLIP_STEPS))
     }
 
     def __init__(self, random, options, steps):
@@ -117,6 +118,21 @@ class Stretch:
         return (time.time() - self.began) / 60
 
 
+def compile_only(trainer, names):
+    """Takes the named steps once, which leaves compiled code where a run beside this one finds it.
+
+    Decoding, memory and losses are compiled, at the shapes that the numbers of targets and tracks give; drawing and the
+    image encoder are not, so fewer images and frames with as many targets in all will do.
+    """
+    trainer.options.record = False
+    steps = trainer.steps()
+    for name in names:
+        began = time.time()
+        steps["draw-clip" if name in CLIP_STEPS else "draw-image"]()
+        steps[name]()
+        print(f"compiled {name}: {time.time() - began:.1f} s", flush=True)
+
+
 def train(options):
     torch.set_float32_matmul_precision("high")
     began = time.time()
@@ -125,6 +141,8 @@ def train(options):
     if options.resume:
         trainer.load(options.resume)
     trainer.objects.fill_(6)
+    if options.compile_only:
+        return compile_only(trainer, options.compile_only)
     steps = trainer.steps()
     log = Log(f"{options.output}/log.csv")
     print(f"ready after {time.time() - began:.1f} s", flush=True)
@@ -175,11 +193,17 @@ def parse():
     parser.add_argument("--frames", type=int, default=8)
     parser.add_argument("--clip-targets", type=int, default=4)
     parser.add_argument("--clip-share", type=float, default=0.2, help="of the time")
-    parser.add_argument("--part-weight", type=float, default=0.03, help="of a part as a target beside wholes")
+    parser.add_argument("--flat", type=int, default=10**6, help="flat images of a batch; the others have depth")
+    parser.add_argument("--flat-clips", type=int, default=10**6, help="flat clips of a batch; the others have depth")
+    parser.add_argument("--part-share", type=float, nargs=2, default=(0.04, 0.3), metavar=("FLAT", "DEPTH"),
+                        help="of parts among the targets")
+    parser.add_argument("--textures", type=int, nargs=3, default=(3072, 1024, 768),
+                        metavar=("NATURAL", "PATTERNS", "PICTURES"), help="of scenes with depth")
     parser.add_argument("--bank", type=int, nargs=2, default=(16384, 6144))
     parser.add_argument("--log-every", type=int, default=100)
     parser.add_argument("--save-seconds", type=float, default=60)
     parser.add_argument("--compile", help="a compiler backend, such as inductor")
+    parser.add_argument("--compile-only", nargs="+", metavar="STEP", help="fill the compiler's cache for steps and end")
     parser.add_argument("--record", action="store_true", help="record steps as CUDA graphs")
     parser.add_argument("--tiny", action="store_true", help="a rehearsal's model")
     return parser.parse_args()

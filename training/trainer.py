@@ -4,12 +4,14 @@ import contextlib
 import random as python_random
 
 import torch
+import torch.nn.functional as F
 
 import losses
 import prompts
 from capture import Plain, PlainStep, Recorded, RecordedStep
-from clips import move
+from clips import move, times
 from configuration import SMALL, TINY
+from depth_scenes import Painter
 from effects import camera, expose
 from model import Model, Prompt
 from randomness import Random, constant
@@ -17,12 +19,39 @@ from scenes import Library, Scene, compose, draw_cast, draw_pose, paint_layer
 from tracking import answer, choose, start_from_mask
 
 LAYERS = 11  # the background and up to ten objects
+# Steps on images: first prompt, rounds, weight. Several clicks are given at once; "near" adds a negative one.
+IMAGE_STEPS = {
+    "click": ("click", 2, 27), "clicks": ("click", 4, 8), "box": ("box", 1, 26), "box-click": ("box", 2, 6),
+    "two": ("two", 2, 7), "three": ("three", 1, 15), "five": ("five", 1, 5), "near": ("near", 2, 6),
+}
+# Steps on clips: first prompt, frames said to lie between the first frame and the rest, weight.
+CLIP_STEPS = {
+    "clip-click": ("click", 0, 28), "clip-late": ("click", 14, 26), "clip-mask": ("mask", 10, 22),
+    "clip-box": ("box", 6, 24),
+}
+CLICKS = {"two": 2, "three": 3, "five": 5, "near": 2}
 
 
-def varied(random, scene, frames):
-    """Scenes mirrored, turned and clips backwards at random, channels in another order, and lighter or darker."""
+def joined(flat, deep):
+    """One batch of flat scenes, first, and scenes with depth; either may be missing."""
+    if flat is None or deep is None:
+        return flat or deep
+    drawn = F.pad(flat.drawn, (0, deep.drawn.shape[1] - flat.drawn.shape[1]))
+    pairs = [(flat.images, deep.images), (flat.layers, deep.layers), (flat.parts, deep.parts), (drawn, deep.drawn)]
+    return Scene(*(torch.cat(pair).contiguous() for pair in pairs))
+
+
+def varied(random, scene, frames, flat):
+    """Scenes mirrored and clips backwards at random, in other tones; channels change places.
+
+    The first `flat` clips are turned too; of scenes with depth, which have an up, only a few are.
+    """
     clips = len(scene.images) // frames
-    across, down, turned, back = (random.chance(0.5, clips).repeat_interleave(frames) for _ in range(4))
+    free = (torch.arange(clips, device=random.device) < flat) | random.chance(0.1, clips)
+    across, down, turned, back = (random.chance(0.5, clips) for _ in range(4))
+    across, down, turned, back = (
+        value.repeat_interleave(frames) for value in (across, down & free, turned & free, back)
+    )
     gamma = random.log_uniform(clips, 1, 1, 1, low=0.7, high=1.4).repeat_interleave(frames, 0)
 
     def reverse(value):
@@ -36,9 +65,16 @@ def varied(random, scene, frames):
         value = torch.where(down.view(shape), value.flip(-2), value)
         return reverse(torch.where(turned.view(shape), value.transpose(-1, -2), value))
 
-    images = scene.images.index_select(1, random.uniform(3).argsort())
+    swapped = (free | random.chance(0.3, clips)).repeat_interleave(frames).view(-1, 1, 1, 1)
+    images = torch.where(swapped, scene.images.index_select(1, random.uniform(3).argsort()), scene.images)
     images = turn(images).clamp(1e-4, 1) ** gamma
     return Scene(images.contiguous(), turn(scene.layers), turn(scene.parts), reverse(scene.drawn))
+
+
+def means(name, each, flat):
+    """Means of `each` [scenes, ...] over the first `flat` scenes, called `name`, and over those with depth."""
+    parts = {name: each[:flat], f"{name}-depth": each[flat:]}
+    return {key: value.mean() for key, value in parts.items() if len(value)}
 
 
 class Trainer:
@@ -68,19 +104,26 @@ class Trainer:
         self.enlargement = losses.enlargement(options.side // 4, options.side, self.device)
         self.paint, self.expose, self.combined = paint_layer, expose, losses.combined
         self.library = Library.draw(options.seed + 2, self.device, tuple(options.bank), "training")
+        self.flat = {1: min(options.flat, options.batch), options.frames: min(options.flat_clips, options.clips)}
+        counts = {1: options.batch, options.frames: options.clips}
+        self.part_share = {frames: self.part_shares(frames, count) for frames, count in counts.items()}
+        self.painter = None
+        if options.flat < options.batch or options.flat_clips < options.clips:
+            *textures, pictures = options.textures
+            self.painter = Painter(self.library, self.device, options.seed + 3, textures, pictures)
         if options.compile:
             self.compile(options.compile)
+            if not options.compile_only:
+                self.compile_images(options.compile)
 
     def compile(self, backend):
-        """Fuses what runs at fixed shapes; only the numbers of points and of memories may vary."""
+        """Fuses decoding, memory and losses at fixed shapes; only the numbers of points and of memories may vary."""
         torch._dynamo.config.cache_size_limit = 64
         torch._dynamo.config.automatic_dynamic_shapes = False
         fuse = lambda function: torch.compile(function, backend=backend)
         vary = lambda *values: [torch._dynamo.maybe_mark_dynamic(value, 1) for value in values]
         model = self.model
-        model.image_encoder.forward = fuse(model.image_encoder.forward)
-        model.spatial_memory = fuse(model.spatial_memory)
-        self.paint, self.expose, self.combined = fuse(paint_layer), fuse(expose), fuse(losses.combined)
+        model.spatial_memory, self.combined = fuse(model.spatial_memory), fuse(losses.combined)
         shrink = model.sam_prompt_encoder.mask_downscaling
         plainly, fused, size = shrink.forward, fuse(shrink.forward), self.options.batch * self.options.targets
         shrink.forward = lambda logits: (fused if len(logits) == size else plainly)(logits)
@@ -95,6 +138,19 @@ class Trainer:
             return attend(image, memory, pointers)
 
         model.sam_mask_decoder.forward, model.memory_attention.forward = decode_points, attend_memories
+
+    def compile_images(self, backend):
+        """Fuses drawing and the image encoder."""
+        fuse = lambda function: torch.compile(function, backend=backend)
+        self.model.image_encoder.forward = fuse(self.model.image_encoder.forward)
+        self.paint, self.expose = fuse(paint_layer), fuse(expose)
+
+    def part_shares(self, frames, count):
+        """How many of a scene's targets are parts, [count, 1]: flat scenes first, then those with depth."""
+        flat, deep = self.options.part_share
+        share = torch.full((count, 1), deep, device=self.device)
+        share[: self.flat[frames]] = flat
+        return share
 
     def autocast(self):
         if self.device.type == "cuda":
@@ -135,15 +191,11 @@ class Trainer:
         """Drawing and every kind of step by name, recorded where the device can."""
         drawing = {"draw-image": self.draw_images, "draw-clip": self.draw_clips}
         kinds = {
-            "click": lambda: self.image_loss("click", 2),
-            "box": lambda: self.image_loss("box", 1),
-            "clicks": lambda: self.image_loss("click", 4),
-            "box-click": lambda: self.image_loss("box", 2),
-            "clip-click": lambda: self.clip_loss("click", 0),
-            "clip-late": lambda: self.clip_loss("click", 14),
-            "clip-mask": lambda: self.clip_loss("mask", 10),
-            "clip-box": lambda: self.clip_loss("box", 6),
+            name: lambda kind=kind, rounds=rounds: self.image_loss(kind, rounds)
+            for name, (kind, rounds, _) in IMAGE_STEPS.items()
         }
+        for name, (kind, pause, _) in CLIP_STEPS.items():
+            kinds[name] = lambda kind=kind, pause=pause: self.clip_loss(kind, pause)
         if self.device.type != "cuda" or not self.options.record:
             plain = {name: Plain(draw) for name, draw in drawing.items()}
             return {**plain, **{name: PlainStep(self.parameters, step) for name, step in kinds.items()}}
@@ -157,7 +209,22 @@ class Trainer:
         return recorded
 
     def draw(self, count, frames=1, pause=0):
-        """Scenes, or clips in which up to `pause` frames pass unseen after the first."""
+        """Flat scenes and scenes with depth, or clips in which up to `pause` frames pass unseen after the first."""
+        flat = self.flat[frames]
+        return joined(
+            self.draw_flat(flat, frames, pause) if flat else None,
+            self.draw_deep(count - flat, frames, pause) if flat < count else None,
+        )
+
+    def draw_deep(self, count, frames, pause):
+        if frames == 1:
+            return self.painter.images(self.random, count, self.options.side, self.expose)
+        skipped = self.random.uniform(count, high=pause) * self.random.chance(0.35, count)
+        pace = self.random.uniform(count, low=0.022, high=0.085) * (frames - 1) / (1 + skipped / 14)
+        time = times(frames, self.device, skipped) * pace.view(-1, 1, 1)
+        return self.painter.clips(self.random, count, self.options.side, time, self.expose)
+
+    def draw_flat(self, count, frames, pause):
         cast = draw_cast(self.random, self.library, count, LAYERS, self.objects)
         # Kinds below 0.4 are patches, from there to 0.48 rims: more of them than on held-out scenes, so that
         # wholes of unlike parts are learnt.
@@ -191,16 +258,14 @@ class Trainer:
     @torch.no_grad()
     def scenes(self, frames=1):
         """The scenes drawn last, differently each time."""
-        return varied(self.random, self.kept[frames], frames)
+        return varied(self.random, self.kept[frames], frames, self.flat[frames])
 
     def image_loss(self, kind, rounds):
         """One encoding, several objects, and a few rounds of prompts each."""
         options = self.options
         scene = self.scenes()
         with torch.no_grad():
-            codes = prompts.choose_varied_targets(
-                self.random, scene, options.targets, part_weight=options.part_weight, stride=2
-            )
+            codes = prompts.choose_targets(self.random, scene, options.targets, self.part_share[1])
             masks = prompts.target_masks(scene, codes)
             wanted = losses.Wanted(prompts.shrink(masks), masks.flatten(0, 1))
         total, reached = 0, {}
@@ -213,7 +278,8 @@ class Trainer:
                 loss, iou = self.loss(decoded, wanted)
                 total = total + loss
                 chosen = answer(decoded)
-                reached[f"{kind}{index}"] = iou.gather(1, chosen[:, None]).mean()
+                each = iou.gather(1, chosen[:, None]).view(options.batch, -1)
+                reached.update(means(f"{kind}{index}", each, self.flat[1]))
                 prompt = self.corrected(prompt, decoded.mask(chosen).detach(), wanted.coarse)
         return total / rounds, reached
 
@@ -222,11 +288,19 @@ class Trainer:
         return self.combined(decoded.masks, decoded.iou, decoded.score, wanted, weights)
 
     def first_prompt(self, kind, wanted):
+        target = wanted.coarse
+        if kind in CLICKS:
+            place = prompts.spread_clicks(self.random, target > 0.5, CLICKS[kind], target)
+            labels = torch.ones_like(place[..., 0], dtype=torch.long)
+            if kind == "near":
+                beside = prompts.click_beside(self.random, target > 0.5)
+                place = torch.cat([place, beside[:, None]], 1)
+                labels = F.pad(labels, (0, 1))
+            return Prompt(place, labels)
         if kind == "click":
-            target = wanted.coarse
             place = prompts.click(self.random, target > 0.5, weight=target)[:, None]
             return Prompt(place, torch.ones_like(place[..., 0], dtype=torch.long))
-        corners = prompts.boxes(self.random, wanted.full)
+        corners = prompts.boxes(self.random, wanted.full, loose=0.2)
         return Prompt(corners, constant((2, 3), self.device, torch.long).expand(len(corners), -1))
 
     def corrected(self, prompt, logits, target):
@@ -247,7 +321,7 @@ class Trainer:
         frames, clips, count = self.options.frames, self.options.clips, self.options.clip_targets
         scene = self.scenes(frames)
         with torch.no_grad():
-            codes = prompts.choose_tracks(self.random, scene, frames, count)
+            codes = prompts.choose_tracks(self.random, scene, frames, count, self.part_share[frames])
             masks = prompts.target_masks(scene, codes.repeat_interleave(frames, 0))
             full = masks.unflatten(0, (clips, frames))
             coarse = prompts.shrink(masks).unflatten(0, (clips, frames, count))
@@ -274,13 +348,13 @@ class Trainer:
             loss, iou = self.loss(decoded, wanted[now])
             total = total + loss
             chosen = choose(decoded, prompt.labels.shape[1] if now == 0 else 0)
-            reached.append(iou.gather(1, chosen[:, None]).mean())
+            reached.append(iou.gather(1, chosen[:, None]).view(self.options.clips, -1).mean(1))
             entry = self.remembered(current, decoded, chosen, target, binary=now == 0)
             if now == 0:
                 prompted[-pause] = entry
             else:
                 recent[now] = entry
-        return total / len(reached), {"follow": torch.stack(reached[1 - frames :]).mean()}
+        return total / len(reached), means("follow", torch.stack(reached[1 - frames :], 1), self.flat[frames])
 
     def remembered(self, features, decoded, chosen, target, binary):
         """The memory of a frame; a third of the objects are told truly whether they are there.
