@@ -10,7 +10,8 @@ from PIL import Image, ImageDraw
 
 CURVES = {
     "click1": (31, 119, 180), "click3": (23, 190, 207), "box1": (214, 39, 40),
-    "box2": (255, 127, 14), "follow": (44, 160, 44),
+    "box2": (255, 127, 14), "follow": (44, 160, 44), "click1-depth": (140, 170, 230), "box1-depth": (240, 150, 150),
+    "three1-depth": (148, 103, 189),
 }
 WIDTH, HEIGHT, MARGIN = 720, 400, 40
 
@@ -42,7 +43,7 @@ def draw(rows):
     for index, (name, colour) in enumerate(CURVES.items()):
         points = [place(row["step"], row[name]) for row in rows if name in row]
         pen.line(points, fill=colour, width=2)
-        pen.text((MARGIN + 10 + 90 * index, 12), name, fill=colour)
+        pen.text((MARGIN + 10 + 80 * index, 12), name, fill=colour)
     pen.text((WIDTH - 150, HEIGHT - 24), f"{last:.0f} steps, IoU", fill="black")
     return image
 
