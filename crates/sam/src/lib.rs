@@ -69,8 +69,3 @@ pub use tracker::{
     Corrections, Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
     TrackedObject, Tracker,
 };
-
-/// The README's example, run as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("cutout-imaging", &["cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-imaging"]),
+    ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
     (
         "cutout-cli",
         &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video", "cutout-weights"],
