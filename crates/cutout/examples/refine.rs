@@ -12,12 +12,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let image = imaging::open("examples/still-life.jpg", &imaging::DecodeLimits::default())?;
     let scene = sam.embed(&image)?;
 
-    let click = Prompt::point(200, 280);
+    let click = Prompt::point(420, 320);
     let first = scene.segment(&click)?;
     print("first click", &first);
 
-    // The logits carry the first mask into the second question. Its points are all points so far.
-    let corrected = click.not(330, 300).with_logits(first.best().logits().clone());
+    // The first mask is the book with the apple on it; the second click takes the apple away. Its prompt has all points so
+    // far, and the logits of the mask that it corrects.
+    let corrected = click.not(500, 270).with_logits(first.best().logits().clone());
     let second = scene.segment(&corrected.candidates(Candidates::One))?;
     print("second click", &second);
 

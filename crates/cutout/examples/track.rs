@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use cutout::video::{self, FrameResult, FrameSource, ObjectMask, OverlayOptions, Sink};
+use cutout::video::{self, FrameResult, ObjectMask, OverlayOptions};
 use cutout::{Prompt, Sam, TrackOptions, TrackedObject};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -7,7 +7,7 @@
 //! | [`Mask`] ⇄ [`Rle`] | | [`Mask::to_rle`], [`Rle::to_mask`] |
 //! | [`Mask`] | PNG, SVG, GeoJSON | [`encode_mask`], [`polygons`] with [`to_svg_path`] or [`to_geojson`] |
 //! | [`Rle`] | a NumPy array, a label map, an overlay | [`write_npy`], [`label_map`], [`overlay`] |
-//! | bytes | a file, complete or not at all | [`write`] |
+//! | bytes | a file, complete or not at all | [`write()`] |
 
 // Pictures.
 #[doc(inline)]

@@ -1,5 +1,7 @@
 //! The public API end to end with the built-in model, by paths of `cutout` alone. Masks are compared with what was drawn.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::error::Error;
 
 use cutout::imaging::{
