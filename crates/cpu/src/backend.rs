@@ -28,7 +28,13 @@ pub(crate) struct Machine {
     pub(crate) pool: Arc<Pool>,
     pub(crate) transfers: Arc<Transfers>,
     arenas: Mutex<Vec<AlignedBuffer<u8>>>,
+    /// Memory of outputs that nobody holds any more: the next output of that size is written there, into pages that the
+    /// system need not clear again.
+    spare: Mutex<Vec<AlignedBuffer<u8>>>,
 }
+
+/// Bytes of spare output memory that are kept.
+const MAX_SPARE_BYTES: usize = 32 << 20;
 
 impl Cpu {
     /// The best instruction set of this machine, on `threads` threads.
@@ -52,6 +58,7 @@ impl Cpu {
             pool,
             transfers: Arc::default(),
             arenas: Mutex::default(),
+            spare: Mutex::default(),
         };
         Cpu { machine: Arc::new(machine) }
     }
@@ -180,6 +187,25 @@ impl Machine {
         // None is large enough: the largest makes room, so that memory grows to the largest program and no further.
         drop(arenas.pop());
         AlignedBuffer::try_zeroed(bytes).ok_or(RunError::OutOfMemory(bytes))
+    }
+
+    /// Memory for an output.
+    pub(crate) fn take_output(&self, bytes: usize) -> Result<AlignedBuffer<u8>, RunError> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = spare.iter().position(|buffer| buffer.len() == bytes) {
+            return Ok(spare.swap_remove(index));
+        }
+        drop(spare);
+        AlignedBuffer::try_zeroed(bytes).ok_or(RunError::OutOfMemory(bytes))
+    }
+
+    /// Keeps the memory of an output that nobody holds any more, unless there is enough.
+    pub(crate) fn return_output(&self, buffer: AlignedBuffer<u8>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: usize = spare.iter().map(|buffer| buffer.len()).sum();
+        if kept.saturating_add(buffer.len()) <= MAX_SPARE_BYTES {
+            spare.push(buffer);
+        }
     }
 
     /// Gives an arena back.

@@ -1,6 +1,6 @@
 //! A compiled graph and how it runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cutout_graph::plan::Operand;
@@ -151,10 +151,7 @@ impl CpuProgram {
         let values = self.inputs.iter().zip(inputs);
         let tensors = values.map(|(port, value)| host_tensor(port, value));
         let tensors = tensors.collect::<Result<Vec<Tensor>, RunError>>()?;
-        let own = self
-            .own_bytes
-            .iter()
-            .map(|&bytes| AlignedBuffer::try_zeroed(bytes).ok_or(RunError::OutOfMemory(bytes)));
+        let own = self.own_bytes.iter().map(|&bytes| self.machine.take_output(bytes));
         let own = own.collect::<Result<_, _>>()?;
         let arena = self.machine.take_arena(self.arena_bytes)?;
         let mut memory = RunMemory { arena, own };
@@ -187,7 +184,7 @@ impl CpuProgram {
         memory: &mut RunMemory,
     ) -> Result<Vec<DeviceValue>, RunError> {
         let own: Vec<SharedBytes> =
-            memory.own.drain(..).map(|buffer| Arc::new(Handed(buffer)) as SharedBytes).collect();
+            memory.own.drain(..).map(|buffer| Handed::over(buffer, &self.machine)).collect();
         let tensor = |OutputPort { operand, source, .. }: &OutputPort| {
             let whole = operand.layout.is_contiguous() && operand.layout.offset == 0;
             let bytes = match source {
@@ -214,12 +211,29 @@ impl CpuProgram {
     }
 }
 
-/// A buffer that became the storage of an output.
-struct Handed(AlignedBuffer<u8>);
+/// A buffer that became the storage of an output. It goes back to its machine when the last value over it is dropped.
+struct Handed {
+    buffer: Option<AlignedBuffer<u8>>,
+    machine: Weak<Machine>,
+}
+
+impl Handed {
+    fn over(buffer: AlignedBuffer<u8>, machine: &Arc<Machine>) -> SharedBytes {
+        Arc::new(Handed { buffer: Some(buffer), machine: Arc::downgrade(machine) })
+    }
+}
 
 impl AsRef<[u8]> for Handed {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self.buffer.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let (Some(buffer), Some(machine)) = (self.buffer.take(), self.machine.upgrade()) {
+            machine.return_output(buffer);
+        }
     }
 }
 

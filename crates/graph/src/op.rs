@@ -21,7 +21,7 @@ pub trait OpDef: Clone + Debug + PartialEq + serde::Serialize {
     /// Type of the output, or why the op does not accept these inputs.
     fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError>;
 
-    /// DenseTensor-loop definition of the op: the oracle for every fast kernel.
+    /// Plain-loop definition of the op: the oracle for every fast kernel.
     /// Only called with inputs that [`OpDef::infer`] accepts.
     fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T>;
 

@@ -88,7 +88,7 @@ macro_rules! ops {
             pub fn infer(&self, inputs: &[&TensorType]) -> Result<TensorType, OpError> {
                 match self { $(Op::$op(op) => op.infer(inputs)),* }
             }
-            /// DenseTensor-loop definition of the op.
+            /// Plain-loop definition of the op.
             pub fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
                 match self { $(Op::$op(op) => op.reference(inputs)),* }
             }

@@ -1,8 +1,8 @@
 //! The memory plan: schedule, views, in-place results and arena offsets.
 //!
 //! A view op (reshape, permute, slice, broadcast) moves nothing as long as every reader can walk its strides; a
-//! reader that cannot gets one contiguous copy. Everything computed lives in one arena whose offsets are fixed here,
-//! so that a run allocates nothing for activations.
+//! reader that cannot gets one contiguous copy. Temporary values live in one arena whose offsets are fixed here; a value that
+//! is an output as a whole gets memory of its own, which the run hands over.
 
 mod arena;
 
@@ -50,7 +50,7 @@ pub enum Source {
     Input(usize),
     /// A weight or constant: the node it belongs to.
     Static(NodeId),
-    /// A buffer of the arena.
+    /// A buffer of the plan.
     Buffer(usize),
 }
 
@@ -124,7 +124,7 @@ pub struct Buffer {
 pub struct Plan {
     /// What is done, in order.
     pub steps: Vec<Step>,
-    /// The pieces of the arena.
+    /// The pieces of memory, in the arena and outside.
     pub buffers: Vec<Buffer>,
     /// Bytes of the arena.
     pub arena_bytes: usize,

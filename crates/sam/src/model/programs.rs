@@ -9,7 +9,7 @@ use cutout_graph::Program;
 use super::part::{Of, Part};
 
 /// Byte limit of the cache. Packed weights are not counted: they belong to the weights and are shared by all programs.
-const MAX_BYTES: usize = 256 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Bytes counted for the kernel calls of each program.
 const MIN_BYTES: usize = 64 << 10;

@@ -91,7 +91,8 @@ impl MemoryAttention<'_> {
             (0..self.config.layers).map(layer).collect()
         };
         let exact = memory.cast(DType::F32);
-        let keys = each(&|w| self.key(exact, w));
+        let placed = exact + self.memory_positions(w);
+        let keys = each(&|w| linear(placed, &w.at("k_proj"), self.width));
         let values = if self.uses_memories_as_values() {
             Vec::new()
         } else {
@@ -100,10 +101,9 @@ impl MemoryAttention<'_> {
         FrameMemory { memory, keys, values }
     }
 
-    /// The keys of memories in one layer, without temporal positions.
-    fn key<'g>(self, memory: Value<'g>, w: &Scope<'g>) -> Value<'g> {
-        let with_positions = memory + grid_positions(w.builder(), self.grid, self.config.width);
-        linear(with_positions, &w.at("k_proj"), self.width)
+    /// Positions of a memory's cells, `[1, grid * grid, memory width]`.
+    fn memory_positions<'g>(self, w: &Scope<'g>) -> Value<'g> {
+        grid_positions(w.builder(), self.grid, self.config.width)
     }
 
     /// Pointers cut into tokens of a memory's width. SAM 2.1 places them in time, by their distances.
@@ -147,12 +147,14 @@ impl MemoryAttention<'_> {
         let times = times.reshape([frames, narrow]);
         let pointers = self.pointers(bank, w);
         let memories = self.f32_memories(bank);
+        let positions = self.memory_positions(w);
         let w = &w.at("memory_attention");
         for layer in 0..self.config.layers {
             let w = &w.at("layers").at(layer);
             x = self.self_attention(x, rope, w);
             let cross = &w.at("cross_attn_image");
-            let memories = LayerBank { bank, memories: &memories, pointers, index: layer };
+            let memories =
+                LayerBank { bank, memories: &memories, positions, pointers, index: layer };
             let operands = CrossAttentionOperands {
                 key: self.layer_keys(memories, times, cross),
                 value: self.layer_values(memories, cross),
@@ -222,7 +224,10 @@ impl MemoryAttention<'_> {
             let kept = layer.bank.objects[object].frames[frame].keys.get(layer.index);
             let key = match kept {
                 Some(key) => *key,
-                None => self.key(layer.memories[object][frame], w),
+                None => {
+                    let placed = layer.memories[object][frame] + layer.positions;
+                    linear(placed, &w.at("k_proj"), self.width)
+                }
             };
             key + times.slice(0, object..object + 1).slice(1, frame..frame + 1)
         };
@@ -288,6 +293,8 @@ struct LayerBank<'a, 'g> {
     bank: &'a Bank<Value<'g>>,
     /// The memories of each object, in single precision.
     memories: &'a [Vec<Value<'g>>],
+    /// Positions of a memory's cells, for keys that are computed here.
+    positions: Value<'g>,
     pointers: Option<PointerTokens<'g>>,
     /// Number of the layer.
     index: usize,
