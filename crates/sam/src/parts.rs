@@ -1,4 +1,4 @@
-//! The programs of the models. Each is a [`Part`](crate::model::part::Part): its inputs, its outputs, and the
+//! The programs of the models. Each is a [`Part`]: its inputs, its outputs, and the
 //! components between them.
 //!
 //! | part | inputs | outputs |

@@ -73,6 +73,15 @@ impl Found {
     }
 }
 
+impl<'a> IntoIterator for &'a Found {
+    type Item = &'a Detection;
+    type IntoIter = std::iter::Flatten<std::slice::Iter<'a, Detections>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.phrases.iter().flatten()
+    }
+}
+
 impl Detections {
     /// The phrase; `None` for exemplars without a phrase.
     pub fn phrase(&self) -> Option<&str> {
