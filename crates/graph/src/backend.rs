@@ -138,7 +138,7 @@ impl dyn Program + '_ {
         self.named(outputs)
     }
 
-    /// Like [`run_named`](Self::run_named), with the time of each step.
+    /// Like `run_named`, with the time of each step.
     pub fn run_named_timed(
         &self,
         inputs: &[(&str, &Tensor)],
