@@ -167,17 +167,21 @@ pub fn axial_rope_tables(
         Some(_) | None => return refuse(format!("an axial table needs a grid, got {grid:?}")),
     };
     let shape = cutout_tensor::Shape::from([tokens, channels / 2]);
+    shape.checked_len()?;
     let half = channels / 4;
-    let angle = |element: usize| {
-        let (token, pair) = (element / (2 * half), element % (2 * half));
-        let position = if pair < half { token % width } else { token / width };
-        let exponent = -4.0 * (pair % half) as f64 / channels as f64;
-        scale * position as f64 * theta.powf(exponent)
+    let turn = |pair: usize| theta.powf(-4.0 * pair as f64 / channels as f64);
+    let turns: Vec<f64> = (0..half).map(turn).collect();
+    // A coordinate's angles are the same in every row or column, so each is computed once.
+    let table = |wave: fn(f64) -> f64| {
+        let of =
+            |place: usize| turns.iter().map(move |turn| wave(scale * place as f64 * turn) as f32);
+        let places: Vec<Vec<f32>> =
+            (0..height.max(width)).map(|place| of(place).collect()).collect();
+        let tokens = (0..height).flat_map(|y| (0..width).map(move |x| [x, y]));
+        let elements = tokens.flatten().flat_map(|place| places[place].iter().copied()).collect();
+        Tensor::from_vec(shape.clone(), elements)
     };
-    let count = shape.checked_len()?;
-    let cos: Vec<f32> = (0..count).map(|i| angle(i).cos() as f32).collect();
-    let sin: Vec<f32> = (0..count).map(|i| angle(i).sin() as f32).collect();
-    Ok((Tensor::from_vec(shape.clone(), cos)?, Tensor::from_vec(shape, sin)?))
+    Ok((table(f64::cos)?, table(f64::sin)?))
 }
 
 #[cfg(test)]

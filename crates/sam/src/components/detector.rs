@@ -8,7 +8,7 @@ use crate::components::fusion_encoder::{KeysAndValues, NORM_EPSILON, mlp};
 use crate::components::geometry_encoder::corners;
 use crate::components::layers::{head, layer_norm, linear};
 use crate::components::multi_head::{MultiHead, Projection};
-use crate::components::sine_positions::sine_positions;
+use crate::components::positions::sine_positions;
 use crate::model::config::DetectorConfig;
 
 /// Lower bound of box coordinates and their complements in the inverse sigmoid.

@@ -5,7 +5,7 @@ use cutout_graph::{Scope, Value, ports};
 
 use crate::components::fusion_encoder::{FusionLayer, KeysAndValues, NORM_EPSILON};
 use crate::components::layers::{Bias, Convolution, layer_norm, linear};
-use crate::components::sine_positions::{grid_positions, sine_positions};
+use crate::components::positions::{grid_positions, sine_positions};
 use crate::model::config::DetectorConfig;
 
 /// Side of the grid that a box's pixels are averaged to.

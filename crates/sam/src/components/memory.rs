@@ -3,7 +3,6 @@
 mod attention;
 mod encoder;
 mod pointer;
-mod positions;
 
 pub use encoder::MaskSource;
 

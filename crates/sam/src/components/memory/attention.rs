@@ -9,8 +9,8 @@ use cutout_graph::ops::{Attention, AttentionInputs, AttentionRope, axial_rope_ta
 use cutout_graph::{Builder, Scope, Value, ports};
 use cutout_tensor::DType;
 
-use super::positions::{distance_positions, grid_positions};
 use crate::components::layers::{Mlp, MlpActivation, MlpNames, layer_norm, linear, same_batch};
+use crate::components::positions::{distance_positions, grid_positions};
 use crate::model::config::MemoryConfig;
 
 /// Epsilon of the norms: PyTorch's default.
