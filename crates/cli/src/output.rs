@@ -9,8 +9,8 @@ use cutout_imaging::{
     encode_labels, encode_mask, encode_rgba, label_map, overlay, tagged, write, write_npy,
 };
 
-use crate::failure::Usage;
-use crate::interrupt;
+use crate::claims::Claims;
+use crate::stdio;
 
 mod outlines;
 mod raw;
@@ -36,6 +36,9 @@ pub(crate) struct OutputOptions {
     /// Print the masks as JSON to standard output
     #[arg(long)]
     json: bool,
+    /// Whether the names were made up.
+    #[arg(skip)]
+    are_usual: bool,
 }
 
 /// Formats of mask files.
@@ -81,12 +84,12 @@ pub(crate) struct Found<'a> {
 }
 
 impl OutputOptions {
-    /// Returns an error if the folder of an output does not exist, before any work starts.
-    pub(crate) fn check(&self) -> Result<()> {
-        for path in self.paths() {
-            check_folder(path)?;
+    /// Adds the files to write.
+    pub(crate) fn claim(&self, claims: &mut Claims) -> Result<()> {
+        match self.are_usual {
+            false => self.paths().try_for_each(|path| claims.writes(path)),
+            true => self.paths().try_for_each(|path| claims.writes_unnamed(path)),
         }
-        Ok(())
     }
 
     /// Whether no output is given.
@@ -102,6 +105,7 @@ impl OutputOptions {
             overlay: Some(PathBuf::from(format!("{stem}.overlay.png"))),
             cutout: None,
             json: false,
+            are_usual: true,
         }
     }
 
@@ -110,11 +114,13 @@ impl OutputOptions {
         self.output.iter().chain(&self.overlay).chain(&self.cutout).map(PathBuf::as_path)
     }
 
+    /// Whether the user named the files.
+    pub(crate) fn are_named(&self) -> bool {
+        !self.are_usual
+    }
+
     /// Writes all outputs.
     pub(crate) fn write(&self, found: &Found<'_>) -> Result<()> {
-        for path in self.paths() {
-            interrupt::writes_beside(path);
-        }
         for path in &self.output {
             write_masks(path, found)?;
         }
@@ -125,7 +131,7 @@ impl OutputOptions {
             let pixels = cut_out(found.image, &union(found)?)?;
             write(path, &encode_rgba(found.image.size(), &pixels)?)?;
         }
-        if self.json { crate::stdio::print_json(found.document) } else { Ok(()) }
+        if self.json { stdio::print_json(found.document) } else { Ok(()) }
     }
 }
 
@@ -140,16 +146,6 @@ fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
         }
     }
     Ok(tagged(&drawn, &tags)?)
-}
-
-/// Returns an error unless the folder of `path` exists.
-pub(crate) fn check_folder(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            Err(Usage::error(format!("{}: the folder does not exist", path.display())))
-        }
-        Some(_) | None => Ok(()),
-    }
 }
 
 fn write_masks(path: &Path, found: &Found<'_>) -> Result<()> {

@@ -9,6 +9,7 @@ mod convert;
 mod doctor;
 mod everything;
 mod explain;
+mod files;
 mod finding;
 mod flags;
 mod info;

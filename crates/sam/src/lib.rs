@@ -60,6 +60,7 @@ pub use everything::{
 pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VISUAL};
 pub use masks::{Masks, Segment};
 pub use model::ModelError;
+pub use model::builtin::builtin_checkpoint;
 pub use model::inspect::{Inside, Inspection, inspect, runs};
 pub use model::load::{OpenError, load};
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};

@@ -8,9 +8,10 @@ use crate::metadata::{packages, read, text};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-tensor", &[]),
     ("cutout-parallel", &[]),
+    ("cutout-files", &[]),
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-parallel", "cutout-tensor"]),
-    ("cutout-weights", &["cutout-tensor"]),
+    ("cutout-weights", &["cutout-files", "cutout-tensor"]),
     (
         "cutout-sam",
         &[
@@ -22,12 +23,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cutout-weights",
         ],
     ),
-    ("cutout-imaging", &["cutout-parallel", "cutout-tensor"]),
-    ("cutout-video", &["cutout-imaging"]),
+    ("cutout-imaging", &["cutout-files", "cutout-parallel", "cutout-tensor"]),
+    ("cutout-video", &["cutout-files", "cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
     (
         "cutout-cli",
-        &["cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video", "cutout-weights"],
+        &[
+            "cutout-files",
+            "cutout-imaging",
+            "cutout-sam",
+            "cutout-tensor",
+            "cutout-video",
+            "cutout-weights",
+        ],
     ),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-parallel", "cutout-tensor"]),

@@ -10,6 +10,7 @@ use cutout_sam::{
     AutoMask, Everything as Options, EverythingError, Phase, Progress as EverythingProgress, Sam,
 };
 
+use crate::claims::result_names;
 use crate::failure::{Usage, message};
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
@@ -25,7 +26,7 @@ use knobs::Knobs;
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout everything truck.jpg --model sam_vit_b_01ec64.pth
-      writes truck.masks.json and truck.overlay.png
+      writes truck.masks.json and truck.everything.png
   cutout everything truck.jpg -m sam_vit_b_01ec64.pth -o truck.json --points-per-side 16
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --convert-to-rle --resume
       writes masks/NAME.json for every photo that has none yet
@@ -63,25 +64,30 @@ pub(crate) struct Everything {
 impl Everything {
     pub(crate) fn run(self) -> Result<()> {
         let pictures = pictures_in(&self.input)?;
+        let names = result_names(&pictures);
         let destination = self.destination()?;
-        destination.check()?;
-        let usual = self.asks_for_nothing().then(|| destination.names());
-        let sam = self.model.open(&self.run)?;
+        let model = self.model.source()?;
+        let mut claims = self.run.claims(&model);
+        claims.reads(&self.input);
+        let is_skipped = |name: &String| self.resume && destination.is_done(name);
+        let missing: Vec<&String> = names.iter().filter(|name| !is_skipped(name)).collect();
+        destination.claim(&mut claims, &missing)?;
+        let sam = model.start(&self.run)?;
         let options = self.knobs.options(sam.identity().family)?;
         let mut failed = 0;
-        for (index, picture) in pictures.iter().enumerate() {
+        for (index, (picture, name)) in pictures.iter().zip(&names).enumerate() {
             let position = match pictures.len() {
                 1 => String::new(),
                 many => format!("{}/{many} ", index + 1),
             };
-            if self.resume && destination.is_done(picture) {
+            if is_skipped(name) {
                 continue;
             }
             let result = masks_of(&sam, picture, &options, &position).and_then(|found| {
                 if found.masks.is_empty() {
                     stdio::note(&nothing_found(picture, &options));
                 }
-                destination.write(picture, &found)
+                destination.write(name, &found)
             });
             match result {
                 Ok(()) => {}
@@ -96,9 +102,7 @@ impl Everything {
         if failed > 0 {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
-        if let Some(names) = usual {
-            stdio::note(&format!("wrote {names}"));
-        }
+        destination.note_written();
         Ok(())
     }
 
@@ -125,6 +129,7 @@ impl Everything {
             convert_to_rle: self.convert_to_rle,
             json: self.json,
             folder,
+            are_usual: false,
         })
     }
 }
@@ -137,10 +142,12 @@ struct Found {
 
 fn masks_of(sam: &Sam, picture: &Path, options: &Options, position: &str) -> Result<Found> {
     let image = open(picture, &DecodeLimits::default())?;
-    let bar = Progress::bar(0, format!("{position}{}", picture.display()));
+    let bar = Progress::spinner(format!("{position}{}: encoding", picture.display()));
     let mut report = |progress: EverythingProgress| {
-        bar.set_length(progress.points as u64);
-        bar.set(progress.points_done as u64);
+        if progress.points > 0 {
+            bar.set_length(progress.points as u64);
+            bar.set(progress.points_done as u64);
+        }
         let what = match progress.phase {
             Phase::Embedding => "encoding".to_owned(),
             Phase::Decoding => format!("{} masks", progress.masks),

@@ -10,11 +10,12 @@ use cutout_sam::{
 };
 use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, open};
 
+use crate::claims::Claims;
 use crate::environment::Environment;
 use crate::failure::Usage;
+use crate::interrupt;
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, stdio};
 
 mod outputs;
 mod prompts;
@@ -106,7 +107,6 @@ fn parse_size(text: &str) -> Result<Size, String> {
 
 impl Track {
     pub(crate) fn run(self) -> Result<()> {
-        self.outputs.check()?;
         if self.prompts.is_empty() {
             return Err(Usage::error(
                 "nothing to follow: give a --point, a --box or a --mask-input on some frame",
@@ -115,8 +115,10 @@ impl Track {
         let tools = Environment::read().video_tools();
         let options =
             OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
+        let model = self.model.source()?;
+        self.claim(&mut self.run.claims(&model))?;
         let source = open(&self.video, &options)?;
-        let sam = self.model.open(&self.run)?;
+        let sam = model.start(&self.run)?;
         let tracker = self.tracker(&sam, &*source)?;
         let (length, rate) = (source.length(), source.frame_rate());
         let mut recorded = Recorded::new(source, self.goes_back())?;
@@ -133,6 +135,17 @@ impl Track {
         interrupt::finish_gracefully();
         let run = self.start(tracker, writers, length);
         self.follow(first, recorded, run)
+    }
+
+    /// Adds what is read and written.
+    fn claim(&self, claims: &mut Claims) -> Result<()> {
+        if self.video.as_os_str() != "-" {
+            claims.reads(&self.video);
+        }
+        self.prompts.files().for_each(|file| claims.reads(file));
+        let mut history = self.history.iter();
+        history.try_for_each(|folder| claims.writes_into(folder, |_| false))?;
+        self.outputs.claim(claims, &self.video)
     }
 
     fn tracker(&self, sam: &Sam, source: &dyn FrameSource) -> Result<Tracker> {
@@ -176,9 +189,7 @@ impl Track {
         // The first error is reported.
         result.and(finished)?;
         interrupt::check()?;
-        if let Some(names) = self.outputs.usual_names(&self.video) {
-            stdio::note(&format!("wrote {names}"));
-        }
+        self.outputs.note_written(&self.video);
         Ok(())
     }
 
