@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use cutout_imaging::{
-    Bounds, Image, Mask, MaskDepth, Rle, Tag, cut_out, distinct_colour, encode_image,
-    encode_labels, encode_mask, encode_rgba, label_map, overlay, tagged, write, write_npy,
+    Bounds, Image, Mask, MaskDepth, Rle, Tag, cut_out, encode_image, encode_labels, encode_mask,
+    encode_rgba, label_map, overlay_colours, overlay_with, tagged, write, write_npy,
 };
 
 use crate::claims::Claims;
@@ -137,12 +137,14 @@ impl OutputOptions {
 
 /// The picture with the masks and their labels drawn over it.
 fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
-    let drawn = overlay(found.image, found.shown)?;
+    let colours = overlay_colours(found.image, found.shown);
+    let coloured: Vec<(&Rle, [u8; 3])> = found.shown.iter().zip(colours).collect();
+    let drawn = overlay_with(found.image, &coloured)?;
     let mut tags = Vec::new();
-    for (index, (mask, text)) in found.shown.iter().zip(found.labels).enumerate() {
+    for ((mask, colour), text) in coloured.iter().zip(found.labels) {
         // An empty mask has no position.
         if let Some(Bounds { left, top, .. }) = mask.bounds() {
-            tags.push(Tag { text, x: left, y: top, colour: distinct_colour(index) });
+            tags.push(Tag { text, x: left, y: top, colour: *colour });
         }
     }
     Ok(tagged(&drawn, &tags)?)

@@ -73,7 +73,7 @@ impl Everything {
         let missing: Vec<&String> = names.iter().filter(|name| !is_skipped(name)).collect();
         destination.claim(&mut claims, &missing)?;
         let sam = model.start(&self.run)?;
-        let options = self.knobs.options(sam.identity().family)?;
+        let options = self.knobs.options(&sam)?;
         let mut failed = 0;
         for (index, (picture, name)) in pictures.iter().zip(&names).enumerate() {
             let position = match pictures.len() {
