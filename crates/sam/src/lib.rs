@@ -67,6 +67,6 @@ pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
-    Corrections, Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
-    TrackedObject, Tracker,
+    Corrections, Direction, History, ObjectId, StateNotes, TrackError, TrackOptions, TrackPrompt,
+    TrackedFrame, TrackedObject, Tracker,
 };

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cutout-sam",
         &[
             "cutout-cpu",
+            "cutout-files",
             "cutout-graph",
             "cutout-imaging",
             "cutout-parallel",

@@ -11,7 +11,9 @@ use cutout_video::{
 };
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
+use super::resume::Position;
 use crate::claims::Claims;
+use crate::failure::Usage;
 use crate::stdio;
 
 /// Frames per second of an overlay if the source has no frame rate.
@@ -41,7 +43,13 @@ pub(super) struct Writers {
 
 impl TrackOutputs {
     /// Adds what is written for a video.
-    pub(super) fn claim(&self, claims: &mut Claims, video: &Path) -> Result<()> {
+    pub(super) fn claim(&self, claims: &mut Claims, video: &Path, resume: bool) -> Result<()> {
+        if let Some(path) = self.overlay.as_ref().filter(|path| resume && !is_folder(path)) {
+            let path = path.display();
+            return Err(Usage::error(format!(
+                "{path}: --resume goes on with folders and .jsonl files only; give the overlay a folder"
+            )));
+        }
         if self.is_empty() {
             let [masks, overlay] = Self::usual(video);
             claims.writes_into(&masks, |name| is_frame(name, "png"))?;
@@ -55,8 +63,11 @@ impl TrackOutputs {
             }
         }
         if let Some(path) = &self.overlay {
-            let is_folder = path.is_dir() || path.extension().is_none();
-            if is_folder { claim_frames(claims, path, "png")? } else { claims.writes(path)? }
+            if is_folder(path) {
+                claim_frames(claims, path, "png")?
+            } else {
+                claims.writes(path)?
+            }
         }
         self.raw.as_ref().map_or(Ok(()), |path| claim_frames(claims, path, RAW))
     }
@@ -72,6 +83,23 @@ impl TrackOutputs {
         [PathBuf::from(format!("{stem}.masks")), PathBuf::from(format!("{stem}.overlay.gif"))]
     }
 
+    /// The output beside which the state of a run is kept.
+    pub(super) fn first(&self, video: &Path) -> PathBuf {
+        let mut named = self.output.iter().chain(&self.raw).chain(&self.overlay);
+        named.next().cloned().unwrap_or_else(|| Self::usual(video)[0].clone())
+    }
+
+    /// Notes which files end early.
+    pub(super) fn note_partial(&self, video: &Path, frame: usize) {
+        let usual = Self::usual(video);
+        let usual = self.is_empty().then_some(&usual[1]);
+        let lines = self.output.iter().filter(|path| is_json_lines(path));
+        let overlay = self.overlay.iter().filter(|path| !is_folder(path));
+        for path in lines.chain(overlay).chain(usual) {
+            stdio::note(&format!("{}: partial, up to frame {frame}", path.display()));
+        }
+    }
+
     /// Notes what was written.
     pub(super) fn note_written(&self, video: &Path) {
         if self.is_empty() {
@@ -81,18 +109,25 @@ impl TrackOutputs {
         stdio::note_written(true, paths.map(PathBuf::as_path));
     }
 
-    /// Opens all outputs.
-    pub(super) fn open(&self, video: &Path, rate: Option<f64>, tools: &Tools) -> Result<Writers> {
+    /// Opens all outputs, those of a run that goes on after `position` for what follows.
+    pub(super) fn open(
+        &self,
+        video: &Path,
+        rate: Option<f64>,
+        tools: &Tools,
+        position: Option<Position>,
+    ) -> Result<Writers> {
         let usual = Self::usual(video);
         let (masks, overlay) = if self.is_empty() {
-            (std::slice::from_ref(&usual[0]), Some(&usual[1]))
+            // The overlay of a run that broke off stays as it is.
+            (std::slice::from_ref(&usual[0]), Some(&usual[1]).filter(|_| position.is_none()))
         } else {
             (&self.output[..], self.overlay.as_ref())
         };
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         for path in masks {
             sinks.push(match is_json_lines(path) {
-                true => Box::new(JsonLines::create(path)?),
+                true => Box::new(JsonLines::after(path, position.map_or(0, |done| done.done))?),
                 false => Box::new(LabelPictures::create(path)?),
             });
         }
@@ -122,6 +157,10 @@ impl Writers {
         let results: Vec<_> = self.sinks.into_iter().map(|sink| sink.finish()).collect();
         Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
+}
+
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_none()
 }
 
 fn is_json_lines(path: &Path) -> bool {

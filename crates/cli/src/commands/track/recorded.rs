@@ -60,6 +60,14 @@ impl Recorded {
         }
     }
 
+    /// Reads the source up to a frame, which is the next that [`Recorded::after`] follows.
+    pub(super) fn skip_to(&mut self, frame: usize) -> Result<()> {
+        if self.indexed.is_none() && frame >= self.taken {
+            self.frame(frame)?;
+        }
+        Ok(())
+    }
+
     /// The frame after `frame`, which was the last one read; `None` at the end. It is not kept for reading again.
     pub(super) fn after(&mut self, frame: usize) -> Result<Option<Image>> {
         match &self.indexed {
