@@ -242,12 +242,15 @@ impl Tracker {
     }
 
     fn object_mut(&mut self, id: ObjectId) -> Result<&mut Object, TrackError> {
-        let ids: Vec<String> = self.objects.keys().map(ObjectId::to_string).collect();
-        let known = match &ids[..] {
-            [] => "no object is".to_owned(),
-            ids => format!("tracked are {}", ids.join(", ")),
-        };
-        self.objects.get_mut(&id).ok_or(TrackError::UnknownObject { id, known })
+        if !self.objects.contains_key(&id) {
+            let ids: Vec<String> = self.objects.keys().map(ObjectId::to_string).collect();
+            let known = match &ids[..] {
+                [] => "no object is".to_owned(),
+                ids => format!("tracked are {}", ids.join(", ")),
+            };
+            return Err(TrackError::UnknownObject { id, known });
+        }
+        Ok(self.objects.get_mut(&id).expect("looked up above"))
     }
 
     /// Encodes memories of the prompted masks on the current frame, before its features are freed.
