@@ -12,6 +12,9 @@ use crate::stdio;
 /// Folders that this process writes to.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
+/// What is said after Ctrl-C.
+static MESSAGE: Mutex<&str> = Mutex::new("interrupted: incomplete files are removed");
+
 /// Whether the running command polls [`requested`] and ends by itself.
 static GRACEFUL: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -19,6 +22,11 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Declares that the running command polls [`requested`]: the first Ctrl-C lets it finish, the second ends the process.
 pub(crate) fn finish_gracefully() {
     GRACEFUL.store(true, Ordering::Relaxed);
+}
+
+/// Sets what is said after Ctrl-C.
+pub(crate) fn say(message: &'static str) {
+    *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message;
 }
 
 /// Whether Ctrl-C was pressed.
@@ -38,7 +46,7 @@ pub(crate) fn install() -> Result<()> {
             return;
         }
         remove_temporary_files();
-        stdio::note("\ninterrupted: incomplete files are removed");
+        stdio::note(&format!("\n{}", MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)));
         std::process::exit(1);
     })
     .context("cannot install the handler of Ctrl-C")

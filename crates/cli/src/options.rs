@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use cutout_sam::{Device, Precision, Profile, Sam, profile_beside, read_profile};
 
 use crate::environment::Environment;
-use crate::{checkpoints, stdio};
+use crate::pull::Published;
+use crate::{checkpoints, format, stdio};
 
 /// Number type of the matrix products.
 #[derive(Clone, Copy, ValueEnum)]
@@ -72,7 +73,8 @@ impl RunOptions {
 #[derive(Args)]
 pub(crate) struct ModelOption {
     /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout. For a file that `cutout models`
-    /// lists, the file name is enough. Without this flag, the small built-in model runs
+    /// lists, the file name is enough; for one fetched by `cutout pull NAME`, the name. Without this flag, the small built-in
+    /// model runs
     #[arg(long, short, value_name = "CHECKPOINT")]
     pub(crate) model: Option<PathBuf>,
 }
@@ -131,12 +133,21 @@ pub(crate) fn find_model(given: &Path) -> Result<PathBuf> {
     let (Some(name), true, false) = (given.file_name(), is_name, given.exists()) else {
         return Ok(given.to_owned());
     };
-    match checkpoints::named(name, &Environment::read()) {
-        Some(found) => {
+    let environment = Environment::read();
+    let published = name.to_str().and_then(Published::named);
+    let fetched = || published.and_then(|published| published.wanted().here(&environment));
+    match (checkpoints::named(name, &environment).or_else(fetched), published) {
+        (Some(found), _) => {
             stdio::note(&format!("using {}", found.display()));
             Ok(found)
         }
-        None => bail!(
+        (None, Some(Published { name, bytes, .. })) => {
+            bail!(
+                "{name} is not on this machine: `cutout pull {name}` fetches it ({})",
+                format::bytes(*bytes)
+            )
+        }
+        (None, None) => bail!(
             "{}: no such file, here or in the usual places (`cutout models` lists checkpoints)",
             given.display()
         ),

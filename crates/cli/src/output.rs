@@ -12,19 +12,24 @@ use cutout_imaging::{
 use crate::failure::Usage;
 use crate::interrupt;
 
+mod dataset;
 mod outlines;
 mod raw;
 mod records;
 
+pub(crate) use dataset::Dataset;
+pub(crate) use outlines::{OutlineOptions, yolo};
 pub(crate) use raw::{write_raw, write_raw_detections};
-pub(crate) use records::{Annotation, Category, Document, Finding, MaskIndex, Picture};
+pub(crate) use records::{
+    Annotation, Category, Document, Finding, Info, MaskIndex, Picture, Segmentation,
+};
 
 /// Flags of outputs.
 #[derive(Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
-    /// Write the masks; the extension selects the format: .png, .json (COCO run lengths), .svg, .geojson or .npy. Repeat for
-    /// more files
+    /// Write the masks; the extension selects the format: .png, .json (COCO data set), .svg, .geojson, .txt (YOLO
+    /// segmentation) or .npy. Repeat for more files
     #[arg(long, short, value_name = "FILE", value_parser = parse_output)]
     output: Vec<PathBuf>,
     /// Write the picture with the masks drawn over it, as PNG
@@ -36,6 +41,8 @@ pub(crate) struct OutputOptions {
     /// Print the masks as JSON to standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    outlines: OutlineOptions,
 }
 
 /// Formats of mask files.
@@ -45,6 +52,7 @@ enum Kind {
     Json,
     Svg,
     GeoJson,
+    Yolo,
     Npy,
 }
 
@@ -56,6 +64,7 @@ impl Kind {
             "json" => Some(Kind::Json),
             "svg" => Some(Kind::Svg),
             "geojson" => Some(Kind::GeoJson),
+            "txt" => Some(Kind::Yolo),
             "npy" => Some(Kind::Npy),
             _ => None,
         }
@@ -66,7 +75,7 @@ fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match Kind::of(&path) {
         Some(_) => Ok(path),
-        None => Err("the extension must be .png, .json, .svg, .geojson or .npy".to_owned()),
+        None => Err("the extension must be .png, .json, .svg, .geojson, .txt or .npy".to_owned()),
     }
 }
 
@@ -83,10 +92,22 @@ pub(crate) struct Found<'a> {
 impl OutputOptions {
     /// Returns an error if the folder of an output does not exist, before any work starts.
     pub(crate) fn check(&self) -> Result<()> {
+        let is_outline =
+            |path: &PathBuf| !matches!(Kind::of(path), Some(Kind::Png | Kind::Npy) | None);
+        if self.simplify().is_some() && !self.json && !self.output.iter().any(is_outline) {
+            return Err(Usage::error(
+                "--simplify needs --json or an output in .json, .svg, .geojson or .txt",
+            ));
+        }
         for path in self.paths() {
             check_folder(path)?;
         }
         Ok(())
+    }
+
+    /// Tolerance of outlines, in pixels.
+    pub(crate) fn simplify(&self) -> Option<f64> {
+        self.outlines.simplify
     }
 
     /// Whether no output is given.
@@ -102,6 +123,7 @@ impl OutputOptions {
             overlay: Some(PathBuf::from(format!("{stem}.overlay.png"))),
             cutout: None,
             json: false,
+            outlines: OutlineOptions { simplify: None },
         }
     }
 
@@ -116,7 +138,7 @@ impl OutputOptions {
             interrupt::writes_beside(path);
         }
         for path in &self.output {
-            write_masks(path, found)?;
+            write_masks(path, found, self.simplify())?;
         }
         if let Some(path) = &self.overlay {
             write(path, &encode_image(&labelled_overlay(found)?)?)?;
@@ -152,14 +174,19 @@ pub(crate) fn check_folder(path: &Path) -> Result<()> {
     }
 }
 
-fn write_masks(path: &Path, found: &Found<'_>) -> Result<()> {
+fn write_masks(path: &Path, found: &Found<'_>, simplify: Option<f64>) -> Result<()> {
     let kind = Kind::of(path).context("the parser accepts known extensions only")?;
     let size = found.image.size();
     match kind {
         Kind::Png => write(path, &mask_png(found)?)?,
         Kind::Json => write(path, &serde_json::to_vec_pretty(found.document)?)?,
-        Kind::Svg => write(path, outlines::svg(size, found.shown).as_bytes())?,
-        Kind::GeoJson => write(path, &serde_json::to_vec(&outlines::geojson(found)?)?)?,
+        Kind::Svg => write(path, outlines::svg(size, found.shown, simplify).as_bytes())?,
+        Kind::GeoJson => write(path, &serde_json::to_vec(&outlines::geojson(found, simplify)?)?)?,
+        Kind::Yolo => {
+            let best = found.document.annotations.iter().filter(|annotation| annotation.is_best());
+            let classes = best.map(|annotation| annotation.category_id() - 1);
+            write(path, yolo(size, classes.zip(found.shown), simplify).as_bytes())?;
+        }
         Kind::Npy => write_npy(path, size, found.shown)?,
     }
     Ok(())

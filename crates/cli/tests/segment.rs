@@ -57,8 +57,8 @@ pub(crate) fn every_output_holds_the_same_mask() {
         ])
         .json();
     assert_eq!(document, folder.json("mask.json"));
-    assert_eq!(document["image"]["width"], 50);
-    assert_eq!(document["image"]["height"], 31);
+    assert_eq!(document["images"][0]["width"], 50);
+    assert_eq!(document["images"][0]["height"], 31);
     let [record] = &annotations(&document)[..] else { panic!("one prompt, one mask") };
     let pixels = record["area"].as_u64().unwrap();
     assert_eq!(area(&folder, "mask.png"), pixels);

@@ -16,9 +16,11 @@ use crate::progress::Progress;
 use crate::stdio;
 
 mod destination;
+mod exports;
 mod knobs;
 
 use destination::Destination;
+use exports::Exports;
 use knobs::Knobs;
 
 /// Find the masks of all objects in a picture, or in every picture of a folder
@@ -31,6 +33,8 @@ use knobs::Knobs;
       writes masks/NAME.json for every photo that has none yet
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --overlay pictures --crop-n-layers 1
       writes masks/NAME/0.png, 1.png, ... and metadata.csv, and pictures/NAME.png
+  cutout everything photos -m sam_vit_b_01ec64.pth --coco photos.json --yolo dataset --simplify 1
+      one COCO data set and YOLO labels of all photos, with outlines of few corners
 
 Options, their defaults and the files are those of Meta's amg.py.")]
 pub(crate) struct Everything {
@@ -55,6 +59,8 @@ pub(crate) struct Everything {
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
+    exports: Exports,
+    #[command(flatten)]
     knobs: Knobs,
     #[command(flatten)]
     run: RunOptions,
@@ -65,9 +71,11 @@ impl Everything {
         let pictures = pictures_in(&self.input)?;
         let destination = self.destination()?;
         destination.check()?;
+        self.exports.check(&pictures)?;
         let usual = self.asks_for_nothing().then(|| destination.names());
         let sam = self.model.open(&self.run)?;
         let options = self.knobs.options(sam.identity().family)?;
+        let mut exporting = self.exports.begin()?;
         let mut failed = 0;
         for (index, picture) in pictures.iter().enumerate() {
             let position = match pictures.len() {
@@ -81,6 +89,7 @@ impl Everything {
                 if found.masks.is_empty() {
                     stdio::note(&nothing_found(picture, &options));
                 }
+                exporting.add(picture, &found)?;
                 destination.write(picture, &found)
             });
             match result {
@@ -93,6 +102,7 @@ impl Everything {
                 Err(error) => return Err(error),
             }
         }
+        exporting.finish(sam.description())?;
         if failed > 0 {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
@@ -103,14 +113,14 @@ impl Everything {
     }
 
     fn asks_for_nothing(&self) -> bool {
-        self.output.is_none() && self.overlay.is_none() && !self.json
+        self.output.is_none() && self.overlay.is_none() && !self.json && self.exports.is_empty()
     }
 
     fn destination(&self) -> Result<Destination> {
         let folder = self.input.is_dir();
-        if folder && self.output.is_none() {
+        if folder && self.output.is_none() && self.exports.is_empty() {
             return Err(Usage::error(
-                "a folder of pictures needs a folder for the masks: give --output",
+                "a folder of pictures needs a folder for the masks: give --output, --coco or --yolo",
             ));
         }
         if folder && self.json {
