@@ -15,7 +15,7 @@ pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     /// `XDG_CACHE_HOME`.
     pub(crate) caches: Option<PathBuf>,
-    /// `HF_HUB_CACHE`.
+    /// `HF_HUB_CACHE`, or its older name `HUGGINGFACE_HUB_CACHE`.
     pub(crate) hub_cache: Option<PathBuf>,
     /// `HF_HOME`.
     pub(crate) hugging_face: Option<PathBuf>,
@@ -44,7 +44,7 @@ impl Environment {
         Environment {
             home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()),
             caches: folder("XDG_CACHE_HOME"),
-            hub_cache: folder("HF_HUB_CACHE"),
+            hub_cache: folder("HF_HUB_CACHE").or_else(|| folder("HUGGINGFACE_HUB_CACHE")),
             hugging_face: folder("HF_HOME"),
             torch: folder("TORCH_HOME"),
             hub_endpoint: text("HF_ENDPOINT"),

@@ -181,6 +181,9 @@ impl Wanted {
     ) -> Result<PathBuf, PullError> {
         let file = host.base.below(&self.path())?;
         let advice = self.advice(&host);
+        if host.token.is_some() && !host.base.is_private() {
+            stdio::note(&format!("{}: not encrypted, so the token is not sent", host.base.host()));
+        }
         let client = Client::new(host.base, host.token, options.patience, advice);
         let facts = facts(&client, &file, options.retries)?;
         let (bytes, sha256) = self.expected(&facts, &file)?;

@@ -215,6 +215,13 @@ fn narrow_and_large_shapes_are_simplified() {
     let comb = Mask::from_pixels(size, (0..60_000).map(comb).collect()).unwrap();
     let simple = simplify(&polygons(&comb), 1.0);
     assert!(simple[0].outer.len() < 40, "{}", simple[0].outer.len());
+    // Noise: tens of thousands of rings that touch each other.
+    let full = polygons(&random_mask(&mut 3, Size::square(500), 55));
+    let simple = simplify(&full, 2.0);
+    let count = |polygons: &[Polygon]| {
+        polygons.iter().map(|polygon| polygon.rings().count()).sum::<usize>()
+    };
+    assert_eq!(count(&simple), count(&full));
 }
 
 #[test]

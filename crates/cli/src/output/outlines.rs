@@ -16,7 +16,7 @@ use super::Found;
 pub(crate) struct OutlineOptions {
     /// Write outlines with fewer corners, at most this far from the edges of the pixels, in SVG, GeoJSON, YOLO and COCO
     /// files; COCO files then hold polygons instead of run lengths. 0 keeps every corner
-    #[arg(long, value_name = "PIXELS", value_parser = parse_tolerance)]
+    #[arg(long, value_name = "PIXELS", value_parser = parse_tolerance, allow_negative_numbers = true)]
     pub(crate) simplify: Option<f64>,
 }
 

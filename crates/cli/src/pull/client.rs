@@ -218,9 +218,17 @@ fn range_start(headers: &HeaderMap) -> Option<u64> {
 
 /// The text of a failed connection, for people.
 fn reason(error: &ureq::Error) -> String {
+    let text = plain_reason(error);
+    let certificates = text.contains("certificate");
+    let hint = "; SSL_CERT_FILE names a file with the certificates to trust";
+    text + if certificates { hint } else { "" }
+}
+
+fn plain_reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::HostNotFound => "no such host, or no network".to_owned(),
         ureq::Error::Timeout(_) => "no answer in time (see --timeout)".to_owned(),
+        ureq::Error::Io(error) => error.to_string(),
         other => other.to_string(),
     }
 }

@@ -72,6 +72,11 @@ impl Transfer<'_> {
                         failures = 0;
                     }
                     if failures >= self.retries {
+                        if part.length > 0 {
+                            stdio::note(
+                                "what arrived is kept: the same command goes on from there",
+                            );
+                        }
                         return Err(error);
                     }
                     pause(&error, failures);

@@ -15,9 +15,10 @@ use crate::flags;
 pub(crate) mod server;
 
 /// Environment variables that tests do not inherit.
-const HIDDEN: [&str; 15] = [
+const HIDDEN: [&str; 16] = [
     "HF_HOME",
     "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
     "TORCH_HOME",
     "XDG_CACHE_HOME",
     "HF_ENDPOINT",
