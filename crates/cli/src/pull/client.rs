@@ -4,7 +4,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use ureq::http::{HeaderMap, Method, Request, Response};
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use super::address::Address;
@@ -61,7 +61,7 @@ impl Client {
     ) -> Self {
         // Fails if it is installed already, which is the aim.
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let tls = TlsConfig::builder().root_certs(roots()).build();
         let wait = Some(patience);
         let config = Agent::config_builder()
             .tls_config(tls)
@@ -203,6 +203,12 @@ impl Facts {
     fn is_complete(&self) -> bool {
         self.commit.is_some() && self.sha256.is_some() && self.bytes.is_some()
     }
+}
+
+/// The certificates that this system trusts, which may be those of a company. Without any, no encrypted connection is made.
+fn roots() -> RootCerts {
+    let found = rustls_native_certs::load_native_certs().certs;
+    RootCerts::from(found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()))
 }
 
 /// A header that is a plain number.
