@@ -204,7 +204,10 @@ impl Wanted {
             patience: options.patience,
         };
         transfer.run(&part, &progress)?;
-        place.keep(&part, &sha256, commit)
+        drop(progress);
+        let path = place.keep(&part, &sha256, commit)?;
+        stdio::note(&format!("{}: complete, SHA-256 as expected", self.file));
+        Ok(path)
     }
 
     /// Size and digest: what is known must agree with what the host says.
