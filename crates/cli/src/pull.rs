@@ -313,11 +313,11 @@ mod tests {
         PullOptions { offline: false, mirrors, retries: 0, patience: Duration::from_secs(5) }
     }
 
-    fn wanted(origin: Origin, content: &[u8]) -> Wanted {
+    fn wanted(origin: Origin, file: &str, content: &[u8]) -> Wanted {
         let digest = ring::digest::digest(&ring::digest::SHA256, content);
         let sha256 = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let bytes = Some(content.len() as u64);
-        Wanted { origin, file: "w.pt".to_owned(), bytes, sha256: Some(sha256) }
+        Wanted { origin, file: file.to_owned(), bytes, sha256: Some(sha256) }
     }
 
     #[test]
@@ -328,10 +328,11 @@ mod tests {
         let mut environment = Environment { home: Some(home.clone()), ..Environment::default() };
         let hub = Origin::Hub { repository: "me/model".to_owned() };
         let meta = Origin::Meta { folder: "folder".to_owned() };
-        for (origin, place) in
-            [(&hub, ".cache/huggingface/hub"), (&meta, ".cache/torch/hub/checkpoints")]
-        {
-            let wanted = wanted(origin.clone(), &content);
+        for (origin, file, place) in [
+            (&hub, "one.pt", ".cache/huggingface/hub"),
+            (&meta, "two.pt", ".cache/torch/hub/checkpoints"),
+        ] {
+            let wanted = wanted(origin.clone(), file, &content);
             let path = wanted.pull(&options(&[&mirror]), &environment).unwrap();
             assert!(path.starts_with(home.join(place)), "{}", path.display());
             assert_eq!(fs::read(&path).unwrap(), content);
@@ -345,7 +346,9 @@ mod tests {
         let false_host = plain_host(&other);
         environment.hub_endpoint = Some(false_host.address.clone());
         environment.home = Some(home.join("other"));
-        let error = wanted(hub, &content).pull(&options(&[&false_host]), &environment).unwrap_err();
+        let error = wanted(hub, "one.pt", &content)
+            .pull(&options(&[&false_host]), &environment)
+            .unwrap_err();
         assert!(error.to_string().contains("damaged or replaced"), "{error}");
         fs::remove_dir_all(&home).unwrap();
     }

@@ -291,7 +291,7 @@ fn the_built_in_model_is_the_default() {
     assert!(ended.stderr.starts_with("using the small built-in model"), "{}", ended.stderr);
     assert_eq!(ended.stderr.lines().count(), 1);
     let document = ended.json();
-    assert!(document["model"].as_str().unwrap().starts_with("SAM 2.1"));
+    assert!(document["info"]["description"].as_str().unwrap().starts_with("SAM 2.1"));
     assert_eq!(annotations(&document).len(), 1);
 }
 

@@ -32,13 +32,13 @@ pub fn simplify(polygons: &[Polygon], tolerance: f64) -> Vec<Polygon> {
     let mut rings: Vec<Ring<'_>> =
         rings.map(|corners| Ring::simplified(corners, &fixed, tolerance)).collect();
     for round in 0.. {
-        let conflicts = conflicts(&rings);
-        if !conflicts.into_iter().fold(false, |changed, conflict| {
+        let mut changed = false;
+        for conflict in conflicts(&rings) {
             let ring = &mut rings[conflict.ring];
-            let restored =
-                if round < GENTLE_ROUNDS { ring.refine(conflict) } else { ring.restore(conflict) };
-            restored || changed
-        }) {
+            let gentle = round < GENTLE_ROUNDS;
+            changed |= if gentle { ring.refine(conflict) } else { ring.restore(conflict) };
+        }
+        if !changed {
             break;
         }
     }
@@ -176,12 +176,15 @@ impl<'a> Ring<'a> {
         true
     }
 
-    /// Keeps all corners of a chain. `false` if it has none.
+    /// Keeps all corners of a chain. `false` if it has none that were not kept.
     fn restore(&mut self, chain: Chain) -> bool {
-        let count = self.corners.len();
-        (chain.start + 1..chain.end).fold(false, |changed, i| {
-            !std::mem::replace(&mut self.keep[i % count], true) || changed
-        })
+        let mut changed = false;
+        for index in chain.start + 1..chain.end {
+            let keep = &mut self.keep[index % self.corners.len()];
+            changed |= !*keep;
+            *keep = true;
+        }
+        changed
     }
 }
 
