@@ -112,6 +112,16 @@ fn has_known_extension(path: &Path) -> bool {
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 
+/// The cache of Hugging Face's hub; `None` without a home folder.
+pub(crate) fn hub_folder(environment: &Environment) -> Option<PathBuf> {
+    folders::hub(environment)
+}
+
+/// The folder in which PyTorch keeps downloaded checkpoints; `None` without a home folder.
+pub(crate) fn torch_folder(environment: &Environment) -> Option<PathBuf> {
+    folders::torch(environment)
+}
+
 /// The first file with this name in the usual folders.
 pub(crate) fn named(name: &OsStr, environment: &Environment) -> Option<PathBuf> {
     let has_name = |path: &PathBuf| path.file_name() == Some(name);

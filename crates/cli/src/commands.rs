@@ -11,6 +11,7 @@ mod everything;
 mod explain;
 mod info;
 mod models;
+mod pull;
 mod segment;
 mod track;
 
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     Info(info::Info),
     Convert(convert::Convert),
     Models(models::Models),
+    Pull(pull::Pull),
     Explain(explain::Explain),
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
@@ -38,6 +40,7 @@ impl Command {
             Command::Info(command) => command.run(),
             Command::Convert(command) => command.run(),
             Command::Models(command) => command.run(),
+            Command::Pull(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Doctor(command) => command.run(),

@@ -1,6 +1,7 @@
 //! Ctrl-C: the process ends at once and removes incomplete files.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -8,6 +9,9 @@ use crate::stdio;
 
 /// Exit code of a process that Ctrl-C ended: 128 and the number of the signal, as shells report it.
 pub(crate) const EXIT_CODE: u8 = 130;
+
+/// What is said after Ctrl-C.
+static MESSAGE: Mutex<&str> = Mutex::new("interrupted: incomplete files are removed");
 
 /// Whether the running command polls [`requested`] and ends by itself.
 static GRACEFUL: AtomicBool = AtomicBool::new(false);
@@ -22,6 +26,11 @@ pub(crate) fn finish_gracefully() {
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted: what is written is complete")]
 pub(crate) struct Interrupted;
+
+/// Sets what is said after Ctrl-C.
+pub(crate) fn say(message: &'static str) {
+    *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message;
+}
 
 /// Whether Ctrl-C was pressed.
 pub(crate) fn requested() -> bool {
@@ -40,7 +49,7 @@ pub(crate) fn install() -> Result<()> {
             return;
         }
         cutout_files::remove_unfinished();
-        stdio::note("\ninterrupted: incomplete files are removed");
+        stdio::note(&format!("\n{}", MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)));
         std::process::exit(EXIT_CODE.into());
     })
     .context("cannot install the handler of Ctrl-C")

@@ -14,6 +14,7 @@ mod options;
 mod output;
 mod progress;
 mod prompts;
+mod pull;
 mod stdio;
 
 use std::process::ExitCode;

@@ -12,7 +12,8 @@ use cutout_weights::Checkpoint;
 
 use crate::claims::Claims;
 use crate::environment::Environment;
-use crate::{checkpoints, stdio};
+use crate::pull::Published;
+use crate::{checkpoints, format, stdio};
 
 /// Number type of the matrix products.
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,7 +84,8 @@ impl RunOptions {
 #[derive(Args)]
 pub(crate) struct ModelOption {
     /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout. For a file that `cutout models`
-    /// lists, the file name is enough. Without this flag, the small built-in model runs; `built-in` names it
+    /// lists, the file name is enough; for one fetched by `cutout pull NAME`, the name. Without this flag, the small built-in
+    /// model runs; `built-in` names it
     #[arg(long, short, value_name = "CHECKPOINT")]
     pub(crate) model: Option<PathBuf>,
 }
@@ -157,12 +159,21 @@ fn find_model(given: &Path) -> Result<PathBuf> {
     let (Some(name), true, false) = (given.file_name(), is_name, given.exists()) else {
         return Ok(given.to_owned());
     };
-    match checkpoints::named(name, &Environment::read()) {
-        Some(found) => {
+    let environment = Environment::read();
+    let published = name.to_str().and_then(Published::named);
+    let fetched = || published.and_then(|published| published.wanted().here(&environment));
+    match (checkpoints::named(name, &environment).or_else(fetched), published) {
+        (Some(found), _) => {
             stdio::note(&format!("using {}", found.display()));
             Ok(found)
         }
-        None => bail!(
+        (None, Some(Published { name, bytes, .. })) => {
+            bail!(
+                "{name} is not on this machine: `cutout pull {name}` fetches it ({})",
+                format::bytes(*bytes)
+            )
+        }
+        (None, None) => bail!(
             "{}: no such file, here or in the usual places (`cutout models` lists checkpoints)",
             given.display()
         ),

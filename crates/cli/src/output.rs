@@ -10,21 +10,27 @@ use cutout_imaging::{
 };
 
 use crate::claims::Claims;
+use crate::failure::Usage;
 use crate::stdio;
 
+mod dataset;
 mod outlines;
 mod raw;
 mod records;
 
+pub(crate) use dataset::Dataset;
+pub(crate) use outlines::{OutlineOptions, yolo};
 pub(crate) use raw::{write_raw, write_raw_detections};
-pub(crate) use records::{Annotation, Category, Document, Finding, MaskIndex, Picture};
+pub(crate) use records::{
+    Annotation, Category, Document, Finding, Info, MaskIndex, Picture, Segmentation,
+};
 
 /// Flags of outputs.
 #[derive(Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
-    /// Write the masks; the extension selects the format: .png, .json (COCO run lengths), .svg, .geojson or .npy. Repeat for
-    /// more files
+    /// Write the masks; the extension selects the format: .png, .json (COCO data set), .svg, .geojson, .txt (YOLO
+    /// segmentation) or .npy. Repeat for more files
     #[arg(long, short, value_name = "FILE", value_parser = parse_output)]
     output: Vec<PathBuf>,
     /// Write the picture with the masks drawn over it, as PNG
@@ -39,6 +45,8 @@ pub(crate) struct OutputOptions {
     /// Whether the names were made up.
     #[arg(skip)]
     are_usual: bool,
+    #[command(flatten)]
+    outlines: OutlineOptions,
 }
 
 /// Formats of mask files.
@@ -48,6 +56,7 @@ enum Kind {
     Json,
     Svg,
     GeoJson,
+    Yolo,
     Npy,
 }
 
@@ -59,6 +68,7 @@ impl Kind {
             "json" => Some(Kind::Json),
             "svg" => Some(Kind::Svg),
             "geojson" => Some(Kind::GeoJson),
+            "txt" => Some(Kind::Yolo),
             "npy" => Some(Kind::Npy),
             _ => None,
         }
@@ -69,7 +79,7 @@ fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match Kind::of(&path) {
         Some(_) => Ok(path),
-        None => Err("the extension must be .png, .json, .svg, .geojson or .npy".to_owned()),
+        None => Err("the extension must be .png, .json, .svg, .geojson, .txt or .npy".to_owned()),
     }
 }
 
@@ -86,10 +96,22 @@ pub(crate) struct Found<'a> {
 impl OutputOptions {
     /// Adds the files to write.
     pub(crate) fn claim(&self, claims: &mut Claims) -> Result<()> {
+        let is_outline =
+            |path: &PathBuf| !matches!(Kind::of(path), Some(Kind::Png | Kind::Npy) | None);
+        if self.simplify().is_some() && !self.json && !self.output.iter().any(is_outline) {
+            return Err(Usage::error(
+                "--simplify needs --json or an output in .json, .svg, .geojson or .txt",
+            ));
+        }
         match self.are_usual {
             false => self.paths().try_for_each(|path| claims.writes(path)),
             true => self.paths().try_for_each(|path| claims.writes_unnamed(path)),
         }
+    }
+
+    /// Tolerance of outlines, in pixels.
+    pub(crate) fn simplify(&self) -> Option<f64> {
+        self.outlines.simplify
     }
 
     /// Whether no output is given.
@@ -106,6 +128,7 @@ impl OutputOptions {
             cutout: None,
             json: false,
             are_usual: true,
+            outlines: OutlineOptions { simplify: None },
         }
     }
 
@@ -122,7 +145,7 @@ impl OutputOptions {
     /// Writes all outputs.
     pub(crate) fn write(&self, found: &Found<'_>) -> Result<()> {
         for path in &self.output {
-            write_masks(path, found)?;
+            write_masks(path, found, self.simplify())?;
         }
         if let Some(path) = &self.overlay {
             write(path, &encode_image(&labelled_overlay(found)?)?)?;
@@ -150,14 +173,19 @@ fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
     Ok(tagged(&drawn, &tags)?)
 }
 
-fn write_masks(path: &Path, found: &Found<'_>) -> Result<()> {
+fn write_masks(path: &Path, found: &Found<'_>, simplify: Option<f64>) -> Result<()> {
     let kind = Kind::of(path).context("the parser accepts known extensions only")?;
     let size = found.image.size();
     match kind {
         Kind::Png => write(path, &mask_png(found)?)?,
         Kind::Json => write(path, &serde_json::to_vec_pretty(found.document)?)?,
-        Kind::Svg => write(path, outlines::svg(size, found.shown).as_bytes())?,
-        Kind::GeoJson => write(path, &serde_json::to_vec(&outlines::geojson(found)?)?)?,
+        Kind::Svg => write(path, outlines::svg(size, found.shown, simplify).as_bytes())?,
+        Kind::GeoJson => write(path, &serde_json::to_vec(&outlines::geojson(found, simplify)?)?)?,
+        Kind::Yolo => {
+            let best = found.document.annotations.iter().filter(|annotation| annotation.is_best());
+            let classes = best.map(|annotation| annotation.category_id() - 1);
+            write(path, yolo(size, classes.zip(found.shown), simplify).as_bytes())?;
+        }
         Kind::Npy => write_npy(path, size, found.shown)?,
     }
     Ok(())

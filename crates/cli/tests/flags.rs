@@ -116,6 +116,7 @@ flag_tests! {
         "--overlay" => crate::segment::every_output_holds_the_same_mask,
         "--cutout" => crate::segment::every_output_holds_the_same_mask,
         "--json" => crate::segment::every_output_holds_the_same_mask,
+        "--simplify" => crate::exports::outlines_are_simplified,
         "--device" => crate::segment::devices_threads_and_precisions,
         "--threads" => crate::segment::devices_threads_and_precisions,
         "--precision" => crate::segment::devices_threads_and_precisions,
@@ -128,6 +129,9 @@ flag_tests! {
         "--overlay" => crate::everything::one_picture,
         "--json" => crate::everything::one_picture,
         "--resume" => crate::everything::a_folder_of_pictures,
+        "--coco" => crate::exports::a_folder_becomes_a_data_set,
+        "--yolo" => crate::exports::a_folder_becomes_a_data_set,
+        "--simplify" => crate::exports::a_folder_becomes_a_data_set,
         "--points-per-side" => crate::everything::options_change_the_masks,
         "--pred-iou-thresh" => crate::everything::options_change_the_masks,
         "--stability-score-thresh" => crate::everything::options_change_the_masks,
@@ -178,6 +182,14 @@ flag_tests! {
     }
     models {
         "--json" => crate::models::the_usual_places_are_searched,
+    }
+    pull {
+        "--list" => crate::published::published_checkpoints_are_listed,
+        "--json" => crate::published::published_checkpoints_are_listed,
+        "--offline" => crate::pull::offline_opens_no_connection,
+        "--mirror" => crate::pull::mirrors_are_asked_first,
+        "--retries" => crate::pull::a_broken_download_goes_on,
+        "--timeout" => crate::pull::silent_and_slow_hosts_are_given_up,
     }
     explain {
         "--part" => crate::explain::parts_and_passes,

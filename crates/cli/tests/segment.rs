@@ -57,8 +57,8 @@ pub(crate) fn every_output_holds_the_same_mask() {
         ])
         .json();
     assert_eq!(document, folder.json("mask.json"));
-    assert_eq!(document["image"]["width"], 50);
-    assert_eq!(document["image"]["height"], 31);
+    assert_eq!(document["images"][0]["width"], 50);
+    assert_eq!(document["images"][0]["height"], 31);
     let [record] = &annotations(&document)[..] else { panic!("one prompt, one mask") };
     let pixels = record["area"].as_u64().unwrap();
     assert_eq!(area(&folder, "mask.png"), pixels);
@@ -291,7 +291,7 @@ fn the_built_in_model_is_the_default() {
     assert!(ended.stderr.starts_with("using the small built-in model"), "{}", ended.stderr);
     assert_eq!(ended.stderr.lines().count(), 1);
     let document = ended.json();
-    assert!(document["model"].as_str().unwrap().starts_with("SAM 2.1"));
+    assert!(document["info"]["description"].as_str().unwrap().starts_with("SAM 2.1"));
     assert_eq!(annotations(&document).len(), 1);
 }
 

@@ -8,7 +8,7 @@ mod origin;
 mod temporary;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 pub use origin::{SOFTWARE, is_written_here};
@@ -33,14 +33,47 @@ pub fn replace<E>(
     }
     if found.is_some_and(|found| !found.is_file()) {
         let device = OpenOptions::new().write(true).open(path).map_err(&fail)?;
-        return filled(device, &fail, fill).map(drop);
+        let mut writer = BufWriter::with_capacity(BUFFER, device);
+        fill(&mut writer)?;
+        return writer.into_inner().map(drop).map_err(|error| fail(error.into_error()));
     }
-    let target = followed(path);
-    let (file, temporary) = TemporaryFile::beside(&target).map_err(&fail)?;
-    let file = filled(file, &fail, fill)?;
-    // Some file systems report a full disk only here.
-    file.sync_all().map_err(&fail)?;
-    temporary.rename(&target).map_err(fail)
+    let mut pending = PendingFile::create(path).map_err(&fail)?;
+    fill(&mut pending.writer)?;
+    pending.finish().map_err(fail)
+}
+
+/// A file that is written bit by bit and appears under its name when it is finished. Dropped unfinished, it leaves nothing.
+pub struct PendingFile {
+    writer: BufWriter<File>,
+    temporary: TemporaryFile,
+    target: PathBuf,
+}
+
+impl PendingFile {
+    /// Begins a file beside `path`; a link is followed.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let target = followed(path);
+        let (file, temporary) = TemporaryFile::beside(&target)?;
+        Ok(PendingFile { writer: BufWriter::with_capacity(BUFFER, file), temporary, target })
+    }
+
+    /// Gives the file its name.
+    pub fn finish(self) -> io::Result<()> {
+        let file = self.writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // Some file systems report a full disk only here.
+        file.sync_all()?;
+        self.temporary.rename(&self.target)
+    }
+}
+
+impl Write for PendingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
 }
 
 /// The file that a link leads to, or the path itself.
@@ -49,20 +82,8 @@ fn followed(path: &Path) -> PathBuf {
     is_link.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| path.to_owned())
 }
 
-fn filled<E>(
-    file: File,
-    fail: &impl Fn(io::Error) -> E,
-    fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
-) -> Result<File, E> {
-    let mut writer = BufWriter::with_capacity(BUFFER, file);
-    fill(&mut writer)?;
-    writer.into_inner().map_err(|error| fail(error.into_error()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     struct Scratch(PathBuf);

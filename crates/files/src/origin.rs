@@ -20,7 +20,8 @@ pub fn is_written_here(path: &Path) -> bool {
 }
 
 fn has_our_mark(bytes: &[u8]) -> bool {
-    const BEGINNINGS: [&[u8]; 5] = [
+    const BEGINNINGS: [&[u8]; 6] = [
+        b"# cutout\n",
         b"[{\"segmentation\":{\"size\":",
         b"id,area,bbox_x0,bbox_y0,bbox_w,bbox_h,",
         b"{\"frame\":",

@@ -33,7 +33,9 @@ pub use error::{DecodeError, ImageError};
 pub use image::{Image, Size};
 pub use mask::Mask;
 pub use picture::{cut_out, distinct_colour, label_map, overlay, overlay_colours, overlay_with};
-pub use polygon::{Point, Polygon, fill_polygons, polygons, to_geojson, to_svg_path};
+pub use polygon::{
+    Point, Polygon, fill_polygons, polygons, simplify, single_ring, to_geojson, to_svg_path,
+};
 pub use preprocess::{Fit, Mapping, Preprocess};
 pub use regions::{Connectivity, Regions, SmallRegions, connected_regions, remove_small_regions};
 pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};

@@ -1,12 +1,16 @@
 //! Outlines of masks: polygons with holes, along the pixel edges.
 
+mod crossing;
 mod fill;
+mod join;
 mod simplify;
 mod text;
 
 use std::collections::HashMap;
 
 pub use fill::fill_polygons;
+pub use join::single_ring;
+pub use simplify::simplify;
 pub use text::{to_geojson, to_svg_path};
 
 use crate::{Connectivity, Mask, connected_regions};
@@ -30,17 +34,9 @@ impl Polygon {
         std::iter::once(&self.outer).chain(&self.holes)
     }
 
-    /// A polygon with fewer corners: removed corners lie within `tolerance` pixels of the new line. Holes that lose their
-    /// area are dropped; an outline that would lose its area is kept unchanged.
-    pub fn simplified(&self, tolerance: f64) -> Polygon {
-        let outer = simplify::ring(&self.outer, tolerance).unwrap_or_else(|| self.outer.clone());
-        let holes = self.holes.iter().filter_map(|hole| simplify::ring(hole, tolerance)).collect();
-        Polygon { outer, holes }
-    }
-
-    /// The outline in COCO's format, `[x, y, x, y, …]`. COCO's polygons have no holes.
+    /// The polygon in COCO's format, `[x, y, x, y, …]`, with its holes joined to the outline: see [`single_ring`].
     pub fn to_coco(&self) -> Vec<f64> {
-        self.outer.iter().flatten().copied().collect()
+        single_ring(std::slice::from_ref(self)).into_iter().flatten().collect()
     }
 }
 

@@ -30,8 +30,7 @@ pub(super) fn usual(environment: &Environment) -> Vec<SearchFolder> {
     if let Some(hub) = hub(environment) {
         folders.extend(snapshots(&hub));
     }
-    let torch = environment.torch.clone().or_else(|| Some(environment.caches()?.join("torch")));
-    folders.extend(torch.map(|torch| within(torch.join("hub/checkpoints"), 0)));
+    folders.extend(torch(environment).map(|torch| within(torch, 0)));
     folders.extend(
         environment.home.iter().map(|home| within(home.join(".cache/osam/models/blobs"), 0)),
     );
@@ -49,10 +48,14 @@ fn comfy(models: &Path) -> [SearchFolder; 3] {
 }
 
 /// The cache of Hugging Face's hub.
-fn hub(environment: &Environment) -> Option<PathBuf> {
-    let below_home = || Some(environment.hugging_face.as_ref()?.join("hub"));
-    let usual = || Some(environment.caches()?.join("huggingface/hub"));
-    environment.hub_cache.clone().or_else(below_home).or_else(usual)
+pub(super) fn hub(environment: &Environment) -> Option<PathBuf> {
+    environment.hub_cache.clone().or_else(|| Some(environment.hugging_face()?.join("hub")))
+}
+
+/// The folder in which PyTorch keeps downloaded checkpoints.
+pub(super) fn torch(environment: &Environment) -> Option<PathBuf> {
+    let home = environment.torch.clone().or_else(|| Some(environment.caches()?.join("torch")));
+    Some(home?.join("hub/checkpoints"))
 }
 
 /// The snapshots of every model in the cache: `models--owner--name/snapshots/commit/`.

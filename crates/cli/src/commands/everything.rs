@@ -17,9 +17,11 @@ use crate::progress::Progress;
 use crate::stdio;
 
 mod destination;
+mod exports;
 mod knobs;
 
 use destination::Destination;
+use exports::Exports;
 use knobs::Knobs;
 
 /// Find the masks of all objects in a picture, or in every picture of a folder
@@ -32,6 +34,8 @@ use knobs::Knobs;
       writes masks/NAME.json for every photo that has none yet
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --overlay pictures --crop-n-layers 1
       writes masks/NAME/0.png, 1.png, ... and metadata.csv, and pictures/NAME.png
+  cutout everything photos -m sam_vit_b_01ec64.pth --coco photos.json --yolo dataset --simplify 1
+      one COCO data set and YOLO labels of all photos, with outlines of few corners
 
 Options, their defaults and the files are those of Meta's amg.py.")]
 pub(crate) struct Everything {
@@ -56,6 +60,8 @@ pub(crate) struct Everything {
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
+    exports: Exports,
+    #[command(flatten)]
     knobs: Knobs,
     #[command(flatten)]
     run: RunOptions,
@@ -72,8 +78,10 @@ impl Everything {
         let is_skipped = |name: &String| self.resume && destination.is_done(name);
         let missing: Vec<&String> = names.iter().filter(|name| !is_skipped(name)).collect();
         destination.claim(&mut claims, &missing)?;
+        self.exports.claim(&mut claims, &pictures)?;
         let sam = model.start(&self.run)?;
         let options = self.knobs.options(&sam)?;
+        let mut exporting = self.exports.begin()?;
         let mut failed = 0;
         for (index, (picture, name)) in pictures.iter().zip(&names).enumerate() {
             let position = match pictures.len() {
@@ -87,6 +95,7 @@ impl Everything {
                 if found.masks.is_empty() {
                     stdio::note(&nothing_found(picture, &options));
                 }
+                exporting.add(picture, &found)?;
                 destination.write(name, &found)
             });
             match result {
@@ -99,22 +108,24 @@ impl Everything {
                 Err(error) => return Err(error),
             }
         }
+        exporting.finish(sam.description())?;
         if failed > 0 {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
         destination.note_written();
+        stdio::note_written(true, self.exports.paths());
         Ok(())
     }
 
     fn asks_for_nothing(&self) -> bool {
-        self.output.is_none() && self.overlay.is_none() && !self.json
+        self.output.is_none() && self.overlay.is_none() && !self.json && self.exports.is_empty()
     }
 
     fn destination(&self) -> Result<Destination> {
         let folder = self.input.is_dir();
-        if folder && self.output.is_none() {
+        if folder && self.output.is_none() && self.exports.is_empty() {
             return Err(Usage::error(
-                "a folder of pictures needs a folder for the masks: give --output",
+                "a folder of pictures needs a folder for the masks: give --output, --coco or --yolo",
             ));
         }
         if folder && self.json {

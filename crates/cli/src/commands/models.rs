@@ -43,7 +43,7 @@ impl Models {
         if catalogue.found.is_empty() {
             let folders = catalogue.searched.iter().map(|path| format!("\n  {}", path.display()));
             stdio::note(&format!(
-                "no checkpoint found (a small model is built in); searched{}",
+                "no checkpoint found (a small model is built in, `cutout pull` fetches others); searched{}",
                 folders.collect::<String>()
             ));
             return Ok(());

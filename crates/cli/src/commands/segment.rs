@@ -9,7 +9,9 @@ use cutout_sam::{Masks, Prompt, Sam, Scene};
 
 use crate::claims::Claims;
 use crate::options::{ModelOption, RunOptions};
-use crate::output::{Annotation, Document, Found, MaskIndex, OutputOptions, Picture, write_raw};
+use crate::output::{
+    Annotation, Category, Document, Found, Info, MaskIndex, OutputOptions, Picture, write_raw,
+};
 use crate::progress::Progress;
 use crate::prompts::{FindOptions, PromptOptions, parse_number};
 use crate::stdio;
@@ -31,7 +33,9 @@ mod finding;
   cutout segment truck.jpg -m vit_b.pth -p 520,380 -p 600,400,0 --mask-input first.safetensors
       a second click refines the first mask
   cutout segment street.jpg -m sam3.pt --text \"yellow bus\" --text tram -o found.json
-      every yellow bus and every tram
+      every yellow bus and every tram, as a COCO data set
+  cutout segment street.jpg -m sam3.pt --text tram -o street.txt -o street.svg --simplify 1
+      outlines that are within one pixel of the masks
   cutout segment street.jpg -m sam3.pt --exemplar 10,20,200,180 --exemplar -300,40,380,90
       objects like the one in the first box and unlike the one in the second
   cutout segment street.jpg -m sam3.pt --text tram --exemplar 410,90 --exemplar -300,40
@@ -117,7 +121,8 @@ impl Segment {
             write_raw(path, scene, &answers)?;
         }
         let (annotations, shown) = self.annotations(&answers);
-        Ok(Objects { categories: Vec::new(), annotations, shown, labels: Vec::new() })
+        let categories = vec![Category::of_any_object()];
+        Ok(Objects { categories, annotations, shown, labels: Vec::new() })
     }
 
     /// The embedded picture.
@@ -149,8 +154,8 @@ impl Segment {
     fn write(&self, image: &Image, sam: &Sam, objects: Objects) -> Result<()> {
         let Objects { categories, annotations, shown, labels } = objects;
         let document = Document {
-            image: Picture::new(&self.image, image.size()),
-            model: sam.description(),
+            info: Info { description: sam.description() },
+            images: [Picture::new(1, &self.image, image.size())],
             categories,
             annotations,
         };
@@ -171,7 +176,13 @@ impl Segment {
                     continue;
                 }
                 let best = candidate == masks.best_index();
-                let index = MaskIndex { id: annotations.len(), prompt, best };
+                let index = MaskIndex {
+                    index: annotations.len(),
+                    prompt,
+                    best,
+                    category_id: 1,
+                    simplify: self.output.simplify(),
+                };
                 let (annotation, rle) = Annotation::new(&index, segment, threshold);
                 annotations.push(annotation);
                 if best {

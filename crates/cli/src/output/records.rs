@@ -1,20 +1,28 @@
-//! Masks of a picture as JSON, with the field names of SA-1B and COCO.
+//! Masks of a picture as a COCO data set, with additional fields of SA-1B.
 
 use std::path::Path;
 
-use cutout_imaging::{Rle, Size, Threshold};
+use cutout_imaging::{Polygon, Rle, Size, Threshold};
 use cutout_sam::Segment;
 use serde::Serialize;
 
-/// One picture with its masks.
+use super::outlines::outlines;
+
+/// A data set of one picture.
 #[derive(Serialize)]
 pub(crate) struct Document {
-    pub(crate) image: Picture,
-    pub(crate) model: String,
-    /// The phrases of the query.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) info: Info,
+    pub(crate) images: [Picture; 1],
+    /// The phrases of the query; one category if there are none.
     pub(crate) categories: Vec<Category>,
     pub(crate) annotations: Vec<Annotation>,
+}
+
+/// Where the data comes from.
+#[derive(Serialize)]
+pub(crate) struct Info {
+    /// The model.
+    pub(crate) description: String,
 }
 
 /// A phrase, as COCO lists categories.
@@ -30,7 +38,6 @@ pub(crate) struct Category {
 pub(crate) struct Finding {
     /// `None` for exemplars without a phrase.
     pub(crate) phrase: Option<String>,
-    pub(crate) category_id: usize,
     /// The model's confidence in this object, 0 to 1.
     pub(crate) score: f32,
     /// The model's confidence that the picture contains any such object, 0 to 1.
@@ -43,23 +50,36 @@ pub(crate) struct Finding {
 /// Name and size of a picture.
 #[derive(Serialize)]
 pub(crate) struct Picture {
+    id: usize,
     file_name: String,
     width: usize,
     height: usize,
 }
 
 impl Picture {
-    pub(crate) fn new(path: &Path, size: Size) -> Self {
+    /// The picture with this number, counted from 1.
+    pub(crate) fn new(id: usize, path: &Path, size: Size) -> Self {
         let file_name = path.display().to_string();
-        Picture { file_name, width: size.width, height: size.height }
+        Picture { id, file_name, width: size.width, height: size.height }
+    }
+}
+
+impl Category {
+    /// The category of masks that have no phrase.
+    pub(crate) fn of_any_object() -> Self {
+        Category { id: 1, name: "object".to_owned() }
     }
 }
 
 /// The record of one mask.
 #[derive(Serialize)]
 pub(crate) struct Annotation {
-    /// Counted from 0 over all masks.
+    /// Counted from 1 over all masks: pycocotools takes 0 for no mask.
     id: usize,
+    image_id: usize,
+    category_id: usize,
+    /// Always 0: one object.
+    iscrowd: u8,
     /// Index of the prompt or phrase, counted from 0.
     prompt: usize,
     /// Whether it is the best candidate of its prompt.
@@ -77,19 +97,45 @@ pub(crate) struct Annotation {
     finding: Option<Finding>,
 }
 
-/// COCO's compressed run lengths.
+/// A mask in COCO's formats.
 #[derive(Serialize)]
-struct Segmentation {
-    /// Height, width.
-    size: [usize; 2],
-    counts: String,
+#[serde(untagged)]
+pub(crate) enum Segmentation {
+    /// Compressed run lengths.
+    Runs {
+        /// Height, width.
+        size: [usize; 2],
+        counts: String,
+    },
+    /// A ring for each part of the mask: x, y, x, y, …
+    Polygons(Vec<Vec<f64>>),
 }
 
-/// Identifier, prompt and rank of an annotation.
+impl Segmentation {
+    /// Run lengths, or outlines with this tolerance. An empty mask has no outline.
+    pub(crate) fn of(rle: &Rle, simplify: Option<f64>) -> Self {
+        let outlines = simplify.map(|tolerance| outlines(rle, Some(tolerance)));
+        match outlines.filter(|outlines| !outlines.is_empty()) {
+            Some(outlines) => {
+                Segmentation::Polygons(outlines.iter().map(Polygon::to_coco).collect())
+            }
+            None => {
+                let Size { width, height } = rle.size();
+                Segmentation::Runs { size: [height, width], counts: rle.to_coco_string() }
+            }
+        }
+    }
+}
+
+/// Number, prompt, rank and form of an annotation.
 pub(crate) struct MaskIndex {
-    pub(crate) id: usize,
+    /// Counted from 0.
+    pub(crate) index: usize,
     pub(crate) prompt: usize,
     pub(crate) best: bool,
+    pub(crate) category_id: usize,
+    /// Tolerance of outlines; run lengths without it.
+    pub(crate) simplify: Option<f64>,
 }
 
 impl Annotation {
@@ -98,13 +144,20 @@ impl Annotation {
         self.best
     }
 
+    /// The category, counted from 1.
+    pub(crate) fn category_id(&self) -> usize {
+        self.category_id
+    }
+
     /// The record of a mask, and its pixels.
     pub(crate) fn new(index: &MaskIndex, segment: &Segment, threshold: Threshold) -> (Self, Rle) {
         let summary = segment.summary(threshold);
         let stability = summary.stability();
-        let Size { width, height } = segment.size();
         let annotation = Annotation {
-            id: index.id,
+            id: index.index + 1,
+            image_id: 1,
+            category_id: index.category_id,
+            iscrowd: 0,
             prompt: index.prompt,
             best: index.best,
             area: summary.area,
@@ -114,10 +167,7 @@ impl Annotation {
             stability_score: stability.is_finite().then_some(stability),
             object_score: segment.object_score(),
             finding: None,
-            segmentation: Segmentation {
-                size: [height, width],
-                counts: summary.rle.to_coco_string(),
-            },
+            segmentation: Segmentation::of(&summary.rle, index.simplify),
         };
         (annotation, summary.rle)
     }

@@ -12,6 +12,28 @@ use serde_json::Value;
 
 use crate::flags;
 
+pub(crate) mod server;
+
+/// Environment variables that tests do not inherit.
+const HIDDEN: [&str; 16] = [
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "TORCH_HOME",
+    "XDG_CACHE_HOME",
+    "HF_ENDPOINT",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HF_HUB_OFFLINE",
+    "CUTOUT_MIRRORS",
+    "ALL_PROXY",
+    "all_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+];
+
 /// File name of the small SAM 1.
 pub(crate) const MODEL: &str = "model.safetensors";
 
@@ -92,7 +114,7 @@ impl Folder {
             .args(flags::without_ignored(arguments))
             .current_dir(&self.0)
             .env("HOME", self.path("home"));
-        for name in ["HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME"] {
+        for name in HIDDEN {
             command.env_remove(name);
         }
         command.stdin(Stdio::null());

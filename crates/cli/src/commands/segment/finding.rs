@@ -64,14 +64,19 @@ impl Segment {
         let presence = answer.presence();
         let finding = |score: f32, box_of: Option<[f64; 4]>| Finding {
             phrase: answer.phrase().map(str::to_owned),
-            category_id,
             score,
             presence,
             detected_bbox: box_of,
         };
         let threshold = Threshold { value: self.mask_threshold, ..Threshold::default() };
         let mut enter = |segment: &cutout_sam::Segment, finding: Finding| {
-            let index = MaskIndex { id: objects.annotations.len(), prompt, best: true };
+            let index = MaskIndex {
+                index: objects.annotations.len(),
+                prompt,
+                best: true,
+                category_id,
+                simplify: self.output.simplify(),
+            };
             objects.labels.push(format!("{} {:.2}", label(name, category_id), finding.score));
             let (annotation, rle) = Annotation::found(&index, segment, threshold, finding);
             objects.annotations.push(annotation);
