@@ -1,0 +1,212 @@
+//! Huffman-coded scans that refine each other.
+
+use crate::bits::{BitReader, Restarts};
+use crate::entropy::{Entropy, ScanEnd};
+use crate::frame::{Block, Scan, ZIGZAG};
+use crate::huffman::HuffmanTable;
+use crate::input::Input;
+
+/// What a progressive scan adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// The high bits of DC coefficients, and one more bit of them.
+    DcFirst,
+    DcRefine,
+    /// The high bits of a band of AC coefficients, and one more bit of them.
+    AcFirst,
+    AcRefine,
+}
+
+impl Pass {
+    pub(crate) fn of(scan: &Scan) -> Self {
+        match (scan.first, scan.high) {
+            (0, 0) => Pass::DcFirst,
+            (0, _) => Pass::DcRefine,
+            (_, 0) => Pass::AcFirst,
+            (_, _) => Pass::AcRefine,
+        }
+    }
+}
+
+/// The coefficients of a scan.
+#[derive(Clone, Copy)]
+pub(crate) struct Band {
+    pub(crate) pass: Pass,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    /// Bits that later scans add.
+    pub(crate) low: u8,
+}
+
+pub(crate) struct Progressive<'a, 't> {
+    bits: BitReader<'a>,
+    restarts: Restarts,
+    band: Band,
+    /// By component, a table of DC or AC codes; none for [`Pass::DcRefine`].
+    slots: Vec<Option<&'t HuffmanTable>>,
+    predictions: [i32; 4],
+    /// Further blocks without new coefficients.
+    empty_blocks: u32,
+    faults: u32,
+}
+
+impl<'a, 't> Progressive<'a, 't> {
+    pub(crate) fn new(
+        input: Input<'a>,
+        restarts: Restarts,
+        band: Band,
+        slots: Vec<Option<&'t HuffmanTable>>,
+    ) -> Self {
+        Progressive {
+            bits: BitReader::new(input),
+            restarts,
+            band,
+            slots,
+            predictions: [0; 4],
+            empty_blocks: 0,
+            faults: 0,
+        }
+    }
+
+    fn symbol(&mut self, table: &HuffmanTable) -> (usize, u32) {
+        self.bits.refill();
+        let symbol = self.bits.symbol(table).unwrap_or_else(|| {
+            self.faults += 1;
+            0
+        });
+        (usize::from(symbol >> 4), u32::from(symbol & 15))
+    }
+
+    fn dc_first(&mut self, slot: usize, table: &HuffmanTable, block: &mut Block) {
+        // The table was checked to have sizes below 16 only.
+        let (_, size) = self.symbol(table);
+        let difference = self.bits.value(size);
+        let prediction = &mut self.predictions[slot & 3];
+        *prediction = prediction.wrapping_add(difference);
+        block[0] = (*prediction << self.band.low) as i16;
+    }
+
+    fn dc_refine(&mut self, block: &mut Block) {
+        if self.bits.bit() {
+            block[0] |= 1 << self.band.low;
+        }
+    }
+
+    /// Length of a run of blocks that ends with this one: 2^`exponent` and as many bits.
+    fn run(&mut self, exponent: usize) -> u32 {
+        self.bits.refill();
+        (1 << exponent) + self.bits.take(exponent as u32)
+    }
+
+    fn ac_first(&mut self, table: &HuffmanTable, block: &mut Block) {
+        if self.empty_blocks > 0 {
+            self.empty_blocks -= 1;
+            return;
+        }
+        let Band { first, last, low, .. } = self.band;
+        let mut k = first;
+        while k <= last {
+            self.bits.refill();
+            let (zeros, value) = match self.bits.short_value(table) {
+                Some(found) => found,
+                None => {
+                    let (zeros, size) = self.symbol(table);
+                    (zeros, self.bits.value(size))
+                }
+            };
+            if value != 0 {
+                k += zeros;
+                block[usize::from(ZIGZAG[k & 127] & 63)] = (value << low) as i16;
+                k += 1;
+            } else if zeros == 15 {
+                k += 16;
+            } else {
+                self.empty_blocks = self.run(zeros) - 1;
+                return;
+            }
+        }
+    }
+
+    fn ac_refine(&mut self, table: &HuffmanTable, block: &mut Block) {
+        let Band { first, last, low, .. } = self.band;
+        let mut k = first;
+        if self.empty_blocks == 0 {
+            while k <= last {
+                let (zeros, size) = self.symbol(table);
+                if size == 0 && zeros != 15 {
+                    self.empty_blocks = self.run(zeros);
+                    break;
+                }
+                // A new coefficient is 1 or -1 in the place of the bit.
+                self.faults += u32::from(size > 1);
+                let value = match size {
+                    0 => 0,
+                    _ if self.bits.bit() => 1 << low,
+                    _ => -1i16 << low,
+                };
+                k = self.correct(block, k, Some(zeros));
+                if value != 0 {
+                    block[usize::from(ZIGZAG[k & 127] & 63)] = value;
+                }
+                k += 1;
+            }
+        }
+        if self.empty_blocks > 0 {
+            self.correct(block, k, None);
+            self.empty_blocks -= 1;
+        }
+    }
+
+    /// Reads a correction bit for each known coefficient from `k` on, up to the end of the band or the zero after
+    /// `zeros` others. Returns where it stopped.
+    fn correct(&mut self, block: &mut Block, mut k: usize, zeros: Option<usize>) -> usize {
+        let Band { last, low, .. } = self.band;
+        let mut zeros_left = zeros.unwrap_or(usize::MAX);
+        while k <= last {
+            let known = &mut block[usize::from(ZIGZAG[k & 127] & 63)];
+            if *known == 0 {
+                if zeros_left == 0 {
+                    break;
+                }
+                zeros_left -= 1;
+            } else if self.bits.bit() && *known & 1 << low == 0 {
+                let step = 1i16 << low;
+                *known = known.wrapping_add(if *known >= 0 { step } else { -step });
+            }
+            k += 1;
+        }
+        k
+    }
+}
+
+impl<'a> Entropy<'a> for Progressive<'a, '_> {
+    fn begin_unit(&mut self) -> bool {
+        if self.restarts.is_due() {
+            let expected = self.bits.restart(&mut self.restarts);
+            self.faults += u32::from(!expected);
+            self.predictions = [0; 4];
+            self.empty_blocks = 0;
+        }
+        !self.bits.is_exhausted()
+    }
+
+    fn block(&mut self, slot: usize, block: &mut Block) {
+        match (self.band.pass, self.slots[slot]) {
+            (Pass::DcFirst, Some(table)) => self.dc_first(slot, table, block),
+            (Pass::AcFirst, Some(table)) => self.ac_first(table, block),
+            (Pass::AcRefine, Some(table)) => self.ac_refine(table, block),
+            (Pass::DcRefine, _) => self.dc_refine(block),
+            (Pass::DcFirst | Pass::AcFirst | Pass::AcRefine, None) => {}
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.bits.is_exhausted()
+    }
+
+    fn finish(self) -> ScanEnd<'a> {
+        let faults = self.faults + u32::from(self.bits.is_exhausted());
+        let (input, marker) = self.bits.finish();
+        ScanEnd { input, marker, faults }
+    }
+}
