@@ -11,6 +11,7 @@ mod interrupt;
 mod memory;
 mod options;
 mod output;
+mod picture;
 mod progress;
 mod prompts;
 mod stdio;

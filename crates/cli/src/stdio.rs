@@ -22,6 +22,11 @@ pub(crate) fn note(text: &str) {
     let _ignored = writeln!(io::stderr(), "{text}");
 }
 
+/// Writes a warning to standard error.
+pub(crate) fn warn(text: &str) {
+    note(&format!("warning: {text}"));
+}
+
 /// Whether the reader of standard output closed the pipe, as `head` does. This is not reported.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let broken = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;

@@ -3,132 +3,45 @@
 use crate::huffman::{HuffmanTable, Symbol, extend};
 use crate::input::{Input, marker};
 
-/// Reads bits up to the next marker. Beyond it all bits are 0.
-pub(crate) struct BitReader<'a> {
-    input: Input<'a>,
-    /// End of the bytes that may be read: of the file, or of the marker that was found.
-    end: usize,
-    /// The marker that ends the data, once it was found.
-    marker: Option<u8>,
+/// The next bits of the data. Small enough for registers: loops over symbols work on a copy.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Window {
     /// The next bits, first one on top.
     buffer: u64,
     /// Valid bits of `buffer`; those below are 0 or copies of what follows.
     count: u32,
-    /// How many of these, at the end, are not from the file.
+}
+
+/// Reads bits up to the next marker. Beyond it all bits are 0.
+pub(crate) struct BitReader<'a> {
+    input: Input<'a>,
+    /// The bytes that may be read: of the file, or up to the marker that was found.
+    data: &'a [u8],
+    /// The marker that ends the data, once it was found.
+    marker: Option<u8>,
+    pub(crate) window: Window,
+    /// How many bits at the end of the window are not from the file.
     padding: u32,
     /// Whether bits beyond the data were used.
     overrun: bool,
 }
 
-/// Most bits of an invalid code and a value.
+/// Most bits of a code and its value.
 const ENOUGH: u32 = 32;
 
 /// Bits that an invalid code takes.
 const INVALID_LENGTH: u32 = 17;
 
-impl<'a> BitReader<'a> {
-    pub(crate) fn new(input: Input<'a>) -> Self {
-        BitReader {
-            end: input.bytes.len(),
-            input,
-            marker: None,
-            buffer: 0,
-            count: 0,
-            padding: 0,
-            overrun: false,
-        }
-    }
-
-    /// The position after the data, and the marker that was found there.
-    pub(crate) fn finish(self) -> (Input<'a>, Option<u8>) {
-        (self.input, self.marker)
-    }
-
-    /// Makes at least 32 bits available.
-    #[inline(always)]
-    pub(crate) fn refill(&mut self) {
-        if self.count < ENOUGH {
-            self.fill();
-        }
-    }
-
-    #[inline(always)]
-    fn fill(&mut self) {
-        let next = self.input.bytes[..self.end].get(self.input.position..);
-        if let Some(&next) = next.and_then(|rest| rest.first_chunk::<8>()) {
-            let word = u64::from_be_bytes(next);
-            if !has_ones(word) {
-                self.buffer |= word >> self.count;
-                let bytes = (63 - self.count) >> 3;
-                self.input.position += bytes as usize;
-                self.count += 8 * bytes;
-                return;
-            }
-        }
-        self.fill_bytes();
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn fill_bytes(&mut self) {
-        while self.count <= 56 {
-            let Some(byte) = self.data_byte() else {
-                self.pad();
-                return;
-            };
-            self.buffer |= u64::from(byte) << (56 - self.count);
-            self.count += 8;
-        }
-    }
-
-    fn pad(&mut self) {
-        self.overrun |= self.count < self.padding;
-        let missing = 63 - self.count;
-        self.padding = self.padding.min(self.count) + missing;
-        self.count += missing;
-    }
-
-    /// The next byte of the data; `None` at a marker and at the end of the file.
-    fn data_byte(&mut self) -> Option<u8> {
-        if self.marker.is_some() {
-            return None;
-        }
-        let byte = *self.input.bytes.get(self.input.position).unwrap_or(&0xff);
-        if byte != 0xff {
-            self.input.position += 1;
-            return Some(byte);
-        }
-        let rest = self.input.bytes.get(self.input.position..).unwrap_or_default();
-        let code = rest.iter().position(|&byte| byte != 0xff);
-        self.input.position += code.map_or(rest.len(), |length| length + 1);
-        match code.map(|length| rest[length]) {
-            Some(0) => return Some(0xff),
-            Some(found) => self.marker = Some(found),
-            None => {
-                self.input.ended = true;
-                self.marker = Some(marker::END_OF_IMAGE);
-            }
-        }
-        self.end = self.input.position;
-        None
-    }
-
-    /// Whether bits beyond the data were used.
-    #[inline(always)]
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.overrun || self.count < self.padding
-    }
-
+impl Window {
     #[inline(always)]
     fn skip(&mut self, bits: u32) {
         self.buffer <<= bits;
         self.count = self.count.wrapping_sub(bits);
     }
 
-    /// The next bit.
+    /// The next bit. There must be one.
     #[inline(always)]
     pub(crate) fn bit(&mut self) -> bool {
-        self.refill();
         let bit = self.buffer >> 63 == 1;
         self.skip(1);
         bit
@@ -173,6 +86,112 @@ impl<'a> BitReader<'a> {
         }
         self.skip(entry as u32 & 255);
         Some(((entry >> 8 & 255) as usize, entry >> 16))
+    }
+}
+
+impl<'a> BitReader<'a> {
+    pub(crate) fn new(input: Input<'a>) -> Self {
+        BitReader {
+            data: input.bytes,
+            input,
+            marker: None,
+            window: Window::default(),
+            padding: 0,
+            overrun: false,
+        }
+    }
+
+    /// The position after the data, and the marker that was found there.
+    pub(crate) fn finish(self) -> (Input<'a>, Option<u8>) {
+        (self.input, self.marker)
+    }
+
+    /// The window with at least 32 bits, enough for a code and its value.
+    #[inline(always)]
+    pub(crate) fn refilled(&mut self, window: Window) -> Window {
+        if window.count >= ENOUGH {
+            return window;
+        }
+        let next = self.data.get(self.input.position..).and_then(|rest| rest.first_chunk::<8>());
+        if let Some(&next) = next {
+            let word = u64::from_be_bytes(next);
+            if !has_ones(word) {
+                let bytes = (63 - window.count) >> 3;
+                self.input.position += bytes as usize;
+                return Window {
+                    buffer: window.buffer | word >> window.count,
+                    count: window.count + 8 * bytes,
+                };
+            }
+        }
+        self.fill_bytes(window)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill_bytes(&mut self, mut window: Window) -> Window {
+        while window.count <= 56 {
+            let Some(byte) = self.data_byte() else {
+                return self.padded(window);
+            };
+            window.buffer |= u64::from(byte) << (56 - window.count);
+            window.count += 8;
+        }
+        window
+    }
+
+    fn padded(&mut self, window: Window) -> Window {
+        self.overrun |= window.count < self.padding;
+        let missing = 63 - window.count;
+        self.padding = self.padding.min(window.count) + missing;
+        Window { count: window.count + missing, ..window }
+    }
+
+    /// The next byte of the data; `None` at a marker and at the end of the file.
+    fn data_byte(&mut self) -> Option<u8> {
+        if self.marker.is_some() {
+            return None;
+        }
+        let rest = self.input.bytes.get(self.input.position..).unwrap_or_default();
+        match rest {
+            [0xff, ..] | [] => {}
+            [byte, ..] => {
+                self.input.position += 1;
+                return Some(*byte);
+            }
+        }
+        let code = rest.iter().position(|&byte| byte != 0xff);
+        self.input.position += code.map_or(rest.len(), |length| length + 1);
+        match code.map(|length| rest[length]) {
+            Some(0) => return Some(0xff),
+            Some(found) => self.marker = Some(found),
+            None => {
+                self.input.ended = true;
+                self.marker = Some(marker::END_OF_IMAGE);
+            }
+        }
+        self.data = &self.input.bytes[..self.input.position];
+        None
+    }
+
+    /// Whether bits beyond the data were used.
+    #[inline(always)]
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.overrun || self.window.count < self.padding
+    }
+
+    /// Drops the rest of the segment and passes the restart marker. Returns whether that marker was as expected.
+    pub(crate) fn restart(&mut self, restarts: &mut Restarts) -> bool {
+        let (marker, wrong) = restarts.pass(&mut self.input, self.marker);
+        // Without data up to the next marker the segment stays empty.
+        self.overrun = marker.is_some() && self.is_exhausted();
+        self.marker = marker;
+        self.data = match marker {
+            Some(_) => &self.input.bytes[..self.input.position],
+            None => self.input.bytes,
+        };
+        (self.window, self.padding) = (Window::default(), 0);
+        !wrong
     }
 }
 
@@ -244,21 +263,6 @@ fn resynchronise(input: &mut Input<'_>, mut found: u8, expected: u8) -> Option<u
     }
 }
 
-impl BitReader<'_> {
-    /// Drops the rest of the segment and passes the restart marker. Returns whether that marker was as expected.
-    pub(crate) fn restart(&mut self, restarts: &mut Restarts) -> bool {
-        let (marker, wrong) = restarts.pass(&mut self.input, self.marker);
-        self.marker = marker;
-        self.end = if marker.is_some() { self.input.position } else { self.input.bytes.len() };
-        (self.buffer, self.count, self.padding) = (0, 0, 0);
-        // Without data up to the next marker the segment stays empty.
-        if marker.is_none() {
-            self.overrun = false;
-        }
-        !wrong
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,14 +274,12 @@ mod tests {
     #[test]
     fn stuffed_zeros_are_dropped_and_markers_end_the_data() {
         let mut bits = reader(&[0x12, 0xff, 0x00, 0x34, 0xff, 0xff, 0xd9, 0x56]);
-        let mut read = || {
-            bits.refill();
-            bits.take(8)
+        let mut read = |size| {
+            bits.window = bits.refilled(bits.window);
+            (bits.window.take(size), bits.is_exhausted())
         };
-        assert_eq!([read(), read(), read()], [0x12, 0xff, 0x34]);
-        assert!(!bits.is_exhausted());
-        bits.refill();
-        assert_eq!(bits.take(1), 0);
+        assert_eq!([read(8), read(8), read(8)], [0x12, 0xff, 0x34].map(|byte| (byte, false)));
+        assert_eq!(read(1), (0, true));
         assert!(bits.is_exhausted());
         let (input, marker) = bits.finish();
         assert_eq!((input.position, marker), (7, Some(0xd9)));
@@ -290,11 +292,14 @@ mod tests {
         let mut bits = reader(&data);
         for (index, byte) in bytes.iter().enumerate() {
             for bit in 0..8 {
-                assert_eq!(bits.bit(), byte >> (7 - bit) & 1 == 1, "bit {bit} of byte {index}");
+                bits.window = bits.refilled(bits.window);
+                let found = bits.window.bit();
+                assert_eq!(found, byte >> (7 - bit) & 1 == 1, "bit {bit} of byte {index}");
             }
         }
         assert!(!bits.is_exhausted());
-        assert!(!bits.bit());
+        bits.window = bits.refilled(bits.window);
+        assert!(!bits.window.bit());
         assert!(bits.is_exhausted());
     }
 

@@ -7,7 +7,7 @@ use crate::coefficients::Coefficients;
 use crate::colour::Colours;
 use crate::entropy::{Entropy, Layout, ScanEnd};
 use crate::error::Damage;
-use crate::frame::{Coding, Frame, Process, Scan};
+use crate::frame::{Coding, Frame, MOST_BLOCKS, Process, Scan};
 use crate::header::{Header, Reached};
 use crate::huffman::HuffmanTable;
 use crate::input::Input;
@@ -222,16 +222,21 @@ fn show_scan<'a, E: Entropy<'a>>(
     mut entropy: E,
     output: &mut Output,
 ) -> ScanEnd<'a> {
+    // All blocks of a unit are decoded before the first is transformed: reading a block right after writing it in small
+    // pieces would stall.
+    let mut blocks = [[0; 64]; MOST_BLOCKS];
+    let blocks = &mut blocks[..layout.blocks.len()];
     for unit_row in 0..frame.unit_rows {
         for row in layout.rows_in(unit_row) {
             for column in 0..layout.columns {
-                let has_data = entropy.begin_unit();
-                for part in &layout.blocks {
-                    let mut block = [0; 64];
-                    if has_data {
-                        entropy.block(part.slot, &mut block);
+                blocks.fill([0; 64]);
+                if entropy.begin_unit() {
+                    for (part, block) in layout.blocks.iter().zip(&mut *blocks) {
+                        entropy.block(part.slot, block);
                     }
-                    output.put(part.component, part.position(column, row), &block);
+                }
+                for (part, block) in layout.blocks.iter().zip(&*blocks) {
+                    output.put(part.component, part.position(column, row), block);
                 }
             }
         }

@@ -10,7 +10,7 @@ pub(crate) const SIDE: usize = 8;
 pub(crate) type Block = [i16; 64];
 
 /// Most blocks in an interleaved unit.
-const MOST_BLOCKS: usize = 10;
+pub(crate) const MOST_BLOCKS: usize = 10;
 
 /// Position in a [`Block`] of the k-th coefficient of the file. Invalid k, which damaged files reach, give the last one.
 pub(crate) const ZIGZAG: [u8; 128] = zigzag();

@@ -19,7 +19,6 @@ pub(crate) struct Output {
     delay: usize,
     /// Rows of `rgb` so far.
     rows: usize,
-    row: Vec<u8>,
     /// u8 `[rows, width, 3]`.
     rgb: Vec<u8>,
 }
@@ -33,8 +32,11 @@ struct Channel {
     stride: usize,
     /// Rows of `samples`; row `y` of the component is at `y` modulo this.
     ring: usize,
+    /// First row of the component in this row of units, and where it is in `samples`.
+    first: usize,
+    first_place: usize,
     samples: Vec<u8>,
-    /// A row at the width of the image.
+    //// A row at the width of the image.
     wide: Vec<u8>,
 }
 
@@ -52,6 +54,8 @@ impl Channel {
             height: component.height,
             stride,
             ring,
+            first: 0,
+            first_place: 0,
             samples: filled(128, stride * ring)?,
             wide: match upsampling {
                 Upsampling::None => Vec::new(),
@@ -65,9 +69,15 @@ impl Channel {
 
     #[inline(always)]
     fn put(&mut self, (column, row): (usize, usize), block: &Block) {
-        let start = (row * SIDE % self.ring) * self.stride + column * SIDE;
+        let place = row * SIDE - self.first + self.first_place;
+        let start = place * self.stride + column * SIDE;
         let target = Target { samples: &mut self.samples, start, stride: self.stride };
         transform(block, &self.steps, target);
+    }
+
+    fn next_unit_row(&mut self) {
+        self.first += self.ring / 2;
+        self.first_place = self.ring / 2 - self.first_place;
     }
 
     fn row(&self, y: usize) -> &[u8] {
@@ -111,7 +121,6 @@ impl Output {
             band: frame.vertical * SIDE,
             delay: if context { frame.vertical } else { 0 },
             rows: 0,
-            row: filled(0, frame.width * 3)?,
             rgb: reserved(rgb)?,
         })
     }
@@ -136,10 +145,12 @@ impl Output {
             for (row, channel) in rows.iter_mut().zip(&self.channels) {
                 *row = channel.wide_row(y);
             }
-            self.colours.convert(&rows[..self.channels.len()], &mut self.row);
-            self.rgb.extend_from_slice(&self.row);
+            let start = self.rgb.len();
+            self.rgb.resize(start + 3 * self.width, 0);
+            self.colours.convert(&rows[..self.channels.len()], &mut self.rgb[start..]);
             self.rows += 1;
         }
+        self.channels.iter_mut().for_each(Channel::next_unit_row);
     }
 
     /// The pixels, u8 `[height, width, 3]`.

@@ -1,6 +1,6 @@
 //! Huffman-coded scans that refine each other.
 
-use crate::bits::{BitReader, Restarts};
+use crate::bits::{BitReader, Restarts, Window};
 use crate::entropy::{Entropy, ScanEnd};
 use crate::frame::{Block, Scan, ZIGZAG};
 use crate::huffman::HuffmanTable;
@@ -68,50 +68,56 @@ impl<'a, 't> Progressive<'a, 't> {
         }
     }
 
-    fn symbol(&mut self, table: &HuffmanTable) -> (usize, u32) {
-        self.bits.refill();
-        let symbol = self.bits.symbol(table).unwrap_or_else(|| {
-            self.faults += 1;
-            0
-        });
+    /// Zeros and size that the next code stands for; an invalid code stands for none.
+    #[inline(always)]
+    fn symbol(&mut self, window: &mut Window, table: &HuffmanTable) -> (usize, u32) {
+        let symbol = window.symbol(table);
+        self.faults += u32::from(symbol.is_none());
+        let symbol = symbol.unwrap_or(0);
         (usize::from(symbol >> 4), u32::from(symbol & 15))
     }
 
     fn dc_first(&mut self, slot: usize, table: &HuffmanTable, block: &mut Block) {
+        let mut window = self.bits.refilled(self.bits.window);
         // The table was checked to have sizes below 16 only.
-        let (_, size) = self.symbol(table);
-        let difference = self.bits.value(size);
+        let (_, size) = self.symbol(&mut window, table);
         let prediction = &mut self.predictions[slot & 3];
-        *prediction = prediction.wrapping_add(difference);
+        *prediction = prediction.wrapping_add(window.value(size));
         block[0] = (*prediction << self.band.low) as i16;
+        self.bits.window = window;
     }
 
     fn dc_refine(&mut self, block: &mut Block) {
-        if self.bits.bit() {
+        let mut window = self.bits.refilled(self.bits.window);
+        if window.bit() {
             block[0] |= 1 << self.band.low;
         }
+        self.bits.window = window;
     }
 
-    /// Length of a run of blocks that ends with this one: 2^`exponent` and as many bits.
-    fn run(&mut self, exponent: usize) -> u32 {
-        self.bits.refill();
-        (1 << exponent) + self.bits.take(exponent as u32)
+    /// Length of a run of blocks that begins with this one: 2^`exponent` and as many bits.
+    #[inline(always)]
+    fn run(&mut self, window: &mut Window, exponent: usize) -> u32 {
+        *window = self.bits.refilled(*window);
+        (1 << exponent) + window.take(exponent as u32)
     }
 
+    #[inline(always)]
     fn ac_first(&mut self, table: &HuffmanTable, block: &mut Block) {
         if self.empty_blocks > 0 {
             self.empty_blocks -= 1;
             return;
         }
         let Band { first, last, low, .. } = self.band;
+        let mut window = self.bits.window;
         let mut k = first;
         while k <= last {
-            self.bits.refill();
-            let (zeros, value) = match self.bits.short_value(table) {
+            window = self.bits.refilled(window);
+            let (zeros, value) = match window.short_value(table) {
                 Some(found) => found,
                 None => {
-                    let (zeros, size) = self.symbol(table);
-                    (zeros, self.bits.value(size))
+                    let (zeros, size) = self.symbol(&mut window, table);
+                    (zeros, window.value(size))
                 }
             };
             if value != 0 {
@@ -121,30 +127,34 @@ impl<'a, 't> Progressive<'a, 't> {
             } else if zeros == 15 {
                 k += 16;
             } else {
-                self.empty_blocks = self.run(zeros) - 1;
-                return;
+                self.empty_blocks = self.run(&mut window, zeros) - 1;
+                break;
             }
         }
+        self.bits.window = window;
     }
 
+    #[inline(always)]
     fn ac_refine(&mut self, table: &HuffmanTable, block: &mut Block) {
         let Band { first, last, low, .. } = self.band;
+        let mut window = self.bits.window;
         let mut k = first;
         if self.empty_blocks == 0 {
             while k <= last {
-                let (zeros, size) = self.symbol(table);
+                window = self.bits.refilled(window);
+                let (zeros, size) = self.symbol(&mut window, table);
                 if size == 0 && zeros != 15 {
-                    self.empty_blocks = self.run(zeros);
+                    self.empty_blocks = self.run(&mut window, zeros);
                     break;
                 }
                 // A new coefficient is 1 or -1 in the place of the bit.
                 self.faults += u32::from(size > 1);
                 let value = match size {
                     0 => 0,
-                    _ if self.bits.bit() => 1 << low,
+                    _ if window.bit() => 1 << low,
                     _ => -1i16 << low,
                 };
-                k = self.correct(block, k, Some(zeros));
+                k = self.correct(&mut window, block, k, zeros);
                 if value != 0 {
                     block[usize::from(ZIGZAG[k & 127] & 63)] = value;
                 }
@@ -152,26 +162,36 @@ impl<'a, 't> Progressive<'a, 't> {
             }
         }
         if self.empty_blocks > 0 {
-            self.correct(block, k, None);
+            self.correct(&mut window, block, k, usize::MAX);
             self.empty_blocks -= 1;
         }
+        self.bits.window = window;
     }
 
     /// Reads a correction bit for each known coefficient from `k` on, up to the end of the band or the zero after
     /// `zeros` others. Returns where it stopped.
-    fn correct(&mut self, block: &mut Block, mut k: usize, zeros: Option<usize>) -> usize {
+    #[inline(always)]
+    fn correct(
+        &mut self,
+        window: &mut Window,
+        block: &mut Block,
+        mut k: usize,
+        mut zeros: usize,
+    ) -> usize {
         let Band { last, low, .. } = self.band;
-        let mut zeros_left = zeros.unwrap_or(usize::MAX);
         while k <= last {
             let known = &mut block[usize::from(ZIGZAG[k & 127] & 63)];
             if *known == 0 {
-                if zeros_left == 0 {
+                if zeros == 0 {
                     break;
                 }
-                zeros_left -= 1;
-            } else if self.bits.bit() && *known & 1 << low == 0 {
-                let step = 1i16 << low;
-                *known = known.wrapping_add(if *known >= 0 { step } else { -step });
+                zeros -= 1;
+            } else {
+                *window = self.bits.refilled(*window);
+                if window.bit() && *known & 1 << low == 0 {
+                    let step = 1i16 << low;
+                    *known = known.wrapping_add(if *known >= 0 { step } else { -step });
+                }
             }
             k += 1;
         }

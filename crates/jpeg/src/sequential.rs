@@ -27,6 +27,13 @@ impl<'a, 't> Sequential<'a, 't> {
         let bits = BitReader::new(input);
         Sequential { bits, restarts, slots, predictions: [0; 4], faults: 0 }
     }
+
+    /// The symbol, or 0 in place of an invalid code.
+    #[inline(always)]
+    fn known(&mut self, symbol: Option<u8>) -> u8 {
+        self.faults += u32::from(symbol.is_none());
+        symbol.unwrap_or(0)
+    }
 }
 
 impl<'a> Entropy<'a> for Sequential<'a, '_> {
@@ -43,26 +50,21 @@ impl<'a> Entropy<'a> for Sequential<'a, '_> {
     #[inline(always)]
     fn block(&mut self, slot: usize, block: &mut Block) {
         let SlotTables { dc, ac } = self.slots[slot];
-        let bits = &mut self.bits;
-        bits.refill();
-        let size = bits.symbol(dc).unwrap_or_else(|| {
-            self.faults += 1;
-            0
-        });
-        let difference = bits.value(u32::from(size));
+        let mut window = self.bits.refilled(self.bits.window);
+        let size = self.known(window.symbol(dc));
         let prediction = &mut self.predictions[slot & 3];
-        *prediction = prediction.wrapping_add(difference);
+        *prediction = prediction.wrapping_add(window.value(u32::from(size)));
         block[0] = *prediction as i16;
         let mut k = 1;
         while k < 64 {
-            bits.refill();
-            let (zeros, value) = bits.short_value(ac).unwrap_or_else(|| {
-                let symbol = bits.symbol(ac).unwrap_or_else(|| {
-                    self.faults += 1;
-                    0
-                });
-                (usize::from(symbol >> 4), bits.value(u32::from(symbol & 15)))
-            });
+            window = self.bits.refilled(window);
+            let (zeros, value) = match window.short_value(ac) {
+                Some(found) => found,
+                None => {
+                    let symbol = self.known(window.symbol(ac));
+                    (usize::from(symbol >> 4), window.value(u32::from(symbol & 15)))
+                }
+            };
             if value != 0 {
                 k += zeros;
                 block[usize::from(ZIGZAG[k & 127] & 63)] = value as i16;
@@ -73,6 +75,7 @@ impl<'a> Entropy<'a> for Sequential<'a, '_> {
                 break;
             }
         }
+        self.bits.window = window;
     }
 
     #[inline(always)]

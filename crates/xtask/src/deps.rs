@@ -8,6 +8,7 @@ use crate::metadata::{packages, read, text};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-tensor", &[]),
     ("cutout-parallel", &[]),
+    ("cutout-jpeg", &[]),
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-parallel", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
@@ -22,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cutout-weights",
         ],
     ),
-    ("cutout-imaging", &["cutout-parallel", "cutout-tensor"]),
+    ("cutout-imaging", &["cutout-jpeg", "cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
     (
