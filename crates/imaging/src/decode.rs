@@ -147,8 +147,7 @@ impl Source<'_> {
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
-        let picture =
-            DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
+        let picture = DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
         self.upright(width, height, to_rgb(picture), orientation)
     }
 

@@ -38,7 +38,8 @@ fn main() {
         first.sort_unstable();
         second.sort_unstable();
         let shown = |times: &[Duration]| {
-            let [least, median] = [times[0], times[ROUNDS / 2]].map(|time| time.as_secs_f64() * 1e3);
+            let [least, median] =
+                [times[0], times[ROUNDS / 2]].map(|time| time.as_secs_f64() * 1e3);
             format!("{least:.1}, {median:.1} ms")
         };
         println!("{path:<32}{:>20}{:>20}", shown(&first), shown(&second));

@@ -79,22 +79,41 @@ impl Decisions<'_> {
         while self.interval < 0x8000 {
             self.spare -= 1;
             if self.spare < 0 {
-                self.code = self.code << 8 | u64::from(self.byte());
-                self.spare += 8;
-                if self.spare < 0 {
-                    self.spare += 1;
-                    if self.spare == 0 {
-                        self.interval = 0x8000;
-                    }
-                }
+                self.fetch();
             }
             self.interval <<= 1;
         }
     }
 
+    /// Adds a byte to the code; the first two start the decoder.
+    fn fetch(&mut self) {
+        self.code = self.code << 8 | u64::from(self.byte());
+        self.spare += 8;
+        if self.spare < 0 {
+            self.spare += 1;
+            if self.spare == 0 {
+                self.interval = 0x8000;
+            }
+        }
+    }
+
+    /// Refines a coefficient with the estimates of its place. Returns whether it is not zero afterwards.
+    fn refine(&mut self, known: &mut i16, estimates: &mut [Estimate], low: u8) -> bool {
+        if *known != 0 {
+            if self.decide(&mut estimates[2]) {
+                *known = known.wrapping_add(if *known < 0 { -1i16 << low } else { 1 << low });
+            }
+        } else if self.decide(&mut estimates[1]) {
+            let negative = self.decide(&mut EVEN.clone());
+            *known = if negative { -1i16 << low } else { 1 << low };
+        }
+        *known != 0
+    }
+
     fn decide(&mut self, estimate: &mut Estimate) -> bool {
         self.normalise();
-        let (size, after_unlikely, after_likely, switch) = STATES[usize::from(estimate.state & 127)];
+        let (size, after_unlikely, after_likely, switch) =
+            STATES[usize::from(estimate.state & 127)];
         let size = u32::from(size);
         self.interval -= size;
         let split = u64::from(self.interval) << self.spare;
@@ -270,21 +289,7 @@ impl<'a> Arithmetic<'a> {
             if k > known_end && decisions.decide(&mut estimates[3 * (k - 1)]) {
                 break;
             }
-            loop {
-                let known = &mut block[place(k)];
-                let start = 3 * (k - 1);
-                if *known != 0 {
-                    if decisions.decide(&mut estimates[start + 2]) {
-                        let step = if *known < 0 { -1i16 << low } else { 1 << low };
-                        *known = known.wrapping_add(step);
-                    }
-                    break;
-                }
-                if decisions.decide(&mut estimates[start + 1]) {
-                    let negative = decisions.decide(&mut EVEN.clone());
-                    *known = if negative { -1i16 << low } else { 1 << low };
-                    break;
-                }
+            while !decisions.refine(&mut block[place(k)], &mut estimates[3 * (k - 1)..], low) {
                 k += 1;
                 if k > last {
                     return None;

@@ -3,7 +3,7 @@
 use crate::JpegError;
 use crate::entropy::{Entropy, Layout};
 use crate::error::filled;
-use crate::frame::{Block, Frame, Process};
+use crate::frame::{Block, Component, Frame, Process};
 use crate::output::Output;
 use crate::smoothing::{Knowledge, RowSmoother};
 
@@ -27,7 +27,7 @@ pub(crate) struct Coefficients {
 
 impl Coefficients {
     pub(crate) fn new(frame: &Frame) -> Result<Self, JpegError> {
-        let plane = |component: &crate::frame::Component| {
+        let plane = |component: &Component| {
             let columns = component.padded_columns;
             let count = columns.saturating_mul(component.padded_rows);
             Ok(Plane { columns, blocks: filled([0; 64], count)? })
@@ -45,23 +45,30 @@ impl Coefficients {
     ) -> usize {
         let mut last_good_row = 0;
         for unit_row in 0..frame.unit_rows {
-            for row in layout.rows_in(unit_row) {
-                for column in 0..layout.columns {
-                    if !entropy.is_exhausted() {
-                        last_good_row = unit_row;
-                    }
-                    if !entropy.begin_unit() {
-                        continue;
-                    }
-                    for part in &layout.blocks {
-                        let (x, y) = part.position(column, row);
-                        let plane = &mut self.planes[part.component];
-                        entropy.block(part.slot, &mut plane.blocks[y * plane.columns + x]);
-                    }
+            for (column, row) in layout.units(unit_row) {
+                if !entropy.is_exhausted() {
+                    last_good_row = unit_row;
+                }
+                if entropy.begin_unit() {
+                    self.add_unit(layout, (column, row), entropy);
                 }
             }
         }
         last_good_row
+    }
+
+    #[inline(always)]
+    fn add_unit<'a>(
+        &mut self,
+        layout: &Layout,
+        (column, row): (usize, usize),
+        entropy: &mut impl Entropy<'a>,
+    ) {
+        for part in &layout.blocks {
+            let (x, y) = part.position(column, row);
+            let plane = &mut self.planes[part.component];
+            entropy.block(part.slot, &mut plane.blocks[y * plane.columns + x]);
+        }
     }
 
     /// Transforms all blocks. What an incomplete progressive file does not have is estimated.
@@ -72,21 +79,29 @@ impl Coefficients {
                 let first = unit_row * component.vertical;
                 let rows = component.vertical.min(component.block_rows.saturating_sub(first));
                 for row in 0..rows {
+                    let smoother = estimate.then(|| {
+                        RowSmoother::new(self, knowledge, frame, index, (unit_row, row))
+                    });
                     let blocks = &self.planes[index].row(first + row)[..component.block_columns];
-                    if estimate {
-                        let place = (unit_row, row);
-                        let smoother = RowSmoother::new(self, knowledge, frame, index, place);
-                        for column in 0..blocks.len() {
-                            output.put(index, (column, first + row), &smoother.block(column));
-                        }
-                    } else {
-                        for (column, block) in blocks.iter().enumerate() {
-                            output.put(index, (column, first + row), block);
-                        }
-                    }
+                    let put = |column, block: &Block| output.put(index, (column, first + row), block);
+                    show_row(blocks, smoother.as_ref(), put);
                 }
             }
             output.finish_unit_row(unit_row);
+        }
+    }
+}
+
+/// Gives each block of a row, or its estimate, to `put`.
+fn show_row(
+    blocks: &[Block],
+    smoother: Option<&RowSmoother<'_>>,
+    mut put: impl FnMut(usize, &Block),
+) {
+    for (column, block) in blocks.iter().enumerate() {
+        match smoother {
+            Some(smoother) => put(column, &smoother.block(column)),
+            None => put(column, block),
         }
     }
 }

@@ -97,8 +97,11 @@ fn plain(luma: &[u8], blue: &[u8], red: &[u8], rgb: &mut [u8]) {
     for (((pixel, &y), &blue), &red) in pixels.iter_mut().zip(luma).zip(blue).zip(red) {
         let (y, blue, red) = (i32::from(y), i32::from(blue) - 128, i32::from(red) - 128);
         let green = (HALF - GREEN_BY_BLUE * blue - GREEN_BY_RED * red) >> 16;
-        let colours =
-            [y + ((RED_BY_RED * red + HALF) >> 16), y + green, y + ((BLUE_BY_BLUE * blue + HALF) >> 16)];
+        let colours = [
+            y + ((RED_BY_RED * red + HALF) >> 16),
+            y + green,
+            y + ((BLUE_BY_BLUE * blue + HALF) >> 16),
+        ];
         *pixel = colours.map(|colour| colour.clamp(0, 255) as u8);
     }
 }

@@ -7,7 +7,7 @@ use crate::coefficients::Coefficients;
 use crate::colour::Colours;
 use crate::entropy::{Entropy, Layout, ScanEnd};
 use crate::error::Damage;
-use crate::frame::{Coding, Frame, MOST_BLOCKS, Process, Scan};
+use crate::frame::{Coding, Frame, MOST_BLOCKS, Process, Scan, ScanComponent};
 use crate::header::{Header, Reached};
 use crate::huffman::HuffmanTable;
 use crate::input::Input;
@@ -115,8 +115,9 @@ impl<'a> Decoder<'a> {
                 show_scan(&self.frame, &layout, entropy, &mut output)
             }
         };
-        // Only a scan that needed more data than there is ends early; a missing end-of-image marker alone costs no pixel.
-        let ends_early = end.input.ended && end.faults > 0;
+        // A missing end-of-image marker alone costs no pixel. With arithmetic coding it cannot be told from missing data.
+        let is_missing = end.faults > 0 || self.frame.coding == Coding::Arithmetic;
+        let ends_early = end.input.ended && is_missing;
         Ok(self.picture(output, Damage { ends_early, faults: end.faults }))
     }
 
@@ -205,12 +206,12 @@ impl<'a> Decoder<'a> {
     }
 
     fn dc_tables(&self) -> Result<Tables, JpegError> {
-        let table = |part: &crate::frame::ScanComponent| self.header.dc_table(part.dc_table).map(Some);
+        let table = |part: &ScanComponent| self.header.dc_table(part.dc_table).map(Some);
         self.scan.components.iter().map(table).collect()
     }
 
     fn ac_tables(&self) -> Result<Tables, JpegError> {
-        let table = |part: &crate::frame::ScanComponent| self.header.ac_table(part.ac_table).map(Some);
+        let table = |part: &ScanComponent| self.header.ac_table(part.ac_table).map(Some);
         self.scan.components.iter().map(table).collect()
     }
 }
@@ -227,17 +228,15 @@ fn show_scan<'a, E: Entropy<'a>>(
     let mut blocks = [[0; 64]; MOST_BLOCKS];
     let blocks = &mut blocks[..layout.blocks.len()];
     for unit_row in 0..frame.unit_rows {
-        for row in layout.rows_in(unit_row) {
-            for column in 0..layout.columns {
-                blocks.fill([0; 64]);
-                if entropy.begin_unit() {
-                    for (part, block) in layout.blocks.iter().zip(&mut *blocks) {
-                        entropy.block(part.slot, block);
-                    }
+        for (column, row) in layout.units(unit_row) {
+            blocks.fill([0; 64]);
+            if entropy.begin_unit() {
+                for (part, block) in layout.blocks.iter().zip(&mut *blocks) {
+                    entropy.block(part.slot, block);
                 }
-                for (part, block) in layout.blocks.iter().zip(&*blocks) {
-                    output.put(part.component, part.position(column, row), block);
-                }
+            }
+            for (part, block) in layout.blocks.iter().zip(&*blocks) {
+                output.put(part.component, part.position(column, row), block);
             }
         }
         output.finish_unit_row(unit_row);

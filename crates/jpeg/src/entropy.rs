@@ -30,7 +30,7 @@ pub(crate) struct ScanEnd<'a> {
 /// Order of the blocks of a scan.
 pub(crate) struct Layout {
     /// Units per row, and rows of units.
-    pub(crate) columns: usize,
+    columns: usize,
     rows: usize,
     /// Rows of units per row of fully interleaved units.
     rows_per_unit_row: usize,
@@ -60,8 +60,7 @@ impl Layout {
     pub(crate) fn new(frame: &Frame, scan: &Scan) -> Self {
         if let [only] = scan.components.as_slice() {
             let component = &frame.components[only.index];
-            let block =
-                UnitBlock { slot: 0, component: only.index, step: (1, 1), place: (0, 0) };
+            let block = UnitBlock { slot: 0, component: only.index, step: (1, 1), place: (0, 0) };
             return Layout {
                 columns: component.block_columns,
                 rows: component.block_rows,
@@ -81,9 +80,11 @@ impl Layout {
         Layout { columns: frame.unit_columns, rows: frame.unit_rows, rows_per_unit_row: 1, blocks }
     }
 
-    /// Rows of units in a row of fully interleaved units.
-    pub(crate) fn rows_in(&self, unit_row: usize) -> std::ops::Range<usize> {
+    /// Column and row of the units in a row of fully interleaved units, in order.
+    pub(crate) fn units(&self, unit_row: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let start = unit_row * self.rows_per_unit_row;
-        start.min(self.rows)..(start + self.rows_per_unit_row).min(self.rows)
+        let columns = self.columns;
+        let rows = start.min(self.rows)..(start + self.rows_per_unit_row).min(self.rows);
+        rows.flat_map(move |row| (0..columns).map(move |column| (column, row)))
     }
 }

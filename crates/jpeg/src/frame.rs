@@ -154,7 +154,8 @@ impl Frame {
     /// Channels must have a whole number of pixels per sample.
     fn check_sampling(&self) -> Result<(), JpegError> {
         for component in &self.components {
-            if self.horizontal % component.horizontal != 0 || self.vertical % component.vertical != 0
+            if !self.horizontal.is_multiple_of(component.horizontal)
+                || !self.vertical.is_multiple_of(component.vertical)
             {
                 let factors = |of: &Component| format!("{}x{}", of.horizontal, of.vertical);
                 let all: Vec<String> = self.components.iter().map(factors).collect();
@@ -255,7 +256,8 @@ impl Scan {
             let component = &frame.components[scanned.index];
             component.horizontal * component.vertical
         };
-        if self.components.len() > 1 && self.components.iter().map(blocks).sum::<usize>() > MOST_BLOCKS
+        if self.components.len() > 1
+            && self.components.iter().map(blocks).sum::<usize>() > MOST_BLOCKS
         {
             return Err(JpegError::damaged("a scan interleaves more than 10 blocks"));
         }
@@ -273,7 +275,8 @@ impl Scan {
             return Ok(());
         }
         let Scan { first, last, high, low, .. } = self;
-        let reason = format!("invalid scan of coefficients {first} to {last}, bits {high} to {low}");
+        let reason =
+            format!("invalid scan of coefficients {first} to {last}, bits {high} to {low}");
         Err(JpegError::damaged(reason))
     }
 }

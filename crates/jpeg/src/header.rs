@@ -180,7 +180,8 @@ impl<'a> Header<'a> {
             let component = &mut frame.components[scanned.index];
             let table = self.quantisation.get(usize::from(component.table)).copied().flatten();
             if component.quantisation.is_none() {
-                let missing = || damaged(format!("quantisation table {} is missing", component.table));
+                let missing =
+                    || damaged(format!("quantisation table {} is missing", component.table));
                 component.quantisation = Some(table.ok_or_else(missing)?);
             }
         }

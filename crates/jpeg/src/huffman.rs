@@ -147,10 +147,7 @@ pub(crate) fn standard() -> [[HuffmanCode; 2]; 2] {
         ],
         [
             dc([0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]),
-            standard_ac(
-                [0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119],
-                &COMMON_IN_CHROMINANCE,
-            ),
+            standard_ac([0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 119], &COMMON_IN_CHROMINANCE),
         ],
     ]
 }
@@ -184,7 +181,10 @@ mod tests {
         for [dc, ac] in standard() {
             for (code, symbols) in [(dc, 12), (ac, 162)] {
                 assert_eq!(code.symbols.len(), symbols);
-                assert_eq!(code.counts.iter().map(|&count| usize::from(count)).sum::<usize>(), symbols);
+                assert_eq!(
+                    code.counts.iter().map(|&count| usize::from(count)).sum::<usize>(),
+                    symbols
+                );
                 assert!(HuffmanTable::new(&code).is_ok());
             }
         }
@@ -197,7 +197,8 @@ mod tests {
         let (mut next, mut index) = (0u64, 0);
         for length in 1..=16u32 {
             for _ in 0..code.counts[length as usize - 1] {
-                let Symbol::Found { symbol, length: found } = table.symbol(next << (64 - length)) else {
+                let Symbol::Found { symbol, length: found } = table.symbol(next << (64 - length))
+                else {
                     panic!("{next:b} of {length} bits is not found");
                 };
                 assert_eq!((symbol, found), (code.symbols[index], length));

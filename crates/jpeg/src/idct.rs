@@ -172,7 +172,8 @@ mod tests {
                 let place = (next(&mut state) % 64) as usize;
                 block[place] = (next(&mut state) as i16) >> (16 - bits);
             }
-            let (found, expected) = (samples(transform, &block, &steps), samples(plain, &block, &steps));
+            let (found, expected) =
+                (samples(transform, &block, &steps), samples(plain, &block, &steps));
             assert_eq!(found, expected, "{block:?} {steps:?}");
         }
     }

@@ -1,11 +1,11 @@
 //! Blocks to pixels: transform, upsampling and colours, in bands of one row of interleaved units.
 
+use crate::JpegError;
 use crate::colour::Colours;
 use crate::error::{filled, reserved};
 use crate::frame::{Block, Component, Frame, SIDE};
 use crate::idct::{Steps, Target, transform};
 use crate::upsample::{Sums, Upsampling, repeat, tall, wide, wide_tall};
-use crate::JpegError;
 
 /// The picture as far as it is known.
 pub(crate) struct Output {
@@ -62,7 +62,9 @@ impl Channel {
                 Upsampling::Wide
                 | Upsampling::Tall
                 | Upsampling::WideTall
-                | Upsampling::Repeat { .. } => filled(0, frame.unit_columns * frame.horizontal * SIDE)?,
+                | Upsampling::Repeat { .. } => {
+                    filled(0, frame.unit_columns * frame.horizontal * SIDE)?
+                }
             },
         })
     }

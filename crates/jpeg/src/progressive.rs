@@ -188,14 +188,24 @@ impl<'a, 't> Progressive<'a, 't> {
                 zeros -= 1;
             } else {
                 *window = self.bits.refilled(*window);
-                if window.bit() && *known & 1 << low == 0 {
-                    let step = 1i16 << low;
-                    *known = known.wrapping_add(if *known >= 0 { step } else { -step });
+                if window.bit() {
+                    *known = corrected(*known, low);
                 }
             }
             k += 1;
         }
         k
+    }
+}
+
+/// A coefficient with one more bit, unless damaged data has set it already.
+#[inline(always)]
+fn corrected(known: i16, low: u8) -> i16 {
+    let step = 1i16 << low;
+    if known & step != 0 {
+        known
+    } else {
+        known.wrapping_add(if known >= 0 { step } else { -step })
     }
 }
 

@@ -101,7 +101,12 @@ impl<'a> RowSmoother<'a> {
         let precision = knowledge.precision(component, unit_row);
         let steps = part.quantisation.unwrap_or([1; 64]).map(i64::from);
         RowSmoother {
-            rows: rows_around(&coefficients.planes[component], part, frame.unit_rows, (unit_row, row)),
+            rows: rows_around(
+                &coefficients.planes[component],
+                part,
+                frame.unit_rows,
+                (unit_row, row),
+            ),
             columns: part.block_columns,
             steps,
             precision,

@@ -30,7 +30,9 @@ fn expectations() -> Vec<(String, Value)> {
 /// CRC-32 as in zlib.
 fn crc(bytes: &[u8]) -> u32 {
     let step = |crc: u32, &byte: &u8| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (0xedb8_8320 & 0u32.wrapping_sub(crc & 1)))
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            crc >> 1 ^ (0xedb8_8320 & 0u32.wrapping_sub(crc & 1))
+        })
     };
     !bytes.iter().fold(!0, step)
 }
@@ -43,9 +45,13 @@ fn every_kind_of_file_has_the_pixels_of_pillow() {
     for (name, expected) in &expectations {
         let picture = decode(&fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         let size = [picture.width as u64, picture.height as u64];
-        assert_eq!(Some(size.to_vec()), expected["size"].as_array().map(|size| {
-            size.iter().filter_map(Value::as_u64).collect()
-        }), "{name}");
+        assert_eq!(
+            Some(size.to_vec()),
+            expected["size"]
+                .as_array()
+                .map(|size| { size.iter().filter_map(Value::as_u64).collect() }),
+            "{name}"
+        );
         if u64::from(crc(&picture.rgb)) != expected["crc"].as_u64().unwrap() {
             wrong.push(name.as_str());
         }
@@ -60,7 +66,7 @@ fn every_kind_of_file_has_the_pixels_of_pillow() {
 
 #[test]
 fn an_end_marker_in_place_of_the_rest_gives_the_same_pixels() {
-    for name in ["cut_30_420_61x39", "cut_60_progressive_420_61x39", "cut_60_restarts_3"] {
+    for name in ["cut_30_420_61x39", "cut_95_progressive_420_61x39", "cut_60_restarts_3"] {
         let cut = fixture(name);
         let ended = [cut.as_slice(), &[0xff, 0xd9]].concat();
         let (cut, ended) = (decode(&cut).unwrap(), decode(&ended).unwrap());

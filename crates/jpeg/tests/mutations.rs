@@ -47,7 +47,8 @@ fn mutate(random: &mut Seeded, file: &mut Vec<u8>) {
 #[test]
 fn mutated_files_never_panic() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/jpeg");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jpg"));
     paths.sort();
     let files: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();

@@ -75,11 +75,7 @@ fn colours(luma: __m128i, blue: __m128i, red: __m128i) -> [__m128i; 3] {
     let sum = |pairs| _mm_srai_epi32::<16>(_mm_add_epi32(_mm_madd_epi16(pairs, factors), half));
     let (low, high) = (_mm_unpacklo_epi16(blue, red), _mm_unpackhi_epi16(blue, red));
     let green_part = _mm_sub_epi16(_mm_packs_epi32(sum(low), sum(high)), red);
-    [
-        _mm_add_epi16(luma, red_part),
-        _mm_add_epi16(luma, green_part),
-        _mm_add_epi16(luma, blue_part),
-    ]
+    [_mm_add_epi16(luma, red_part), _mm_add_epi16(luma, green_part), _mm_add_epi16(luma, blue_part)]
 }
 
 /// `value * factor / 2^16`, rounded to the nearest: twice the product, rounded down, is halved.

@@ -26,19 +26,13 @@ impl Wide {
     #[inline]
     #[target_feature(enable = "sse2")]
     fn add(self, other: Wide) -> Wide {
-        Wide {
-            low: _mm_add_epi32(self.low, other.low),
-            high: _mm_add_epi32(self.high, other.high),
-        }
+        Wide { low: _mm_add_epi32(self.low, other.low), high: _mm_add_epi32(self.high, other.high) }
     }
 
     #[inline]
     #[target_feature(enable = "sse2")]
     fn sub(self, other: Wide) -> Wide {
-        Wide {
-            low: _mm_sub_epi32(self.low, other.low),
-            high: _mm_sub_epi32(self.high, other.high),
-        }
+        Wide { low: _mm_sub_epi32(self.low, other.low), high: _mm_sub_epi32(self.high, other.high) }
     }
 
     /// Rounds, drops `SHIFT` bits and saturates.
@@ -156,7 +150,10 @@ pub(super) fn transform(block: &Block, steps: &Steps, mut target: Target<'_>) {
     let first = _mm_mullo_epi16(rows[0], steps[0]);
     let columns = if is_zero(below) {
         if block[1..SIDE].iter().all(|&coefficient| coefficient == 0) {
-            return constant(block[0].wrapping_mul(bytemuck::cast::<_, [i16; 8]>(steps[0])[0]), target);
+            return constant(
+                block[0].wrapping_mul(bytemuck::cast::<_, [i16; 8]>(steps[0])[0]),
+                target,
+            );
         }
         // Constant columns; these wrap where the full transform saturates.
         transpose([_mm_slli_epi16::<{ PASS_BITS as i32 }>(first); SIDE])

@@ -27,7 +27,13 @@ impl Recorded {
     pub(super) fn new(source: Box<dyn FrameSource>, again: bool) -> Result<Self> {
         let indexed = if again { source.indexed() } else { None };
         let files = (again && indexed.is_none()).then(Files::new).transpose()?;
-        Ok(Recorded { source: Prefetch::new(source)?, indexed, taken: 0, files, warnings: BTreeSet::new() })
+        Ok(Recorded {
+            source: Prefetch::new(source)?,
+            indexed,
+            taken: 0,
+            files,
+            warnings: BTreeSet::new(),
+        })
     }
 
     /// Returns an error for a frame beyond the known length.
