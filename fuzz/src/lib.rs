@@ -56,3 +56,18 @@ pub fn torch_pickle(bytes: &[u8]) {
     let storage = [0; 256];
     checkpoint(torch_file::torch_file(bytes, &[("0", &storage)], torch_file::Zip::Stored));
 }
+
+/// Most pixels of a JPEG file that is decoded; the header of larger ones is read only.
+const PIXELS: usize = 1 << 20;
+
+/// A JPEG file.
+pub fn jpeg(bytes: &[u8]) {
+    let Ok(decoder) = cutout_jpeg::Decoder::new(bytes) else { return };
+    let pixels = decoder.width() * decoder.height();
+    if pixels > PIXELS {
+        return;
+    }
+    if let Ok(picture) = decoder.decode() {
+        assert_eq!(picture.rgb.len(), 3 * pixels);
+    }
+}

@@ -12,6 +12,7 @@ mod interrupt;
 mod memory;
 mod options;
 mod output;
+mod picture;
 mod progress;
 mod prompts;
 mod pull;

@@ -80,6 +80,11 @@ pub(crate) fn note_written<'a>(are_named: bool, paths: impl Iterator<Item = &'a 
 /// Exit code when the reader of standard output is gone: 128 and the number of SIGPIPE, as shells report it.
 pub(crate) const CLOSED_PIPE_EXIT_CODE: u8 = 141;
 
+/// Writes a warning to standard error.
+pub(crate) fn warn(text: &str) {
+    note(&format!("warning: {text}"));
+}
+
 /// Whether the reader of standard output closed the pipe, as `head` does. This is not reported.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let broken = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;

@@ -22,6 +22,26 @@ fn pictures() {
 }
 
 #[test]
+fn a_cut_jpeg_is_segmented_with_one_warning() {
+    let folder = folder_with_model();
+    let jpegs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/jpeg");
+    let cut = std::fs::read(jpegs.join("cut_30_420_61x39.jpg")).unwrap();
+    folder.write("cut.jpg", &cut);
+    let run = ["segment", "cut.jpg", "-m", MODEL, "-p", "3,3", "-o", "mask.png"];
+    let ended = folder.cutout(&run);
+    let warnings: Vec<&str> =
+        ended.stderr.lines().filter(|line| line.starts_with("warning")).collect();
+    assert_eq!(warnings.len(), 1, "{}", ended.stderr);
+    assert!(warnings[0].starts_with("warning: cut.jpg: damaged JPEG file: the file ends early"));
+    ended.succeeds();
+    assert!(folder.has("mask.png"));
+    // Without any data there is nothing to show.
+    folder.write("header.jpg", &cut[..100]);
+    let run = ["segment", "header.jpg", "-m", MODEL, "-p", "3,3"];
+    folder.cutout(&run).fails(&["header.jpg", "damaged or incomplete JPEG"]);
+}
+
+#[test]
 fn checkpoints() {
     let folder = folder_with_model();
     let whole = folder.read(MODEL);

@@ -5,7 +5,9 @@ use std::io::{Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use cutout_jpeg::JpegError;
 use image::error::LimitErrorKind;
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::{DecodeError, Image, Size};
@@ -45,6 +47,9 @@ pub fn open(path: impl AsRef<Path>, limits: &DecodeLimits) -> Result<Image, Deco
 ///
 /// The EXIF orientation is applied. Alpha is dropped, not blended, as by Pillow's `convert("RGB")`. Palettes and grey become
 /// RGB. Of 16-bit samples the high byte is kept (Pillow does the same for colour, but clips grey).
+///
+/// JPEG files have the bytes that libjpeg-turbo and Pillow give. Damaged and cut JPEG files are shown as far as
+/// libjpeg-turbo shows them; [`Image::warning`] says so.
 pub fn decode(bytes: &[u8], origin: &str, limits: &DecodeLimits) -> Result<Image, DecodeError> {
     let found = bytes.len() as u64;
     if found > limits.file_bytes {
@@ -128,8 +133,8 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn decode(&self, limits: &DecodeLimits) -> Result<Image, DecodeError> {
-        if self.format.kind == ImageFormat::Jpeg && !jpeg_is_complete(self.bytes) {
-            return Err(self.damaged("it ends before the end-of-image marker"));
+        if self.format.kind == ImageFormat::Jpeg {
+            return self.decode_jpeg(limits);
         }
         let mut reader = ImageReader::with_format(Cursor::new(self.bytes), self.format.kind);
         let mut memory = Limits::default();
@@ -137,25 +142,64 @@ impl Source<'_> {
         reader.limits(memory);
         let mut decoder = reader.into_decoder().map_err(|error| self.refuse(error))?;
         let (width, height) = decoder.dimensions();
-        let found = Size::new(width as usize, height as usize);
-        if u64::from(width) * u64::from(height) > limits.pixels {
-            let (origin, limit) = (self.origin.into(), limits.pixels);
-            return Err(DecodeError::TooManyPixels { origin, found, limit });
-        }
+        self.check_size(Size::new(width as usize, height as usize), limits)?;
         let mut memory = Limits::default();
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
-        let mut picture =
-            DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
-        picture = DynamicImage::ImageRgb8(
-            image::RgbImage::from_raw(picture.width(), picture.height(), to_rgb(picture))
-                .ok_or_else(|| self.damaged("its rows are incomplete"))?,
-        );
+        let picture = DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
+        self.upright(width, height, to_rgb(picture), orientation)
+    }
+
+    fn decode_jpeg(&self, limits: &DecodeLimits) -> Result<Image, DecodeError> {
+        let decoder = cutout_jpeg::Decoder::new(self.bytes).map_err(|error| self.jpeg(error))?;
+        self.check_size(Size::new(decoder.width(), decoder.height()), limits)?;
+        let orientation = decoder.exif().and_then(Orientation::from_exif_chunk);
+        let picture = decoder.decode().map_err(|error| self.jpeg(error))?;
+        // A JPEG has at most 65535 pixels per side.
+        let (width, height) = (picture.width as u32, picture.height as u32);
+        let orientation = orientation.unwrap_or(Orientation::NoTransforms);
+        let image = self.upright(width, height, picture.rgb, orientation)?;
+        Ok(match picture.damage {
+            Some(damage) => {
+                image.with_warning(format!("{}: damaged JPEG file: {damage}", self.origin))
+            }
+            None => image,
+        })
+    }
+
+    fn check_size(&self, found: Size, limits: &DecodeLimits) -> Result<(), DecodeError> {
+        if found.width as u64 * found.height as u64 <= limits.pixels {
+            return Ok(());
+        }
+        let (origin, limit) = (self.origin.into(), limits.pixels);
+        Err(DecodeError::TooManyPixels { origin, found, limit })
+    }
+
+    /// The image of `pixels`, u8 `[height, width, 3]`, with its orientation applied.
+    fn upright(
+        &self,
+        width: u32,
+        height: u32,
+        pixels: Vec<u8>,
+        orientation: Orientation,
+    ) -> Result<Image, DecodeError> {
+        let picture = image::RgbImage::from_raw(width, height, pixels);
+        let picture = picture.ok_or_else(|| self.damaged("its rows are incomplete"))?;
+        let mut picture = DynamicImage::ImageRgb8(picture);
         picture.apply_orientation(orientation);
         let size = Size::new(picture.width() as usize, picture.height() as usize);
         Image::from_rgb(size, picture.into_bytes())
             .map_err(|error| self.damaged(&error.to_string()))
+    }
+
+    fn jpeg(&self, error: JpegError) -> DecodeError {
+        let (origin, format) = (self.origin.to_string(), self.format.name);
+        match error {
+            JpegError::Damaged(reason) => DecodeError::Damaged { origin, format, reason },
+            JpegError::Unsupported(reason) => DecodeError::Unsupported { origin, format, reason },
+            JpegError::Memory { bytes } => DecodeError::OutOfMemory { origin, bytes },
+        }
     }
 
     fn damaged(&self, reason: &str) -> DecodeError {
@@ -208,24 +252,4 @@ fn to_rgb(picture: DynamicImage) -> Vec<u8> {
         // The conversion of `image` copies colours, repeats grey and drops alpha.
         other => other.into_rgb8().into_raw(),
     }
-}
-
-/// Whether a JPEG file has an end-of-image marker after its first scan. The decoder silently fills missing pixels with
-/// grey.
-fn jpeg_is_complete(bytes: &[u8]) -> bool {
-    let mut position = 2;
-    // Header segments: 0xFF, marker, two-byte length. They are skipped, because thumbnails inside have end markers too.
-    while let Some(&[0xff, marker]) = bytes.get(position..position + 2) {
-        if marker == 0xff {
-            position += 1;
-            continue;
-        }
-        if marker == 0xda {
-            break;
-        }
-        let Some(length) = bytes.get(position + 2..position + 4) else { return false };
-        position += 2 + usize::from(u16::from_be_bytes([length[0], length[1]])).max(2);
-    }
-    let scan = bytes.get(position..).unwrap_or_default();
-    scan.windows(2).rev().any(|pair| pair == [0xff, 0xd9])
 }

@@ -101,6 +101,14 @@ pub enum DecodeError {
         /// Most bytes accepted.
         limit: u64,
     },
+    /// The system did not provide the memory for the pixels.
+    #[error("{origin}: {bytes} bytes of memory for the picture are not available")]
+    OutOfMemory {
+        /// The file.
+        origin: String,
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// The decoder would need more memory than an image of this size warrants.
     #[error("{origin}: decoding this {format} file would need more memory than its size allows")]
     Memory {

@@ -1,6 +1,7 @@
 //! Images in memory.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::ImageError;
 
@@ -50,23 +51,44 @@ impl fmt::Display for Size {
     }
 }
 
-/// A colour image: u8 `[height, width, 3]` in the order red, green, blue. Has at least one pixel.
-#[derive(Clone, PartialEq, Eq)]
+/// A colour image: u8 `[height, width, 3]` in the order red, green, blue. Has at least one pixel. Images are equal if their
+/// pixels are.
+#[derive(Clone)]
 pub struct Image {
     size: Size,
     pixels: Vec<u8>,
+    warning: Option<Arc<str>>,
 }
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Image) -> bool {
+        self.size == other.size && self.pixels == other.pixels
+    }
+}
+
+impl Eq for Image {}
 
 impl Image {
     /// An image of `pixels`, u8 `[height, width, 3]`.
     pub fn from_rgb(size: Size, pixels: Vec<u8>) -> Result<Self, ImageError> {
         size.expect_values(3, pixels.len())?;
-        Ok(Image { size, pixels })
+        Ok(Image { size, pixels, warning: None })
     }
 
     /// An image of one colour.
     pub fn filled(size: Size, colour: [u8; 3]) -> Result<Self, ImageError> {
-        Ok(Image { size, pixels: colour.repeat(size.pixels(3)?) })
+        Image::from_rgb(size, colour.repeat(size.pixels(3)?))
+    }
+
+    /// The image with a warning about the file that it was decoded from.
+    pub(crate) fn with_warning(self, warning: String) -> Self {
+        Image { warning: Some(warning.into()), ..self }
+    }
+
+    /// What is wrong with the file that the image was decoded from, with its name. Decoding is an error if nothing of the
+    /// image could be shown.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     /// Width and height.
@@ -115,7 +137,7 @@ impl Image {
         }
         let rows = self.pixels.chunks_exact(3 * self.width()).skip(y).take(size.height);
         let pixels = rows.flat_map(|row| &row[3 * x..][..3 * size.width]).copied().collect();
-        Ok(Image { size, pixels })
+        Image::from_rgb(size, pixels)
     }
 }
 

@@ -143,12 +143,38 @@ fn truncated_files_are_errors() {
         let bytes = encoded(&sample().into(), format);
         for length in 1..bytes.len() {
             let found = read(&bytes[..length]);
-            // The last bytes of a PNG, GIF or TIFF hold no pixels, so they may be missing.
-            if format == ImageFormat::Jpeg || length < bytes.len() / 2 {
+            // The last bytes of a PNG, GIF or TIFF hold no pixels, so they may be missing. A cut JPEG is shown.
+            let header = if format == ImageFormat::Jpeg { scan(&bytes) } else { bytes.len() / 2 };
+            if length < header {
                 assert!(found.is_err(), "{format:?} of {length} bytes was read");
             }
         }
     }
+}
+
+/// Where the compressed data of a JPEG begins.
+fn scan(bytes: &[u8]) -> usize {
+    let marker = bytes.windows(2).position(|pair| pair == [0xff, 0xda]).unwrap();
+    marker + 2 + usize::from(bytes[marker + 3])
+}
+
+#[test]
+fn cut_jpegs_are_shown_with_a_warning() {
+    let bytes = encoded(&sample().into(), ImageFormat::Jpeg);
+    let whole = read(&bytes).unwrap();
+    assert_eq!(whole.warning(), None);
+    // Without the end-of-image marker nothing is missing.
+    let unmarked = read(&bytes[..bytes.len() - 2]).unwrap();
+    assert_eq!((unmarked.warning(), &unmarked), (None, &whole));
+    for length in scan(&bytes)..bytes.len() - 6 {
+        let cut = read(&bytes[..length]).unwrap();
+        assert_eq!(cut.size(), whole.size());
+        let warning = cut.warning().unwrap();
+        assert!(warning.starts_with("test: damaged JPEG file: the file ends early"), "{warning}");
+    }
+    // Nothing but the header: uniform grey.
+    let none = read(&bytes[..scan(&bytes)]).unwrap();
+    assert!(none.as_rgb().iter().all(|&value| value == none.as_rgb()[0]), "{:?}", none.as_rgb());
 }
 
 #[test]

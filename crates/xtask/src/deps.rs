@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-tensor", &[]),
     ("cutout-parallel", &[]),
     ("cutout-files", &[]),
+    ("cutout-jpeg", &[]),
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-parallel", "cutout-tensor"]),
     ("cutout-weights", &["cutout-files", "cutout-tensor"]),
@@ -24,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cutout-weights",
         ],
     ),
-    ("cutout-imaging", &["cutout-files", "cutout-parallel", "cutout-tensor"]),
+    ("cutout-imaging", &["cutout-files", "cutout-jpeg", "cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-files", "cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
     (

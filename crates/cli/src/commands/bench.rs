@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use cutout_imaging::{
-    DecodeLimits, Image, MaskDepth, Size, decode, encode_image, encode_mask, open, write,
+    DecodeLimits, Image, MaskDepth, Size, decode, encode_image, encode_mask, write,
 };
 use cutout_sam::{Precision, Prompt, Sam, Scene, device};
 use serde_json::{Map, Value, json};
@@ -93,7 +93,7 @@ impl Bench {
         let Some(path) = &self.image else {
             return generated_picture(Size::new(1800, 1200), 0);
         };
-        Ok(open(path, &DecodeLimits::default())?)
+        Ok(crate::picture::open(path)?)
     }
 
     /// Times decoding a picture and writing a mask.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cutout_imaging::{DecodeLimits, open};
 use cutout_sam::{
     AutoMask, Everything as Options, EverythingError, Phase, Progress as EverythingProgress, Sam,
 };
@@ -152,7 +151,7 @@ struct Found {
 }
 
 fn masks_of(sam: &Sam, picture: &Path, options: &Options, position: &str) -> Result<Found> {
-    let image = open(picture, &DecodeLimits::default())?;
+    let image = crate::picture::open(picture)?;
     let bar = Progress::spinner(format!("{position}{}: encoding", picture.display()));
     let mut report = |progress: EverythingProgress| {
         if progress.points > 0 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use cutout_imaging::{DecodeLimits, Image, Rle, Threshold, open};
+use cutout_imaging::{Image, Rle, Threshold};
 use cutout_sam::{Masks, Prompt, Sam, Scene};
 
 use crate::claims::Claims;
@@ -14,7 +14,7 @@ use crate::output::{
 };
 use crate::progress::Progress;
 use crate::prompts::{FindOptions, PromptOptions, parse_number};
-use crate::stdio;
+use crate::{picture, stdio};
 
 use finding::Objects;
 
@@ -84,7 +84,7 @@ impl Segment {
                 self.image.display()
             );
         }
-        let image = open(&self.image, &DecodeLimits::default())?;
+        let image = picture::open(&self.image)?;
         let question = self.finding.question(&self.prompts, image.size(), self.threshold)?;
         let prompts = match question {
             Some(_) => Vec::new(),

@@ -230,6 +230,7 @@ fn reason(error: &ureq::Error) -> String {
     text + if certificates { hint } else { "" }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other errors speak for themselves")]
 fn plain_reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::HostNotFound => "no such host, or no network".to_owned(),

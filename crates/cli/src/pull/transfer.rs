@@ -72,11 +72,7 @@ impl Transfer<'_> {
                         failures = 0;
                     }
                     if failures >= self.retries {
-                        if part.length > 0 {
-                            stdio::note(
-                                "what arrived is kept: the same command goes on from there",
-                            );
-                        }
+                        note_kept(&part);
                         return Err(error);
                     }
                     pause(&error, failures);
@@ -208,6 +204,13 @@ impl<'a> Part<'a> {
 
     fn fail(&self, source: std::io::Error) -> PullError {
         PullError::File { path: self.path.to_owned(), source }
+    }
+}
+
+/// Says how to go on with what arrived.
+fn note_kept(part: &Part<'_>) {
+    if part.length > 0 {
+        stdio::note("what arrived is kept: the same command goes on from there");
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use cutout_imaging::{DecodeLimits, Mask, Size, open};
+use cutout_imaging::{Mask, Size};
 use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackError, TrackPrompt, Tracker};
 
 use crate::prompts::{parse_point, parse_rect};
@@ -140,7 +140,7 @@ impl ObjectPrompts {
 
 /// Reads a mask from a picture: pixels with a channel above 127 are set.
 fn read_mask(path: &std::path::Path) -> Result<Mask> {
-    let image = open(path, &DecodeLimits::default())?;
+    let image = crate::picture::open(path)?;
     let bright = |pixel: &[u8]| pixel.iter().any(|value| *value > 127);
     let pixels = image.as_rgb().chunks_exact(3).map(bright).collect();
     Ok(Mask::from_pixels(image.size(), pixels)?)

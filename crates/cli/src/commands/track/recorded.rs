@@ -1,5 +1,6 @@
 //! Frames that are read more than once: from the source if it has random access, otherwise from temporary files.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use cutout_files::TemporaryFolder;
 use cutout_imaging::{Image, Size};
 use cutout_video::{FrameSource, IndexedFrames, Prefetch};
 
+use crate::stdio;
+
 /// A source whose frames can be read again.
 pub(super) struct Recorded {
     source: Prefetch,
@@ -16,6 +19,8 @@ pub(super) struct Recorded {
     /// Frames taken from the source so far.
     taken: usize,
     files: Option<Files>,
+    /// Warnings already given, because frames are read more than once.
+    warnings: BTreeSet<String>,
 }
 
 impl Recorded {
@@ -23,7 +28,13 @@ impl Recorded {
     pub(super) fn new(source: Box<dyn FrameSource>, again: bool) -> Result<Self> {
         let indexed = if again { source.indexed() } else { None };
         let files = (again && indexed.is_none()).then(Files::new).transpose()?;
-        Ok(Recorded { source: Prefetch::new(source)?, indexed, taken: 0, files })
+        Ok(Recorded {
+            source: Prefetch::new(source)?,
+            indexed,
+            taken: 0,
+            files,
+            warnings: BTreeSet::new(),
+        })
     }
 
     /// Returns an error for a frame beyond the known length.
@@ -40,7 +51,9 @@ impl Recorded {
     pub(super) fn frame(&mut self, frame: usize) -> Result<Image> {
         self.check(frame)?;
         if let Some(indexed) = &self.indexed {
-            return Ok(indexed.frame(frame)?);
+            let image = indexed.frame(frame)?;
+            self.warn(&image);
+            return Ok(image);
         }
         if let Some(files) = &self.files
             && frame < self.taken
@@ -71,7 +84,11 @@ impl Recorded {
     /// The frame after `frame`, which was the last one read; `None` at the end. It is not kept for reading again.
     pub(super) fn after(&mut self, frame: usize) -> Result<Option<Image>> {
         match &self.indexed {
-            Some(indexed) if frame + 1 < indexed.length() => Ok(Some(indexed.frame(frame + 1)?)),
+            Some(indexed) if frame + 1 < indexed.length() => {
+                let image = indexed.frame(frame + 1)?;
+                self.warn(&image);
+                Ok(Some(image))
+            }
             Some(_) => Ok(None),
             None => self.take(),
         }
@@ -80,7 +97,18 @@ impl Recorded {
     fn take(&mut self) -> Result<Option<Image>> {
         let Some(image) = self.source.next() else { return Ok(None) };
         self.taken += 1;
-        Ok(Some(image?))
+        let image = image?;
+        self.warn(&image);
+        Ok(Some(image))
+    }
+
+    /// Says once what is wrong with the file of a frame.
+    fn warn(&mut self, image: &Image) {
+        if let Some(warning) = image.warning()
+            && self.warnings.insert(warning.to_owned())
+        {
+            stdio::warn(warning);
+        }
     }
 }
 
