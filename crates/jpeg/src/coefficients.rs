@@ -79,11 +79,11 @@ impl Coefficients {
                 let first = unit_row * component.vertical;
                 let rows = component.vertical.min(component.block_rows.saturating_sub(first));
                 for row in 0..rows {
-                    let smoother = estimate.then(|| {
-                        RowSmoother::new(self, knowledge, frame, index, (unit_row, row))
-                    });
+                    let smoother = estimate
+                        .then(|| RowSmoother::new(self, knowledge, frame, index, (unit_row, row)));
                     let blocks = &self.planes[index].row(first + row)[..component.block_columns];
-                    let put = |column, block: &Block| output.put(index, (column, first + row), block);
+                    let put =
+                        |column, block: &Block| output.put(index, (column, first + row), block);
                     show_row(blocks, smoother.as_ref(), put);
                 }
             }
