@@ -74,10 +74,13 @@ fn uncovered(ink: u8, white: u8) -> u8 {
 
 fn from_ycc(luma: &[u8], blue: &[u8], red: &[u8], rgb: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has SSE2.
     #[expect(unsafe_code, reason = "functions with a target feature are unsafe to call")]
-    unsafe {
-        sse2::from_ycc(luma, blue, red, rgb);
+    if std::arch::is_x86_feature_detected!("ssse3") {
+        // SAFETY: the processor has SSSE3.
+        unsafe { sse2::from_ycc_by_shuffles(luma, blue, red, rgb) }
+    } else {
+        // SAFETY: every x86-64 processor has SSE2.
+        unsafe { sse2::from_ycc(luma, blue, red, rgb) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     plain(luma, blue, red, rgb);
@@ -118,9 +121,16 @@ mod tests {
                 let red: Vec<u8> = (0..=255).chain([3, 200, 9]).collect();
                 let (luma, blue) = (vec![y; red.len()], vec![blue; red.len()]);
                 let (mut found, mut expected) = (vec![0; 3 * red.len()], vec![0; 3 * red.len()]);
-                from_ycc(&luma, &blue, &red, &mut found);
                 plain(&luma, &blue, &red, &mut expected);
+                from_ycc(&luma, &blue, &red, &mut found);
                 assert_eq!(found, expected, "luma {y}, blue {}", blue[0]);
+                #[cfg(target_arch = "x86_64")]
+                #[expect(unsafe_code, reason = "see from_ycc")]
+                // SAFETY: every x86-64 processor has SSE2.
+                unsafe {
+                    sse2::from_ycc(&luma, &blue, &red, &mut found);
+                }
+                assert_eq!(found, expected, "luma {y}, blue {}, without shuffles", blue[0]);
             }
         }
     }

@@ -10,7 +10,7 @@
 //! whole-numbered sampling factors. Damaged and cut files are shown as far as libjpeg-turbo shows them, with a [`Damage`].
 //!
 //! The accurate integer transform ("islow"), interpolated upsampling ("fancy") and 16-bit colour constants are defined by
-//! their results, which are part of what models were trained on. `unsafe` are only the two calls into vector code, which uses
+//! their results, which are part of what models were trained on. `unsafe` are only the calls into vector code, which uses
 //! what every x86-64 processor has.
 
 mod arithmetic;

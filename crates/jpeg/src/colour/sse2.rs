@@ -3,9 +3,9 @@
 use std::arch::x86_64::{
     __m128i, _mm_add_epi16, _mm_add_epi32, _mm_and_si128, _mm_madd_epi16, _mm_mulhi_epi16,
     _mm_or_si128, _mm_packs_epi32, _mm_packus_epi16, _mm_set_epi32, _mm_set1_epi16, _mm_set1_epi32,
-    _mm_set1_epi64x, _mm_setzero_si128, _mm_slli_si128, _mm_srai_epi16, _mm_srai_epi32,
-    _mm_srli_epi64, _mm_srli_si128, _mm_sub_epi16, _mm_unpackhi_epi8, _mm_unpackhi_epi16,
-    _mm_unpacklo_epi8, _mm_unpacklo_epi16,
+    _mm_set1_epi64x, _mm_setzero_si128, _mm_shuffle_epi8, _mm_slli_si128, _mm_srai_epi16,
+    _mm_srai_epi32, _mm_srli_epi64, _mm_srli_si128, _mm_sub_epi16, _mm_unpackhi_epi8,
+    _mm_unpackhi_epi16, _mm_unpacklo_epi8, _mm_unpacklo_epi16,
 };
 
 use super::{BLUE_BY_BLUE, GREEN_BY_BLUE, GREEN_BY_RED, RED_BY_RED};
@@ -17,31 +17,44 @@ const STEP: usize = 16;
 #[target_feature(enable = "sse2")]
 pub(super) fn from_ycc(luma: &[u8], blue: &[u8], red: &[u8], rgb: &mut [u8]) {
     let (steps, rest) = rgb.as_chunks_mut::<{ 3 * STEP }>();
-    let ((lumas, luma_rest), (blues, blue_rest)) =
-        (luma.as_chunks::<STEP>(), blue.as_chunks::<STEP>());
-    let (reds, red_rest) = red.as_chunks::<STEP>();
-    let done = steps.len();
-    for (((out, luma), blue), red) in steps.iter_mut().zip(lumas).zip(blues).zip(reds) {
-        *out = step(luma, blue, red);
+    let sources = luma.as_chunks().0.iter().zip(blue.as_chunks().0).zip(red.as_chunks().0);
+    for (out, ((luma, blue), red)) in steps.iter_mut().zip(sources) {
+        let [red, green, blue] = step(luma, blue, red);
+        *out = interleave(red, green, blue);
     }
-    if rest.is_empty() {
-        return;
+    let [red, green, blue] = last_step(steps.len(), luma, blue, red);
+    rest.copy_from_slice(&interleave(red, green, blue)[..rest.len()]);
+}
+
+/// The same with the byte shuffles of newer processors.
+#[target_feature(enable = "ssse3")]
+pub(super) fn from_ycc_by_shuffles(luma: &[u8], blue: &[u8], red: &[u8], rgb: &mut [u8]) {
+    let (steps, rest) = rgb.as_chunks_mut::<{ 3 * STEP }>();
+    let sources = luma.as_chunks().0.iter().zip(blue.as_chunks().0).zip(red.as_chunks().0);
+    for (out, ((luma, blue), red)) in steps.iter_mut().zip(sources) {
+        *out = shuffle(step(luma, blue, red));
     }
-    // The last pixels, with whatever follows them.
-    let tail = |whole: &[[u8; STEP]], after: &[u8]| {
-        let mut last = whole.get(done).copied().unwrap_or_default();
-        if whole.len() <= done {
-            last[..after.len()].copy_from_slice(after);
-        }
-        last
-    };
-    let last = step(&tail(lumas, luma_rest), &tail(blues, blue_rest), &tail(reds, red_rest));
+    let last = shuffle(last_step(steps.len(), luma, blue, red));
     rest.copy_from_slice(&last[..rest.len()]);
 }
 
+/// The pixels after `done` steps; those beyond the row have any colour.
+#[target_feature(enable = "sse2")]
+fn last_step(done: usize, luma: &[u8], blue: &[u8], red: &[u8]) -> [__m128i; 3] {
+    let tail = |row: &[u8]| {
+        let mut last = [0; STEP];
+        let rest = row.get(done * STEP..).unwrap_or_default();
+        let length = rest.len().min(STEP);
+        last[..length].copy_from_slice(&rest[..length]);
+        last
+    };
+    step(&tail(luma), &tail(blue), &tail(red))
+}
+
+/// Red, green and blue of 16 pixels.
 #[inline]
 #[target_feature(enable = "sse2")]
-fn step(luma: &[u8; STEP], blue: &[u8; STEP], red: &[u8; STEP]) -> [u8; 3 * STEP] {
+fn step(luma: &[u8; STEP], blue: &[u8; STEP], red: &[u8; STEP]) -> [__m128i; 3] {
     let (luma, blue, red): (__m128i, __m128i, __m128i) =
         (bytemuck::cast(*luma), bytemuck::cast(*blue), bytemuck::cast(*red));
     let zero = _mm_setzero_si128();
@@ -55,8 +68,38 @@ fn step(luma: &[u8; STEP], blue: &[u8; STEP], red: &[u8; STEP]) -> [u8; 3 * STEP
         _mm_unpackhi_epi8(blue, zero),
         _mm_unpackhi_epi8(red, zero),
     );
-    let [red, green, blue] = std::array::from_fn(|index| _mm_packus_epi16(low[index], high[index]));
-    interleave(red, green, blue)
+    std::array::from_fn(|index| _mm_packus_epi16(low[index], high[index]))
+}
+
+/// Where the bytes of a channel go in the third `part` of 16 pixels; the others become 0.
+const fn places(channel: usize, part: usize) -> [u8; STEP] {
+    let mut places = [0x80; STEP];
+    let mut byte = 0;
+    while byte < STEP {
+        let place = part * STEP + byte;
+        if place % 3 == channel {
+            places[byte] = (place / 3) as u8;
+        }
+        byte += 1;
+    }
+    places
+}
+
+#[inline]
+#[target_feature(enable = "ssse3")]
+fn shuffle(channels: [__m128i; 3]) -> [u8; 3 * STEP] {
+    const PLACES: [[[u8; STEP]; 3]; 3] = [
+        [places(0, 0), places(1, 0), places(2, 0)],
+        [places(0, 1), places(1, 1), places(2, 1)],
+        [places(0, 2), places(1, 2), places(2, 2)],
+    ];
+    let [red, green, blue] = channels;
+    let parts: [__m128i; 3] = std::array::from_fn(|part| {
+        let [first, second, third] = PLACES[part].map(bytemuck::cast::<_, __m128i>);
+        let pair = _mm_or_si128(_mm_shuffle_epi8(red, first), _mm_shuffle_epi8(green, second));
+        _mm_or_si128(pair, _mm_shuffle_epi8(blue, third))
+    });
+    bytemuck::cast(parts)
 }
 
 /// Red, green and blue of eight pixels, before clamping.
