@@ -1,4 +1,4 @@
-//! Times this decoder and the one of `image` (zune-jpeg) in turn: `cargo run --release -p cutout-jpeg --example timings -- FILE...`.
+//! Times this decoder and the one of `image` (zune-jpeg) in turn: `cargo run --release -p cutout-jpeg --example time_jpeg -- FILE...`.
 
 #![allow(clippy::print_stdout, reason = "a program whose output is its purpose")]
 
