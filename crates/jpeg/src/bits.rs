@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn bits_are_the_same_by_words_and_by_bytes() {
-        let bytes: Vec<u8> = (0..200u32).map(|i| (i * i * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..200u32).map(|i| ((i * i * 31) >> 3) as u8).collect();
         let data: Vec<u8> = bytes
             .iter()
             .flat_map(|&byte| if byte == 255 { vec![255, 0] } else { vec![byte] })
