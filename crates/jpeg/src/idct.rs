@@ -178,6 +178,13 @@ mod tests {
         }
     }
 
+    /// The cosine of `frequency` at `place`, scaled so that all have the same length.
+    fn basis(place: usize, frequency: usize) -> f64 {
+        let scale = if frequency == 0 { 0.5f64.sqrt() } else { 1.0 };
+        let angle = (2 * place + 1) as f64 * frequency as f64 / 16.0;
+        scale * (angle * std::f64::consts::PI).cos() / 2.0
+    }
+
     #[test]
     fn the_transform_is_the_cosine_transform() {
         let mut state = 7;
@@ -185,22 +192,12 @@ mod tests {
             let block: Block = std::array::from_fn(|_| (next(&mut state) % 31) as i16 - 15);
             let found = samples(plain, &block, &[1; 64]);
             for (y, x) in (0..64).map(|place| (place / 8, place % 8)) {
-                let expected = cosine_transform(&block, y, x) + 128.0;
+                let term = |(index, &value): (usize, &i16)| {
+                    f64::from(value) * basis(y, index / 8) * basis(x, index % 8)
+                };
+                let expected = block.iter().enumerate().map(term).sum::<f64>() + 128.0;
                 assert!((f64::from(found[1 + 9 * y + x]) - expected).abs() < 0.6);
             }
         }
-    }
-
-    /// The inverse transform at one place, by its definition.
-    fn cosine_transform(block: &Block, y: usize, x: usize) -> f64 {
-        let basis = |place: usize, frequency: usize| {
-            let scale = if frequency == 0 { 0.5f64.sqrt() } else { 1.0 };
-            let angle = (2 * place + 1) as f64 * frequency as f64 / 16.0;
-            scale * (angle * std::f64::consts::PI).cos() / 2.0
-        };
-        let term = |(index, &coefficient): (usize, &i16)| {
-            f64::from(coefficient) * basis(y, index / 8) * basis(x, index % 8)
-        };
-        block.iter().enumerate().map(term).sum()
     }
 }
