@@ -11,10 +11,14 @@ from safetensors.torch import load_file, safe_open, save_file
 
 from configuration import METADATA_KEY, Configuration
 
+# Automatic masks are kept above these; chosen by looking at photographs, where Meta's thresholds keep none.
+EVERYTHING_METADATA = {"everything.pred_iou_thresh": "0.5", "everything.stability_score_thresh": "0.7"}
+
 
 def save_half(state, configuration, path, dtype=torch.float16):
     tensors = {name: value.detach().to("cpu", dtype).contiguous() for name, value in state.items()}
     metadata = {"format": "pt", METADATA_KEY: configuration.to_json(), **configuration.loader_metadata()}
+    metadata.update(EVERYTHING_METADATA)
     save_file(tensors, path, metadata=metadata)
 
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::interrupt::{self, Interrupted};
 use crate::stdio;
 
 /// Wrong usage: an error in the command line. Exit code 2, as for errors of the parser.
@@ -27,10 +28,27 @@ impl std::error::Error for Usage {}
 /// Prints an error and returns the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if stdio::is_closed_pipe(error) {
-        return ExitCode::SUCCESS;
+        return ExitCode::from(stdio::CLOSED_PIPE_EXIT_CODE);
     }
     stdio::note(&format!("error: {}", message(error)));
-    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+    ExitCode::from(match error {
+        error if error.is::<Usage>() => 2,
+        error if error.is::<Interrupted>() => interrupt::EXIT_CODE,
+        _ => 1,
+    })
+}
+
+/// Prints what the parser of the command line says, which may be the help that was asked for.
+pub(crate) fn report_parser(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        // There is nothing else to tell it to.
+        let _ignored = error.print();
+        return ExitCode::from(2);
+    }
+    match stdio::print_help(error) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
 }
 
 /// The error with its causes. A cause that is already part of the message is not repeated.

@@ -53,7 +53,10 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// A table: columns as wide as their widest cell, separated by two spaces; trailing spaces are removed.
+/// Cells are single lines: what else is in a name is written out.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let cell = |cell: &String| cell.replace('\n', "\\n").replace('\t', "\\t");
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

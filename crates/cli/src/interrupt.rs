@@ -1,16 +1,14 @@
 //! Ctrl-C: the process ends at once and removes incomplete files.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use crate::stdio;
 
-/// Folders that this process writes to.
-static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// Exit code of a process that Ctrl-C ended: 128 and the number of the signal, as shells report it.
+pub(crate) const EXIT_CODE: u8 = 130;
 
 /// What is said after Ctrl-C.
 static MESSAGE: Mutex<&str> = Mutex::new("interrupted: incomplete files are removed");
@@ -29,6 +27,11 @@ pub(crate) fn say(message: &'static str) {
     *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message;
 }
 
+/// Ctrl-C was pressed, and the command ended early.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted: what is written is complete")]
+pub(crate) struct Interrupted;
+
 /// Whether Ctrl-C was pressed.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
@@ -36,7 +39,7 @@ pub(crate) fn requested() -> bool {
 
 /// Returns an error if Ctrl-C was pressed, because the work is incomplete.
 pub(crate) fn check() -> Result<()> {
-    if requested() { Err(anyhow!("interrupted: what is written is complete")) } else { Ok(()) }
+    if requested() { Err(anyhow::Error::new(Interrupted)) } else { Ok(()) }
 }
 
 /// Installs the handler of Ctrl-C.
@@ -45,35 +48,9 @@ pub(crate) fn install() -> Result<()> {
         if GRACEFUL.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed) {
             return;
         }
-        remove_temporary_files();
+        cutout_files::remove_unfinished();
         stdio::note(&format!("\n{}", MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)));
-        std::process::exit(1);
+        std::process::exit(EXIT_CODE.into());
     })
     .context("cannot install the handler of Ctrl-C")
-}
-
-/// Registers the folder of `file` for the clean-up after Ctrl-C.
-pub(crate) fn writes_beside(file: &Path) {
-    let folder = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
-    };
-    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
-    if !folders.iter().any(|known| known == folder) {
-        folders.push(folder.to_owned());
-    }
-}
-
-/// Removes the temporary files of this process, which have its id in their names.
-fn remove_temporary_files() {
-    let mark = format!(".cutout-{}-", std::process::id());
-    let folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
-    for entry in entries.filter_map(Result::ok) {
-        if entry.file_name().to_string_lossy().starts_with(&mark) {
-            // The process ends, so errors are ignored.
-            let _ignored = fs::remove_file(entry.path());
-            let _ignored = fs::remove_dir_all(entry.path());
-        }
-    }
 }

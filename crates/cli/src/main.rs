@@ -1,6 +1,7 @@
 //! `cutout`: the Segment Anything family on the command line.
 
 mod checkpoints;
+mod claims;
 mod commands;
 mod environment;
 mod failure;
@@ -24,7 +25,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cutout", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage. `cutout COMMAND --help` has examples."
+    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C. `cutout COMMAND --help` has examples."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -32,7 +33,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return failure::report_parser(&error),
+    };
     match interrupt::install().and_then(|()| arguments.command.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

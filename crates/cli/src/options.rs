@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use cutout_sam::{Device, Precision, Profile, Sam, profile_beside, read_profile};
+use cutout_sam::{
+    Device, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
+};
+use cutout_weights::Checkpoint;
 
+use crate::claims::Claims;
 use crate::environment::Environment;
 use crate::pull::Published;
 use crate::{checkpoints, format, stdio};
@@ -45,6 +49,13 @@ fn parse_device(text: &str) -> Result<Device, String> {
 }
 
 impl RunOptions {
+    /// The inputs of a command that runs this model.
+    pub(crate) fn claims(&self, model: &ModelSource) -> Claims {
+        let mut claims = Claims::default();
+        model.file().into_iter().chain(self.profile.as_deref()).for_each(|file| claims.reads(file));
+        claims
+    }
+
     /// The profile of a checkpoint, overridden by the flags of the command line.
     pub(crate) fn profile(&self, checkpoint: Option<&Path>) -> Result<Profile> {
         let mut profile = match (&self.profile, checkpoint) {
@@ -74,7 +85,7 @@ impl RunOptions {
 pub(crate) struct ModelOption {
     /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout. For a file that `cutout models`
     /// lists, the file name is enough; for one fetched by `cutout pull NAME`, the name. Without this flag, the small built-in
-    /// model runs
+    /// model runs; `built-in` names it
     #[arg(long, short, value_name = "CHECKPOINT")]
     pub(crate) model: Option<PathBuf>,
 }
@@ -82,21 +93,7 @@ pub(crate) struct ModelOption {
 impl ModelOption {
     /// The checkpoint, or the built-in model if none is given.
     pub(crate) fn source(&self) -> Result<ModelSource> {
-        match &self.model {
-            Some(given) => Ok(ModelSource::File(find_model(given)?)),
-            None => Ok(ModelSource::BuiltIn),
-        }
-    }
-
-    /// Opens the model. Without `--model`, opens the built-in model and says so on stderr.
-    pub(crate) fn open(&self, run: &RunOptions) -> Result<Sam> {
-        let source = self.source()?;
-        if let ModelSource::BuiltIn = source {
-            stdio::note(
-                "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
-            );
-        }
-        source.open(run.profile(source.file())?)
+        self.model.as_deref().map_or(Ok(ModelSource::BuiltIn), ModelSource::named)
     }
 }
 
@@ -108,13 +105,42 @@ pub(crate) enum ModelSource {
     BuiltIn,
 }
 
+/// The name of the built-in model where a checkpoint is expected.
+const BUILT_IN: &str = "built-in";
+
 impl ModelSource {
+    /// The model that a path or a name stands for.
+    pub(crate) fn named(given: &Path) -> Result<Self> {
+        if given.as_os_str() == BUILT_IN && !given.exists() {
+            return Ok(ModelSource::BuiltIn);
+        }
+        Ok(ModelSource::File(find_model(given)?))
+    }
+
+    /// The file's content.
+    pub(crate) fn checkpoint(&self) -> Result<Checkpoint> {
+        match self {
+            ModelSource::File(path) => Ok(Checkpoint::open(path)?),
+            ModelSource::BuiltIn => Ok(builtin_checkpoint()?),
+        }
+    }
+
     /// The checkpoint file; `None` for the built-in model.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             ModelSource::File(path) => Some(path),
             ModelSource::BuiltIn => None,
         }
+    }
+
+    /// Opens the model; if it is the built-in one, a note says so.
+    pub(crate) fn start(&self, run: &RunOptions) -> Result<Sam> {
+        if let ModelSource::BuiltIn = self {
+            stdio::note(
+                "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
+            );
+        }
+        self.open(run.profile(self.file())?)
     }
 
     /// Opens the model with a profile.
@@ -127,7 +153,7 @@ impl ModelSource {
 }
 
 /// The checkpoint for a path, or for the name of a file in one of the usual folders.
-pub(crate) fn find_model(given: &Path) -> Result<PathBuf> {
+fn find_model(given: &Path) -> Result<PathBuf> {
     // Only a bare file name is searched for.
     let is_name = given.parent().is_some_and(|folder| folder.as_os_str().is_empty());
     let (Some(name), true, false) = (given.file_name(), is_name, given.exists()) else {

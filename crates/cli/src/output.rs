@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use cutout_imaging::{
-    Bounds, Image, Mask, MaskDepth, Rle, Tag, cut_out, distinct_colour, encode_image,
-    encode_labels, encode_mask, encode_rgba, label_map, overlay, tagged, write, write_npy,
+    Bounds, Image, Mask, MaskDepth, Rle, Tag, cut_out, encode_image, encode_labels, encode_mask,
+    encode_rgba, label_map, overlay_colours, overlay_with, tagged, write, write_npy,
 };
 
+use crate::claims::Claims;
 use crate::failure::Usage;
-use crate::interrupt;
+use crate::stdio;
 
 mod dataset;
 mod outlines;
@@ -43,6 +44,9 @@ pub(crate) struct OutputOptions {
     json: bool,
     #[command(flatten)]
     outlines: OutlineOptions,
+    /// Whether the names were made up.
+    #[arg(skip)]
+    are_usual: bool,
 }
 
 /// Formats of mask files.
@@ -90,8 +94,8 @@ pub(crate) struct Found<'a> {
 }
 
 impl OutputOptions {
-    /// Returns an error if the folder of an output does not exist, before any work starts.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Adds the files to write.
+    pub(crate) fn claim(&self, claims: &mut Claims) -> Result<()> {
         let is_outline =
             |path: &PathBuf| !matches!(Kind::of(path), Some(Kind::Png | Kind::Npy) | None);
         if self.simplify().is_some() && !self.json && !self.output.iter().any(is_outline) {
@@ -99,10 +103,10 @@ impl OutputOptions {
                 "--simplify needs --json or an output in .json, .svg, .geojson or .txt",
             ));
         }
-        for path in self.paths() {
-            check_folder(path)?;
+        match self.are_usual {
+            false => self.paths().try_for_each(|path| claims.writes(path)),
+            true => self.paths().try_for_each(|path| claims.writes_unnamed(path)),
         }
-        Ok(())
     }
 
     /// Tolerance of outlines, in pixels.
@@ -110,9 +114,9 @@ impl OutputOptions {
         self.outlines.simplify
     }
 
-    /// Whether no output is given.
+    /// Whether nothing about outputs is given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.paths().next().is_none() && !self.json
+        self.paths().next().is_none() && !self.json && self.simplify().is_none()
     }
 
     /// The default outputs: mask and overlay in the current folder, named after the picture.
@@ -124,6 +128,7 @@ impl OutputOptions {
             cutout: None,
             json: false,
             outlines: OutlineOptions { simplify: None },
+            are_usual: true,
         }
     }
 
@@ -132,11 +137,13 @@ impl OutputOptions {
         self.output.iter().chain(&self.overlay).chain(&self.cutout).map(PathBuf::as_path)
     }
 
+    /// Whether the user named the files.
+    pub(crate) fn are_named(&self) -> bool {
+        !self.are_usual
+    }
+
     /// Writes all outputs.
     pub(crate) fn write(&self, found: &Found<'_>) -> Result<()> {
-        for path in self.paths() {
-            interrupt::writes_beside(path);
-        }
         for path in &self.output {
             write_masks(path, found, self.simplify())?;
         }
@@ -147,31 +154,23 @@ impl OutputOptions {
             let pixels = cut_out(found.image, &union(found)?)?;
             write(path, &encode_rgba(found.image.size(), &pixels)?)?;
         }
-        if self.json { crate::stdio::print_json(found.document) } else { Ok(()) }
+        if self.json { stdio::print_json(found.document) } else { Ok(()) }
     }
 }
 
 /// The picture with the masks and their labels drawn over it.
 fn labelled_overlay(found: &Found<'_>) -> Result<Image> {
-    let drawn = overlay(found.image, found.shown)?;
+    let colours = overlay_colours(found.image, found.shown);
+    let coloured: Vec<(&Rle, [u8; 3])> = found.shown.iter().zip(colours).collect();
+    let drawn = overlay_with(found.image, &coloured)?;
     let mut tags = Vec::new();
-    for (index, (mask, text)) in found.shown.iter().zip(found.labels).enumerate() {
+    for ((mask, colour), text) in coloured.iter().zip(found.labels) {
         // An empty mask has no position.
         if let Some(Bounds { left, top, .. }) = mask.bounds() {
-            tags.push(Tag { text, x: left, y: top, colour: distinct_colour(index) });
+            tags.push(Tag { text, x: left, y: top, colour: *colour });
         }
     }
     Ok(tagged(&drawn, &tags)?)
-}
-
-/// Returns an error unless the folder of `path` exists.
-pub(crate) fn check_folder(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            Err(Usage::error(format!("{}: the folder does not exist", path.display())))
-        }
-        Some(_) | None => Ok(()),
-    }
 }
 
 fn write_masks(path: &Path, found: &Found<'_>, simplify: Option<f64>) -> Result<()> {

@@ -21,7 +21,7 @@ impl Progress {
 
     /// Work of `length` equal steps.
     pub(crate) fn bar(length: u64, message: impl Into<String>) -> Self {
-        Progress::measured(length, message, "{pos}/{len}")
+        Progress::measured(length, message, STEPS)
     }
 
     /// Work of `length` bytes.
@@ -31,13 +31,16 @@ impl Progress {
 
     fn measured(length: u64, message: impl Into<String>, counter: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        bar.set_style(style(&format!("{{msg}} {{wide_bar}} {counter} {{elapsed}} (left {{eta}})")));
+        bar.set_style(measured_style(counter));
         bar.set_message(message.into());
         Progress { bar }
     }
 
-    /// Sets the number of steps.
+    /// Sets the number of steps of work whose length was unknown.
     pub(crate) fn set_length(&self, length: u64) {
+        if self.bar.length().is_none() {
+            self.bar.set_style(measured_style(STEPS));
+        }
         self.bar.set_length(length);
     }
 
@@ -56,6 +59,13 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Counter of equal steps.
+const STEPS: &str = "{pos}/{len}";
+
+fn measured_style(counter: &str) -> ProgressStyle {
+    style(&format!("{{msg}} {{wide_bar}} {counter} {{elapsed}} (left {{eta}})"))
 }
 
 fn style(template: &str) -> ProgressStyle {

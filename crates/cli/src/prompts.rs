@@ -63,6 +63,11 @@ impl PromptOptions {
     }
 
     /// Whether no flag of this group is given.
+    /// Files that are read.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.mask_input.as_deref().into_iter()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.points.is_empty()
             && self.boxes.is_empty()

@@ -10,6 +10,7 @@ mod doctor;
 mod everything;
 mod explain;
 mod exports;
+mod files;
 mod finding;
 mod flags;
 mod info;

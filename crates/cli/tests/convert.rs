@@ -97,14 +97,14 @@ fn dropped_tensors_are_listed() {
 fn invalid_arguments_are_rejected() {
     let folder = folder_with_model();
     let before = folder.read(MODEL);
-    folder.cutout(&["convert", MODEL, MODEL]).wrong_usage(&["the file to read"]);
+    folder.cutout(&["convert", MODEL, MODEL]).wrong_usage(&["which is an input"]);
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(MODEL, folder.path("link.safetensors")).unwrap();
         std::fs::hard_link(folder.path(MODEL), folder.path("hard.gguf")).unwrap();
         for other_name in ["link.safetensors", "hard.gguf"] {
             let refused = folder.cutout(&["convert", MODEL, other_name]);
-            refused.wrong_usage(&["the file to read"]);
+            refused.wrong_usage(&["which is an input"]);
         }
     }
     assert_eq!(folder.read(MODEL), before);

@@ -96,10 +96,10 @@ pub(crate) fn crops_add_masks() {
 pub(crate) fn one_picture() {
     let folder = folder_with_model();
     let ended = everything(&folder, "picture.png", &[]);
-    assert_eq!(ended.stderr, "wrote picture.masks.json and picture.overlay.png\n");
+    assert_eq!(ended.stderr, "wrote picture.masks.json and picture.everything.png\n");
     ended.succeeds();
     assert_eq!(folder.json("picture.masks.json").as_array().unwrap().len(), 48);
-    assert!(folder.has("picture.overlay.png"));
+    assert!(folder.has("picture.everything.png"));
     let printed = everything(&folder, "picture.png", &["--json", "-o", "masks.json"]).json();
     assert_eq!(printed, folder.json("masks.json"));
     assert_eq!(printed[0]["segmentation"]["size"], serde_json::json!([31, 50]));

@@ -159,6 +159,7 @@ flag_tests! {
         "--fill-hole-area" => crate::track::small_holes_are_filled,
         "--look-ahead" => crate::track::ways_to_run,
         "--history" => crate::track::objects_frames_and_outputs,
+        "--resume" => crate::track::a_run_that_broke_off_goes_on_with_the_same_masks,
         "--frame" => crate::track::backwards_from_a_mask,
         "--object" => crate::track::objects_frames_and_outputs,
         "--point" => crate::track::a_disc_is_followed,

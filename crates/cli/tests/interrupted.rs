@@ -50,7 +50,7 @@ fn ctrl_c_leaves_no_temporary_files() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until("writing", || !folder.temporary_files().is_empty());
     let ended = interrupt(child);
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(ended.stderr.contains("interrupted"), "{}", ended.stderr);
     assert!(folder.temporary_files().is_empty());
     assert!(!folder.has("out.gguf"));
@@ -64,17 +64,38 @@ fn ctrl_c_while_waiting_for_input() {
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     // Opening the other end waits until the command reads: its handler is installed by then.
     let _writer = File::options().write(true).open(folder.path("pipe.png")).unwrap();
-    assert_eq!(interrupt(child).code, Some(1));
+    assert_eq!(interrupt(child).code, Some(130));
 }
 
 #[test]
-fn a_closed_pipe_is_not_an_error() {
+fn a_closed_pipe_ends_quietly() {
     let folder = folder_with_model();
     for arguments in [&["info", "--tensors", MODEL][..], &["completions", "zsh"], &["doctor"]] {
         let mut command = folder.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let ended = Ended::of(child.wait_with_output().unwrap());
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(141), ""), "{arguments:?}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_an_error() {
+    let folder = folder_with_model();
+    for arguments in [&["--help"][..], &["segment", "--help"], &["--version"], &["info", MODEL]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ended = Ended::of(folder.command(arguments).stdout(full).output().unwrap());
+        assert_eq!(ended.code, Some(1), "{arguments:?}");
+        assert!(ended.stderr.contains("No space left"), "{arguments:?}: {}", ended.stderr);
+        // A process without a standard output.
+        let program = env!("CARGO_BIN_EXE_cutout");
+        let line = format!("{program} {} >&-", arguments.join(" "));
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", &line]).current_dir(folder.path("")).output().unwrap();
+        let ended = Ended::of(output);
+        assert_eq!(ended.code, Some(1), "{line}");
+        assert!(ended.stderr.contains("standard output is closed"), "{line}: {}", ended.stderr);
+    }
+    folder.command(&["info", MODEL]).stdout(Stdio::null()).status().unwrap();
 }

@@ -53,7 +53,7 @@ fn frames_of(lines: &[Value]) -> Vec<u64> {
 pub(crate) fn a_disc_is_followed() {
     let folder = clip();
     let ended = track(&folder, &["--point", "70,60"]);
-    assert!(ended.stderr.contains("wrote clip.masks/ and clip.overlay.gif"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("wrote clip.masks and clip.overlay.gif"), "{}", ended.stderr);
     ended.succeeds();
     assert!(folder.read("clip.overlay.gif").starts_with(b"GIF8"));
     for number in 0..3 {
@@ -212,7 +212,8 @@ fn ctrl_c_ends_with_complete_files() {
     let child = command.spawn().unwrap();
     crate::interrupted::wait_until("a first mask", || folder.has("masks/00000.png"));
     let ended = crate::interrupted::interrupt(child);
-    ended.fails(&["interrupted: what is written is complete"]);
+    assert_eq!(ended.code, Some(130));
+    assert!(ended.stderr.contains("interrupted: what is written is complete"));
     let found = lines(&folder, "out.jsonl");
     assert!(!found.is_empty());
     assert_eq!(frames_of(&found)[0], 0);
@@ -286,4 +287,74 @@ pub(crate) fn invalid_arguments_are_rejected() {
         "cannot track",
         "SAM 2 or 2.1",
     ]);
+}
+
+/// Runs a command that breaks off at frame `broken` of five, mends the frame, resumes, and compares everything with a run
+/// that was never interrupted.
+fn broken_and_resumed(broken: usize, more: &[&str]) {
+    let folder = folder();
+    let png = |number: usize| encode_image(&frame(number % 4)).unwrap();
+    for number in 0..5 {
+        folder.write(&format!("clip/{number:05}.png"), png(number));
+    }
+    let run = |name: &str, resume: &[&str]| {
+        let outputs = [format!("{name}.jsonl"), format!("{name}-masks"), format!("{name}-raw")];
+        let outputs = ["-o", &outputs[0], "-o", &outputs[1], "--raw", &outputs[2]];
+        track(&folder, &[&outputs, more, resume].concat())
+    };
+    run("whole", &[]).succeeds();
+    let file = format!("clip/{broken:05}.png");
+    folder.write(&file, "no picture");
+    let ended = run("parts", &[]);
+    assert!(ended.stderr.contains("parts.jsonl: partial, up to frame"), "{}", ended.stderr);
+    ended.fails(&[&file, "--resume goes on from there"]);
+    assert!(folder.has("parts.jsonl.state"));
+    folder.write(&file, png(broken));
+    let other = track(&folder, &["-o", "parts.jsonl", "-p", "9,9", "--resume"]);
+    other.wrong_usage(&["other prompts or options"]);
+    run("parts", &["--resume"]).succeeds();
+    assert_eq!(folder.read("parts.jsonl"), folder.read("whole.jsonl"));
+    for number in 0..5 {
+        for name in [format!("masks/{number:05}.png"), format!("raw/{number:05}.safetensors")] {
+            let [whole, parts] = ["whole", "parts"].map(|run| format!("{run}-{name}"));
+            assert_eq!(folder.has(&parts), folder.has(&whole), "{name}");
+            if folder.has(&whole) {
+                assert_eq!(folder.read(&parts), folder.read(&whole), "{name}");
+            }
+        }
+    }
+    assert!(!folder.has("parts.jsonl.state") && folder.temporary_files().is_empty());
+}
+
+#[test]
+pub(crate) fn a_run_that_broke_off_goes_on_with_the_same_masks() {
+    broken_and_resumed(3, &["-p", "70,60"]);
+    broken_and_resumed(4, &["-p", "70,60", "--frame", "1", "--object", "2", "-b", "50,30,120,95"]);
+}
+
+#[test]
+fn a_run_that_broke_off_on_its_way_back_goes_on() {
+    broken_and_resumed(0, &["--frame", "2", "-p", "94,60", "--both"]);
+    broken_and_resumed(1, &["--frame", "3", "-p", "106,60", "--reverse"]);
+}
+
+#[test]
+fn what_cannot_be_resumed_says_so() {
+    let folder = clip();
+    let resume = ["-p", "70,60", "--resume"];
+    let gif = track(&folder, &[&resume[..], &["--overlay", "x.gif"]].concat());
+    gif.wrong_usage(&["x.gif", "give the overlay a folder"]);
+    let live = ["track", "-", "--size", "32x32", "-p", "16,16", "-o", "x.jsonl", "--resume"];
+    folder.cutout(&live).wrong_usage(&["can be read again"]);
+    let ended = track(&folder, &[&resume[..], &["-o", "masks", "--max-frames", "1"]].concat());
+    assert!(ended.stderr.contains("beginning with the first frame"), "{}", ended.stderr);
+    ended.succeeds();
+    // A state that is no state, and one whose masks are gone.
+    folder.write("masks.state", "no state");
+    track(&folder, &[&resume[..], &["-o", "masks"]].concat())
+        .wrong_usage(&["not written by cutout"]);
+    folder.write("clip/00002.png", "no picture");
+    track(&folder, &["-p", "70,60", "-o", "out.jsonl"]).fails(&["00002.png"]);
+    folder.write("out.jsonl", "{}\n");
+    track(&folder, &[&resume[..], &["-o", "out.jsonl"]].concat()).fails(&["out.jsonl", "1 frames"]);
 }

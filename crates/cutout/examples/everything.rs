@@ -13,8 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let image = imaging::open(picture, &imaging::DecodeLimits::default())?;
 
     // A grid of 12 × 12 points; the other options are Meta's for this family.
-    let options =
-        Everything { points_per_side: 12, ..Everything::for_family(sam.identity().family) };
+    let options = Everything { points_per_side: 12, ..sam.everything_options() };
     let masks = sam.embed(&image)?.everything(&options)?;
     for (number, mask) in masks.iter().enumerate() {
         let [x, y, width, height] = mask.bbox.xywh();

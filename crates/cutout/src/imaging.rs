@@ -24,7 +24,7 @@ pub use cutout_imaging::{
 #[doc(inline)]
 pub use cutout_imaging::{
     MaskDepth, cut_out, distinct_colour, encode_labels, encode_mask, encode_rgba, label_map,
-    overlay, overlay_with,
+    overlay, overlay_colours, overlay_with,
 };
 
 // Files.

@@ -73,7 +73,7 @@ pub use cutout_sam::{
 // Video.
 #[doc(inline)]
 pub use cutout_sam::{
-    Corrections, Direction, History, ObjectId, TrackOptions, TrackPrompt, TrackedFrame,
+    Corrections, Direction, History, ObjectId, StateNotes, TrackOptions, TrackPrompt, TrackedFrame,
     TrackedObject, Tracker,
 };
 

@@ -86,8 +86,7 @@ fn a_picture_from_file_to_mask_to_file() -> Result<(), Box<dyn Error>> {
 fn everything_has_the_disc() -> Result<(), Box<dyn Error>> {
     let drawn = disc(150.0, 80.0);
     let sam = Sam::builtin()?;
-    let options =
-        Everything { points_per_side: 4, ..Everything::for_family(sam.identity().family) };
+    let options = Everything { points_per_side: 4, ..sam.everything_options() };
     let masks = sam.embed(&picture(&drawn))?.everything(&options)?;
     let overlap = |rle: &Rle| rle.iou(&drawn.to_rle()).unwrap_or(0.0);
     let nearest = masks.iter().max_by(|a, b| overlap(&a.rle).total_cmp(&overlap(&b.rle)));

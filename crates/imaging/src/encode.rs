@@ -72,6 +72,7 @@ fn encode(
     let mut encoder = Encoder::new(&mut bytes, side(size.width)?, side(size.height)?);
     encoder.set_color(color);
     encoder.set_depth(depth);
+    encoder.add_text_chunk("Software".to_owned(), cutout_files::SOFTWARE.to_owned())?;
     if color == ColorType::Indexed {
         encoder.set_palette((0..=255u8).flat_map(voc_colour).collect::<Vec<u8>>());
     }

@@ -14,15 +14,44 @@ pub fn distinct_colour(index: usize) -> [u8; 3] {
     })
 }
 
-/// The image overlaid with every mask in a distinct colour, assigned in the given order; see [`overlay_with`].
+/// The image overlaid with every mask in the colour of [`overlay_colours`]; see [`overlay_with`].
 pub fn overlay(image: &Image, masks: &[Rle]) -> Result<Image, ImageError> {
-    let coloured: Vec<(&Rle, [u8; 3])> =
-        masks.iter().enumerate().map(|(index, mask)| (mask, distinct_colour(index))).collect();
-    overlay_with(image, &coloured)
+    let colours = overlay_colours(image, masks);
+    overlay_with(image, &masks.iter().zip(colours).collect::<Vec<_>>())
 }
 
-/// The image overlaid with every mask in its colour: half transparent inside, opaque along the outline. Large masks are
-/// drawn first, so that small ones stay visible.
+/// Fewest colours to choose from.
+const PALETTE: usize = 8;
+
+/// A colour for each mask: of those left, the one farthest from what is under the mask.
+pub fn overlay_colours(image: &Image, masks: &[Rle]) -> Vec<[u8; 3]> {
+    let mut palette: Vec<[u8; 3]> = (0..masks.len().max(PALETTE)).map(distinct_colour).collect();
+    let far = |colour: &[u8; 3], from: [u8; 3]| -> u32 {
+        colour.iter().zip(from).map(|(a, b)| u32::from(a.abs_diff(b)).pow(2)).sum()
+    };
+    let colour = |mask| {
+        let under = mean_colour(image, mask);
+        let best = (0..palette.len()).max_by_key(|&index| far(&palette[index], under));
+        best.map_or([255; 3], |index| palette.remove(index))
+    };
+    masks.iter().map(colour).collect()
+}
+
+/// Mean colour of the image under a mask; black if there is none.
+fn mean_colour(image: &Image, mask: &Rle) -> [u8; 3] {
+    let (mut sums, mut count) = ([0u64; 3], 0u64);
+    for position in mask.runs().flat_map(|(start, end)| start..end) {
+        let height = mask.size().height;
+        if let Some(pixel) = image.pixel(position / height, position % height) {
+            sums.iter_mut().zip(pixel).for_each(|(sum, value)| *sum += u64::from(value));
+            count += 1;
+        }
+    }
+    sums.map(|sum| (sum / count.max(1)) as u8)
+}
+
+/// The image overlaid with every mask in its colour: half transparent inside; along the outline a white line and a dark one
+/// beside it, one of which shows on any background. Large masks are drawn first, so that small ones stay visible.
 pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, ImageError> {
     let size = image.size();
     if let Some((other, _)) = masks.iter().find(|(mask, _)| mask.size() != size) {
@@ -38,7 +67,9 @@ pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, I
             let (x, y) = (position / size.height, position % size.height);
             let pixel = &mut pixels[3 * (y * size.width + x)..][..3];
             if is_edge(&mask, x, y, radius) {
-                pixel.copy_from_slice(colour);
+                pixel.fill(255);
+            } else if is_edge(&mask, x, y, 2 * radius) {
+                pixel.copy_from_slice(&colour.map(|value| value / 3));
             } else {
                 let mixed = pixel.iter_mut().zip(colour);
                 mixed.for_each(|(value, colour)| *value = value.midpoint(*colour));
@@ -100,15 +131,31 @@ mod tests {
     }
 
     #[test]
+    fn a_mask_has_another_colour_than_what_is_under_it() {
+        let size = Size::square(3);
+        let mask = Mask::from_pixels(size, vec![true; 9]).unwrap().to_rle();
+        for under in (0..8).map(distinct_colour).chain([[0; 3], [255; 3], [128; 3]]) {
+            let image = Image::filled(size, under).unwrap();
+            let colours = overlay_colours(&image, &vec![mask.clone(); 10]);
+            let first: u32 =
+                colours[0].iter().zip(under).map(|(a, b)| u32::from(a.abs_diff(b))).sum();
+            assert!(first > 200, "{:?} on {under:?}", colours[0]);
+            let distinct: std::collections::HashSet<_> = colours.iter().collect();
+            assert_eq!(distinct.len(), 10);
+        }
+    }
+
+    #[test]
     fn overlays_and_cutouts() {
         let size = Size::square(5);
         let image = Image::filled(size, [100; 3]).unwrap();
         let inside = |i: usize| !i.is_multiple_of(5) && i > 4;
         let mask = Mask::from_pixels(size, (0..25).map(inside).collect()).unwrap();
         let drawn = overlay(&image, &[mask.to_rle()]).unwrap();
-        let colour = distinct_colour(0);
+        let [colour] = overlay_colours(&image, &[mask.to_rle()])[..] else { panic!("one mask") };
         assert_eq!(drawn.pixel(0, 3), Some([100; 3]));
-        assert_eq!(drawn.pixel(1, 3), Some(colour));
+        assert_eq!(drawn.pixel(1, 3), Some([255; 3]));
+        assert_eq!(drawn.pixel(2, 3), Some(colour.map(|value| value / 3)));
         assert_eq!(drawn.pixel(3, 3), Some(colour.map(|value| value.midpoint(100))));
         let rgba = cut_out(&image, &mask).unwrap();
         assert_eq!((&rgba[..4], &rgba[96..]), (&[0; 4][..], &[100, 100, 100, 255][..]));

@@ -1,10 +1,7 @@
 //! Atomic file output: a file is written completely or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Rle, Size};
 
@@ -65,40 +62,7 @@ pub fn write_with(
 ) -> Result<(), WriteError> {
     let path = path.as_ref();
     let fail = |source| WriteError::new(path, source);
-    let found = fs::metadata(path).ok();
-    if found.as_ref().is_some_and(fs::Metadata::is_dir) || path.file_name().is_none() {
-        return Err(WriteError::IsFolder(path.to_owned()));
-    }
-    if found.is_some_and(|found| !found.is_file()) {
-        let device = OpenOptions::new().write(true).open(path).map_err(fail)?;
-        return fill_file(device, fill).map(drop).map_err(fail);
-    }
-    let beside = temporary(path);
-    let result = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside)
-        .and_then(|file| fill_file(file, fill))
-        .and_then(|file| file.sync_all())
-        .and_then(|()| fs::rename(&beside, path));
-    result.map_err(|source| {
-        // The file may not exist; the first error is reported in either case.
-        let _ignored = fs::remove_file(&beside);
-        fail(source)
-    })
-}
-
-fn fill_file(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
-    let mut writer = BufWriter::new(file);
-    fill(&mut writer)?;
-    writer.into_inner().map_err(io::IntoInnerError::into_error)
-}
-
-/// A unique name in the same folder, because a rename works within one file system only.
-fn temporary(path: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    path.with_file_name(format!(".cutout-{}-{number}.tmp", process::id()))
+    cutout_files::replace(path, fail, |writer| fill(writer).map_err(fail))
 }
 
 /// Writes masks of one size as a NumPy array, bool `[masks, height, width]`, with one mask in memory at a time. Masks of

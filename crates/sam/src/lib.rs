@@ -60,12 +60,13 @@ pub use everything::{
 pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VISUAL};
 pub use masks::{Masks, Segment};
 pub use model::ModelError;
+pub use model::builtin::builtin_checkpoint;
 pub use model::inspect::{Inside, Inspection, inspect, runs};
 pub use model::load::{OpenError, load};
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
-    Corrections, Direction, History, ObjectId, TrackError, TrackOptions, TrackPrompt, TrackedFrame,
-    TrackedObject, Tracker,
+    Corrections, Direction, History, ObjectId, StateNotes, TrackError, TrackOptions, TrackPrompt,
+    TrackedFrame, TrackedObject, Tracker,
 };

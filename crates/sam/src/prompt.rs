@@ -65,7 +65,13 @@ impl Prompt {
     }
 
     /// The object in a box, given by its left, top, right and bottom. Asks for one mask.
-    pub fn rect(x0: f64, y0: f64, x1: f64, y1: f64) -> Self {
+    pub fn rect(
+        x0: impl Into<f64>,
+        y0: impl Into<f64>,
+        x1: impl Into<f64>,
+        y1: impl Into<f64>,
+    ) -> Self {
+        let (x0, y0, x1, y1) = (x0.into(), y0.into(), x1.into(), y1.into());
         Prompt {
             rect: Some(Rect { x0, y0, x1, y1 }),
             candidates: Candidates::One,

@@ -13,6 +13,7 @@ use cutout_weights::layout::{Identity, Model as StoredModel};
 use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::device::{self, DeviceError};
+use crate::everything::Everything;
 use crate::model::config::{FamilyProcessing, Upsampling};
 use crate::model::load::{OpenError, load};
 use crate::model::part::{Of, Part};
@@ -82,6 +83,8 @@ pub struct Sam {
 struct Inner {
     identity: Identity,
     model: Model,
+    /// Options for automatic masks.
+    everything: Everything,
     fingerprint: OnceLock<u64>,
     /// Threads for work on the host.
     pool: Arc<Pool>,
@@ -114,14 +117,21 @@ impl Sam {
         pool: Arc<Pool>,
     ) -> Result<Self, SamError> {
         let identity = StoredModel::of(checkpoint)?.identity();
+        let everything = Everything::for_model(identity.family, checkpoint.metadata())?;
         let (config, weights) = load(checkpoint)?;
         let model = Model::new(config, weights, backend, profile);
-        Ok(Sam { inner: Arc::new(Inner { identity, model, fingerprint: OnceLock::new(), pool }) })
+        let fingerprint = OnceLock::new();
+        Ok(Sam { inner: Arc::new(Inner { identity, model, everything, fingerprint, pool }) })
     }
 
     /// Family and size.
     pub fn identity(&self) -> Identity {
         self.inner.identity
+    }
+
+    /// The options for automatic masks that suit this model: those in the metadata of its file, else Meta's for its family.
+    pub fn everything_options(&self) -> Everything {
+        self.inner.everything.clone()
     }
 
     /// Family and size as text.

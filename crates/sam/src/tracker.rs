@@ -15,12 +15,14 @@ mod history;
 mod object;
 mod options;
 mod prompt;
+mod state;
 
 use encode::{EncodedFrame, FrameEncoding, encode};
 use history::RecordStore;
 use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 pub use prompt::TrackPrompt;
+pub use state::StateNotes;
 
 /// Caller's number of an object.
 pub type ObjectId = u32;
@@ -59,6 +61,8 @@ pub struct Tracker {
     preprocess: Preprocess,
     /// Set by the first frame.
     mapping: Option<(Mapping, Arc<Upsampler>)>,
+    /// Size of the frames, if the state comes from a file.
+    expected_size: Option<Size>,
     current: Option<Current>,
     next_frame: Option<FrameEncoding>,
     objects: BTreeMap<ObjectId, Object>,
@@ -76,6 +80,7 @@ impl Sam {
             sam: self.clone(),
             preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.preprocessing() },
             mapping: None,
+            expected_size: None,
             current: None,
             next_frame: None,
             objects: BTreeMap::new(),
@@ -117,7 +122,8 @@ impl Tracker {
 
     /// Makes `frame` the current frame without tracking, so that it can take prompts.
     pub fn visit(&mut self, frame: usize, image: &Image) -> Result<(), TrackError> {
-        let expected = self.mapping.as_ref().map_or(image.size(), |(mapping, _)| mapping.original);
+        let known = self.mapping.as_ref().map(|(mapping, _)| mapping.original);
+        let expected = known.or(self.expected_size).unwrap_or(image.size());
         if image.size() != expected {
             return Err(TrackError::FrameSize { frame, expected, found: image.size() });
         }
@@ -236,12 +242,15 @@ impl Tracker {
     }
 
     fn object_mut(&mut self, id: ObjectId) -> Result<&mut Object, TrackError> {
-        let ids: Vec<String> = self.objects.keys().map(ObjectId::to_string).collect();
-        let known = match &ids[..] {
-            [] => "no object is".to_owned(),
-            ids => format!("tracked are {}", ids.join(", ")),
-        };
-        self.objects.get_mut(&id).ok_or(TrackError::UnknownObject { id, known })
+        if !self.objects.contains_key(&id) {
+            let ids: Vec<String> = self.objects.keys().map(ObjectId::to_string).collect();
+            let known = match &ids[..] {
+                [] => "no object is".to_owned(),
+                ids => format!("tracked are {}", ids.join(", ")),
+            };
+            return Err(TrackError::UnknownObject { id, known });
+        }
+        Ok(self.objects.get_mut(&id).expect("looked up above"))
     }
 
     /// Encodes memories of the prompted masks on the current frame, before its features are freed.

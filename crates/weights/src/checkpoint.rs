@@ -120,6 +120,11 @@ impl Checkpoint {
         &self.file
     }
 
+    /// Size of the file in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        (*self.bytes).as_ref().len() as u64
+    }
+
     /// The detected format.
     pub fn format(&self) -> Format {
         self.format

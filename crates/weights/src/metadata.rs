@@ -49,6 +49,12 @@ impl MetadataValue {
     }
 }
 
+impl From<String> for MetadataValue {
+    fn from(text: String) -> Self {
+        MetadataValue::Text(text)
+    }
+}
+
 impl From<&str> for MetadataValue {
     fn from(text: &str) -> Self {
         MetadataValue::Text(text.to_owned())

@@ -1,9 +1,8 @@
 //! Atomic file output: a file is written completely or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use crate::error::WeightsError;
 
@@ -25,64 +24,19 @@ impl<W: Write> Output<'_, W> {
     }
 }
 
-/// Writes a temporary file beside `path` and renames it to `path` once it is complete. After an error the old content of
-/// `path` is intact and the temporary file is removed. Devices and pipes are written directly: a rename would replace
-/// them by a file.
+/// Writes a file that appears once it is complete; see [`cutout_files::replace`].
 pub(crate) fn write_whole<E: From<WeightsError>>(
     path: &Path,
-    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), E>,
+    body: impl FnOnce(&mut Output<'_, &mut BufWriter<File>>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let refuse = |error| WeightsError::writing(path, error);
-    if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-        let device = OpenOptions::new().write(true).open(path).map_err(refuse)?;
-        return fill(path, device, body).map(drop);
-    }
-    let (file, temporary) = create_beside(path).map_err(refuse)?;
-    let result = fill(path, file, body).and_then(|file| {
-        // Some file systems report a full disk only here.
-        file.sync_all().map_err(refuse)?;
-        Ok(fs::rename(&temporary, path).map_err(refuse)?)
-    });
-    if result.is_err() {
-        // The first error is reported; a failure to remove the temporary file is ignored.
-        let _ = fs::remove_file(&temporary);
-    }
-    result
-}
-
-/// Runs `body` on a buffered writer over `file`, and flushes it.
-fn fill<E: From<WeightsError>>(
-    path: &Path,
-    file: File,
-    body: impl FnOnce(&mut Output<'_, BufWriter<File>>) -> Result<(), E>,
-) -> Result<File, E> {
-    let mut output = Output { path, writer: BufWriter::with_capacity(1 << 20, file) };
-    body(&mut output)?;
-    let flushed = output.writer.into_inner();
-    Ok(flushed.map_err(|error| WeightsError::writing(path, error.into_error()))?)
-}
-
-/// Creates a file with a unique name in the folder of `path`.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    if path.file_name().is_none() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
-    }
-    loop {
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        // The clean-up after Ctrl-C finds temporary files by the process id in their name.
-        let hidden = format!(".cutout-{}-weights-{number}.tmp", std::process::id());
-        let temporary = path.with_file_name(hidden);
-        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
-            Ok(file) => return Ok((file, temporary)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let fail = |error| E::from(WeightsError::writing(path, error));
+    cutout_files::replace(path, fail, |writer| body(&mut Output { path, writer }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     struct Full;
@@ -102,40 +56,5 @@ mod tests {
         let error = output.write(b"x").unwrap_err();
         assert!(matches!(error, WeightsError::DiskFull { .. }), "{error}");
         assert_eq!(error.to_string(), "model.gguf: the disk is full; nothing was written");
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn devices_are_written_directly() {
-        use std::os::unix::fs::FileTypeExt;
-        let folder = std::env::temp_dir().join(format!("cutout-device-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let [null, full] = ["null", "full"].map(|name| folder.join(name));
-        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
-        std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-        write_whole(&null, |output| output.write(b"gone")).unwrap();
-        assert!(fs::metadata(&null).unwrap().file_type().is_char_device());
-        let error = write_whole(&full, |output| output.write(b"no room")).unwrap_err();
-        assert!(matches!(error, WeightsError::DiskFull { .. }), "{error}");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
-        fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn a_failed_write_keeps_the_old_file_and_removes_the_temporary_one() {
-        let folder = std::env::temp_dir().join(format!("cutout-output-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("kept");
-        fs::write(&path, "old").unwrap();
-        let failed = write_whole(&path, |output| {
-            output.write(b"half of the new")?;
-            Err(WeightsError::DiskFull { path: path.clone() })
-        });
-        assert!(failed.is_err());
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        write_whole(&path, |output| output.write(b"new")).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

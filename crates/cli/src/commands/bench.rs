@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, memory, stdio};
+use crate::{memory, stdio};
 
 mod clip;
 mod samples;
@@ -106,7 +106,6 @@ impl Bench {
         report.warm("decode", self.repeat, || Ok(decode(&bytes, "picture", &limits).map(drop)?))?;
         let mask = cutout_imaging::Mask::empty(image.size())?;
         let path = std::env::temp_dir().join(format!("cutout-bench-{}.png", std::process::id()));
-        interrupt::writes_beside(&path);
         let written = report.warm("write", self.repeat, || {
             Ok(write(&path, &encode_mask(&mask, MaskDepth::Byte)?)?)
         });

@@ -11,11 +11,11 @@ use cutout_weights::{
     Checkpoint, Encoding, Outgoing, OutgoingTensor, WeightsError, write_gguf, write_safetensors,
 };
 
+use crate::claims::Claims;
 use crate::failure::Usage;
-use crate::options::find_model;
-use crate::output::check_folder;
+use crate::options::ModelSource;
 use crate::progress::Progress;
-use crate::{format, interrupt, stdio};
+use crate::{format, stdio};
 
 /// Convert a checkpoint to safetensors or GGUF, optionally in fewer bits
 #[derive(Args)]
@@ -27,7 +27,7 @@ use crate::{format, interrupt, stdio};
 With --quantize, biases, norms and other vectors are stored in single precision: they are small,
 and rounding errors in them matter most.")]
 pub(crate) struct Convert {
-    /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout
+    /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout; or built-in
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// New file: .safetensors or .gguf. Its tensors have Meta's names
@@ -103,15 +103,11 @@ impl Convert {
                 "safetensors holds no quantised blocks: write a .gguf, or use --quantize f16 or bf16",
             ));
         }
-        check_folder(&self.output)?;
-        let input = find_model(&self.input)?;
-        if is_same_file(&input, &self.output) {
-            return Err(Usage::error(format!(
-                "{} is the file to read: give another output file",
-                self.output.display()
-            )));
-        }
-        let checkpoint = Checkpoint::open(&input)?;
+        let input = ModelSource::named(&self.input)?;
+        let mut claims = Claims::default();
+        input.file().into_iter().for_each(|file| claims.reads(file));
+        claims.writes(&self.output)?;
+        let checkpoint = input.checkpoint()?;
         let model = Model::of(&checkpoint);
         let outgoing = match &model {
             Ok(model) => model.outgoing(),
@@ -126,8 +122,7 @@ impl Convert {
         }
         let count = outgoing.tensors.len();
         self.write(target, encoding, outgoing.tensors, &checkpoint)?;
-        let size = |path: &Path| Ok::<u64, anyhow::Error>(fs::metadata(path)?.len());
-        let (before, after) = (size(&input)?, size(&self.output)?);
+        let (before, after) = (checkpoint.file_bytes(), fs::metadata(&self.output)?.len());
         stdio::print(&format!(
             "{}: {}, {} instead of {} ({:.0} %)",
             self.output.display(),
@@ -154,7 +149,6 @@ impl Convert {
         };
         let tensors = tensors.into_iter().map(|tensor| tensor.observed(tell));
         let metadata = checkpoint.metadata();
-        interrupt::writes_beside(&self.output);
         match target {
             Target::Gguf => {
                 let tensors: Vec<OutgoingTensor<'_>> = tensors.collect();
@@ -166,20 +160,5 @@ impl Convert {
                 Ok(write_safetensors(&self.output, &tensors, metadata)?)
             }
         }
-    }
-}
-
-/// Whether two paths refer to the same file.
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
-        file(one).is_some() && file(one) == file(other)
-    }
-    #[cfg(not(unix))]
-    {
-        let file = |path: &Path| fs::canonicalize(path).ok();
-        file(one).is_some() && file(one) == file(other)
     }
 }

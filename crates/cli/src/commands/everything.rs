@@ -10,6 +10,7 @@ use cutout_sam::{
     AutoMask, Everything as Options, EverythingError, Phase, Progress as EverythingProgress, Sam,
 };
 
+use crate::claims::result_names;
 use crate::failure::{Usage, message};
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
@@ -27,7 +28,7 @@ use knobs::Knobs;
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout everything truck.jpg --model sam_vit_b_01ec64.pth
-      writes truck.masks.json and truck.overlay.png
+      writes truck.masks.json and truck.everything.png
   cutout everything truck.jpg -m sam_vit_b_01ec64.pth -o truck.json --points-per-side 16
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --convert-to-rle --resume
       writes masks/NAME.json for every photo that has none yet
@@ -69,46 +70,48 @@ pub(crate) struct Everything {
 impl Everything {
     pub(crate) fn run(self) -> Result<()> {
         let pictures = pictures_in(&self.input)?;
+        let names = result_names(&pictures);
         let destination = self.destination()?;
-        destination.check()?;
         self.exports.check(&pictures)?;
-        let usual = self.asks_for_nothing().then(|| destination.names());
-        let sam = self.model.open(&self.run)?;
-        let options = self.knobs.options(sam.identity().family)?;
-        let mut exporting = self.exports.begin()?;
+        let model = self.model.source()?;
+        let mut claims = self.run.claims(&model);
+        claims.reads(&self.input);
+        let is_skipped = |name: &String| self.resume && destination.is_done(name);
+        let missing: Vec<&String> = names.iter().filter(|name| !is_skipped(name)).collect();
+        destination.claim(&mut claims, &missing)?;
+        self.exports.claim(&mut claims, &pictures)?;
+        let sam = model.start(&self.run)?;
+        let options = self.knobs.options(&sam)?;
         let mut failed = 0;
-        for (index, picture) in pictures.iter().enumerate() {
-            let position = match pictures.len() {
-                1 => String::new(),
-                many => format!("{}/{many} ", index + 1),
-            };
-            if self.resume && destination.is_done(picture) {
-                continue;
-            }
-            let result = masks_of(&sam, picture, &options, &position).and_then(|found| {
-                if found.masks.is_empty() {
-                    stdio::note(&nothing_found(picture, &options));
+        self.exports.during(&sam.description(), |exporting| {
+            for (index, (picture, name)) in pictures.iter().zip(&names).enumerate() {
+                let position = match pictures.len() {
+                    1 => String::new(),
+                    many => format!("{}/{many} ", index + 1),
+                };
+                if is_skipped(name) {
+                    continue;
                 }
-                exporting.add(picture, &found)?;
-                destination.write(picture, &found)
-            });
-            match result {
-                Ok(()) => {}
-                // In a folder, a failure is reported and the other pictures are processed.
-                Err(error) if self.input.is_dir() => {
-                    stdio::note(&format!("error: {}", message(&error)));
-                    failed += 1;
+                let result = masks_of(&sam, picture, &options, &position)
+                    .and_then(|found| exporting.add(picture, &found).map(|()| found))
+                    .and_then(|found| destination.write(name, &found));
+                match result {
+                    Ok(()) => {}
+                    // In a folder, a failure is reported and the other pictures are processed.
+                    Err(error) if self.input.is_dir() => {
+                        stdio::note(&format!("error: {}", message(&error)));
+                        failed += 1;
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
-        }
-        exporting.finish(sam.description())?;
+            Ok(())
+        })?;
         if failed > 0 {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
-        if let Some(names) = usual {
-            stdio::note(&format!("wrote {names}"));
-        }
+        destination.note_written();
+        stdio::note_written(true, self.exports.paths());
         Ok(())
     }
 
@@ -135,6 +138,7 @@ impl Everything {
             convert_to_rle: self.convert_to_rle,
             json: self.json,
             folder,
+            are_usual: false,
         })
     }
 }
@@ -147,10 +151,12 @@ struct Found {
 
 fn masks_of(sam: &Sam, picture: &Path, options: &Options, position: &str) -> Result<Found> {
     let image = open(picture, &DecodeLimits::default())?;
-    let bar = Progress::bar(0, format!("{position}{}", picture.display()));
+    let bar = Progress::spinner(format!("{position}{}: encoding", picture.display()));
     let mut report = |progress: EverythingProgress| {
-        bar.set_length(progress.points as u64);
-        bar.set(progress.points_done as u64);
+        if progress.points > 0 {
+            bar.set_length(progress.points as u64);
+            bar.set(progress.points_done as u64);
+        }
         let what = match progress.phase {
             Phase::Embedding => "encoding".to_owned(),
             Phase::Decoding => format!("{} masks", progress.masks),
@@ -160,7 +166,12 @@ fn masks_of(sam: &Sam, picture: &Path, options: &Options, position: &str) -> Res
         ControlFlow::Continue(())
     };
     match sam.everything(&image, options, &mut report) {
-        Ok(masks) => Ok(Found { image, masks }),
+        Ok(masks) => {
+            if masks.is_empty() {
+                stdio::note(&nothing_found(picture, options));
+            }
+            Ok(Found { image, masks })
+        }
         Err(EverythingError::Option(error)) => Err(Usage::error(error.to_string())),
         Err(error) => Err(error).with_context(|| picture.display().to_string()),
     }

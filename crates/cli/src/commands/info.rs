@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use cutout_weights::Checkpoint;
 
-use crate::options::find_model;
+use crate::options::ModelSource;
 use crate::stdio;
 
 mod facts;
@@ -24,7 +23,7 @@ use facts::Facts;
 
 Only names and shapes are read, and no code in the file is run: fast and safe for any file.")]
 pub(crate) struct Info {
-    /// Checkpoint, or the file name of one that `cutout models` lists
+    /// Checkpoint, the file name of one that `cutout models` lists, or built-in
     model: PathBuf,
     /// List every tensor with its element type and shape
     #[arg(long)]
@@ -36,9 +35,8 @@ pub(crate) struct Info {
 
 impl Info {
     pub(crate) fn run(self) -> Result<()> {
-        let path = find_model(&self.model)?;
-        let checkpoint = Checkpoint::open(&path)?;
-        let facts = Facts::of(&path, &checkpoint)?;
+        let checkpoint = ModelSource::named(&self.model)?.checkpoint()?;
+        let facts = Facts::of(&checkpoint);
         match (self.json, self.tensors) {
             (true, with_tensors) => stdio::print_json(&facts.to_json(with_tensors)),
             (false, false) => stdio::print(&text::summary(&facts)),

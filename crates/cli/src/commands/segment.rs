@@ -7,14 +7,14 @@ use clap::Args;
 use cutout_imaging::{DecodeLimits, Image, Rle, Threshold, open};
 use cutout_sam::{Masks, Prompt, Sam, Scene};
 
+use crate::claims::Claims;
 use crate::options::{ModelOption, RunOptions};
 use crate::output::{
-    Annotation, Category, Document, Found, Info, MaskIndex, OutputOptions, Picture, check_folder,
-    write_raw,
+    Annotation, Category, Document, Found, Info, MaskIndex, OutputOptions, Picture, write_raw,
 };
 use crate::progress::Progress;
 use crate::prompts::{FindOptions, PromptOptions, parse_number};
-use crate::{interrupt, stdio};
+use crate::stdio;
 
 use finding::Objects;
 
@@ -72,9 +72,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn run(self) -> Result<()> {
-        self.output.check()?;
-        self.raw.iter().chain(&self.save_scene).try_for_each(|path| check_folder(path))?;
+    pub(crate) fn run(mut self) -> Result<()> {
+        if self.asks_for_nothing() {
+            self.output = OutputOptions::usual(&self.image);
+        }
+        let model = self.model.source()?;
+        self.claim(&mut self.run.claims(&model))?;
         if self.image.is_dir() {
             bail!(
                 "{}: a folder; `segment` takes one picture, `everything` and `track` take folders",
@@ -87,7 +90,7 @@ impl Segment {
             Some(_) => Vec::new(),
             None => self.prompts.prompts(image.size())?,
         };
-        let sam = self.model.open(&self.run)?;
+        let sam = model.start(&self.run)?;
         // Errors in prompts and phrases are reported before the slow part.
         question.iter().try_for_each(|find| sam.check_find(find, image.size()))?;
         prompts.iter().try_for_each(|prompt| sam.check_prompt(prompt, image.size()))?;
@@ -97,6 +100,18 @@ impl Segment {
             None => self.shown_objects(&scene, &prompts)?,
         };
         self.write(&image, &sam, objects)
+    }
+
+    fn asks_for_nothing(&self) -> bool {
+        self.output.is_empty() && self.raw.is_none() && self.save_scene.is_none()
+    }
+
+    /// Adds what is read and written.
+    fn claim(&self, claims: &mut Claims) -> Result<()> {
+        claims.reads(&self.image);
+        self.prompts.files().chain(self.scene.as_deref()).for_each(|file| claims.reads(file));
+        self.raw.iter().chain(&self.save_scene).try_for_each(|path| claims.writes(path))?;
+        self.output.claim(claims)
     }
 
     /// The masks of the prompts.
@@ -131,7 +146,6 @@ impl Segment {
             }
         };
         if let Some(path) = &self.save_scene {
-            interrupt::writes_beside(path);
             scene.save(path)?;
         }
         Ok(scene)
@@ -146,13 +160,9 @@ impl Segment {
             annotations,
         };
         let found = Found { image, document: &document, shown: &shown, labels: &labels };
-        if !self.output.is_empty() || self.raw.is_some() || self.save_scene.is_some() {
-            return self.output.write(&found);
-        }
-        let usual = OutputOptions::usual(&self.image);
-        usual.write(&found)?;
-        let names: Vec<String> = usual.paths().map(|path| path.display().to_string()).collect();
-        stdio::note(&format!("wrote {}", names.join(" and ")));
+        self.output.write(&found)?;
+        let raw = self.raw.iter().chain(&self.save_scene).map(PathBuf::as_path);
+        stdio::note_written(self.output.are_named(), self.output.paths().chain(raw));
         Ok(())
     }
 

@@ -5,24 +5,25 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use cutout_imaging::{Image, Size, Threshold};
-use cutout_sam::{
-    Corrections, Direction, History, Sam, TrackOptions, TrackedFrame, Tracker, device,
-};
+use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker, device};
 use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, open};
 
+use crate::claims::Claims;
 use crate::environment::Environment;
 use crate::failure::Usage;
+use crate::interrupt;
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::{interrupt, stdio};
 
 mod outputs;
 mod prompts;
 mod recorded;
+mod resume;
 
 use outputs::{TrackOutputs, Writers};
 use prompts::TrackPrompts;
 use recorded::Recorded;
+use resume::{Position, StateFile, path_beside};
 
 /// Track objects through a video
 #[derive(Args)]
@@ -69,6 +70,9 @@ pub(crate) struct Track {
     /// Keep the memories of all frames in this folder instead of dropping old ones
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
+    /// Go on after the last frame of a run of the same command that broke off
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     outputs: TrackOutputs,
     #[command(flatten)]
@@ -106,7 +110,6 @@ fn parse_size(text: &str) -> Result<Size, String> {
 
 impl Track {
     pub(crate) fn run(self) -> Result<()> {
-        self.outputs.check()?;
         if self.prompts.is_empty() {
             return Err(Usage::error(
                 "nothing to follow: give a --point, a --box or a --mask-input on some frame",
@@ -115,9 +118,20 @@ impl Track {
         let tools = Environment::read().video_tools();
         let options =
             OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
+        let model = self.model.source()?;
+        self.claim(&mut self.run.claims(&model))?;
         let source = open(&self.video, &options)?;
-        let sam = self.model.open(&self.run)?;
-        let tracker = self.tracker(&sam, &*source)?;
+        let sam = model.start(&self.run)?;
+        let state = self.state();
+        let tracking = self.options(&*source);
+        let resumed = match self.resume {
+            true => state.load(&sam, &tracking)?,
+            false => None,
+        };
+        let (tracker, position) = match resumed {
+            Some((tracker, position)) => (tracker, Some(position)),
+            None => (sam.track(tracking)?, None),
+        };
         let (length, rate) = (source.length(), source.frame_rate());
         let mut recorded = Recorded::new(source, self.goes_back())?;
         let (first, last) = self.prompts.frames();
@@ -129,37 +143,68 @@ impl Track {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
         }
-        let writers = self.outputs.open(&self.video, rate, &tools)?;
+        let writers = self.outputs.open(&self.video, rate, &tools, position)?;
         interrupt::finish_gracefully();
-        let run = self.start(tracker, writers, length);
-        self.follow(first, recorded, run)
+        let run = self.start(tracker, writers, state, length);
+        self.follow(first, recorded, Run { position, ..run })
     }
 
-    fn tracker(&self, sam: &Sam, source: &dyn FrameSource) -> Result<Tracker> {
-        Ok(sam.track(TrackOptions {
+    /// Where the state of this run is kept.
+    fn state(&self) -> StateFile {
+        let Track { prompts, reverse, both, size, max_prompted_frames, fill_hole_area, .. } = self;
+        let question = format!(
+            "{} {prompts:?} {reverse} {both} {size:?} {max_prompted_frames:?} {fill_hole_area}",
+            self.video.display()
+        );
+        StateFile::beside(&self.outputs.first(&self.video), question, self.resume)
+    }
+
+    /// Adds what is read and written.
+    fn claim(&self, claims: &mut Claims) -> Result<()> {
+        if !self.is_live() {
+            claims.reads(&self.video);
+        } else if self.resume {
+            return Err(Usage::error("--resume needs a video that can be read again"));
+        }
+        self.prompts.files().for_each(|file| claims.reads(file));
+        let mut history = self.history.iter();
+        history.try_for_each(|folder| claims.writes_into(folder, |_| false))?;
+        self.outputs.claim(claims, &self.video, self.resume)?;
+        claims.writes_unnamed(&path_beside(&self.outputs.first(&self.video)))
+    }
+
+    fn options(&self, source: &dyn FrameSource) -> TrackOptions {
+        TrackOptions {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
             fill_hole_area: self.fill_hole_area,
             corrections: Corrections::default(),
             history: self.history.clone().map_or(History::Recent, History::Disk),
-        })?)
+        }
     }
 
-    fn start(&self, tracker: Tracker, writers: Writers, length: Option<usize>) -> Run {
+    fn start(
+        &self,
+        tracker: Tracker,
+        writers: Writers,
+        state: StateFile,
+        length: Option<usize>,
+    ) -> Run {
         let progress = match length {
             Some(length) => Progress::bar(length as u64, "frames"),
             None => Progress::spinner("frames"),
         };
-        let live = self.video.as_os_str() == "-";
         let threads = device::threads(tracker.sam().profile());
         Run {
             tracker,
             writers,
             progress,
             started: std::time::Instant::now(),
-            done: 0,
+            state,
+            position: None,
+            done_here: 0,
             most: self.max_frames.unwrap_or(usize::MAX),
-            looks_ahead: self.look_ahead.is_wanted(threads, live),
+            looks_ahead: self.look_ahead.is_wanted(threads, self.is_live()),
         }
     }
 
@@ -171,20 +216,41 @@ impl Track {
 
     fn follow(&self, first: Image, recorded: Recorded, mut run: Run) -> Result<()> {
         let result = self.all_ways(first, recorded, &mut run);
-        let finished = run.writers.finish();
-        drop(run.progress);
+        let Run { tracker, writers, progress, mut state, position, .. } = run;
+        let finished = writers.finish();
+        drop(progress);
         // The first error is reported.
-        result.and(finished)?;
-        interrupt::check()?;
-        if let Some(names) = self.outputs.usual_names(&self.video) {
-            stdio::note(&format!("wrote {names}"));
+        let result = result.and(finished).and_then(|()| interrupt::check());
+        if let (Err(_), Some(position)) = (&result, position) {
+            self.outputs.note_partial(&self.video, position.frame);
+            if self.is_live() {
+                return result;
+            }
+            state.break_off(&tracker, position);
         }
+        result?;
+        state.remove()?;
+        self.outputs.note_written(&self.video);
         Ok(())
     }
 
     /// Gives the prompts on their frames, then tracks forward and backward. `image` is the first prompted frame.
     fn all_ways(&self, image: Image, mut recorded: Recorded, run: &mut Run) -> Result<()> {
-        let (first, last) = self.prompts.frames();
+        if run.position.is_none() {
+            self.give_prompts(image, &mut recorded, run)?;
+        }
+        let turned = run.position.is_some_and(|last| last.direction == Direction::Backward);
+        if !self.reverse && !turned {
+            self.go_forward(&mut recorded, run)?;
+        }
+        if self.reverse || self.both {
+            self.go_back(&mut recorded, run)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the prompts on their frames. A single prompted frame is also tracked, because it is not read again.
+    fn give_prompts(&self, image: Image, recorded: &mut Recorded, run: &mut Run) -> Result<()> {
         let again = self.goes_back();
         let mut at_hand = Some(image);
         for frame in self.prompts.each_frame() {
@@ -195,29 +261,46 @@ impl Track {
                 run.step(frame, &image, Direction::Forward)?;
             }
         }
-        if again && !self.reverse {
-            for frame in first..=last {
-                if run.is_over() {
-                    return Ok(());
-                }
-                let image = recorded.frame(frame)?;
-                run.step(frame, &image, Direction::Forward)?;
+        Ok(())
+    }
+
+    /// Tracks from the frame after the last one, or from the first prompted one, to the end.
+    fn go_forward(&self, recorded: &mut Recorded, run: &mut Run) -> Result<()> {
+        let (first, last) = self.prompts.frames();
+        for frame in run.position.map_or(first, |done| done.frame + 1)..=last {
+            if run.is_over() {
+                return Ok(());
             }
+            let image = recorded.frame(frame)?;
+            run.step(frame, &image, Direction::Forward)?;
         }
-        if !self.reverse {
-            run.follow_to_the_end(last, &mut recorded)?;
-        }
-        if self.reverse || self.both {
-            let start = if self.both { first.checked_sub(1) } else { Some(first) };
-            for frame in start.into_iter().flat_map(|start| (0..=start).rev()) {
-                if run.is_over() {
-                    return Ok(());
-                }
-                let image = recorded.frame(frame)?;
-                run.step(frame, &image, Direction::Backward)?;
+        let done = run.position.map_or(last, |done| done.frame);
+        recorded.skip_to(done)?;
+        run.follow_to_the_end(done, recorded)
+    }
+
+    /// Tracks back to the beginning.
+    fn go_back(&self, recorded: &mut Recorded, run: &mut Run) -> Result<()> {
+        let (first, last) = self.prompts.frames();
+        let start = match run.position {
+            Some(Position { frame, direction: Direction::Backward, .. }) => frame.checked_sub(1),
+            Some(_) => first.checked_sub(1),
+            None => Some(first),
+        };
+        recorded.skip_to(last)?;
+        for frame in start.into_iter().flat_map(|start| (0..=start).rev()) {
+            if run.is_over() {
+                return Ok(());
             }
+            let image = recorded.frame(frame)?;
+            run.step(frame, &image, Direction::Backward)?;
         }
         Ok(())
+    }
+
+    /// Whether frames come from standard input, which cannot be read again.
+    fn is_live(&self) -> bool {
+        self.video.as_os_str() == "-"
     }
 }
 
@@ -227,7 +310,11 @@ struct Run {
     writers: Writers,
     progress: Progress,
     started: std::time::Instant,
-    done: usize,
+    state: StateFile,
+    /// The last frame that was written.
+    position: Option<Position>,
+    /// Frames written by this process.
+    done_here: usize,
     /// Number of frames after which to stop.
     most: usize,
     /// Whether the next frame is encoded while the current one is tracked.
@@ -235,8 +322,13 @@ struct Run {
 }
 
 impl Run {
+    /// Frames written so far.
+    fn done(&self) -> usize {
+        self.position.map_or(0, |position| position.done)
+    }
+
     fn is_over(&self) -> bool {
-        self.done >= self.most || interrupt::requested()
+        self.done() >= self.most || interrupt::requested()
     }
 
     /// Tracks all frames after `frame`.
@@ -248,7 +340,7 @@ impl Run {
         while let Some(image) = next? {
             frame += 1;
             next = Ok(None);
-            if self.looks_ahead && self.done + 1 < self.most {
+            if self.looks_ahead && self.done() + 1 < self.most {
                 // An error of the next frame is reported after the current one is written.
                 next = recorded.after(frame);
                 self.tracker.visit(frame, &image)?;
@@ -271,9 +363,12 @@ impl Run {
         let tracked = self.tracker.push_at(frame, image, direction)?;
         let objects = objects(&tracked);
         self.writers.write(&FrameResult { index: frame, image, objects: &objects }, &tracked)?;
-        self.done += 1;
-        self.progress.set(self.done as u64);
-        let speed = self.done as f64 / self.started.elapsed().as_secs_f64();
+        let position = Position { frame, direction, done: self.done() + 1 };
+        self.position = Some(position);
+        self.state.keep(&self.tracker, position)?;
+        self.done_here += 1;
+        self.progress.set(position.done as u64);
+        let speed = self.done_here as f64 / self.started.elapsed().as_secs_f64();
         let memory =
             crate::memory::resident_mib().map_or(String::new(), |mib| format!(", {mib:.0} MiB"));
         self.progress.say(format!("{speed:.2} frames/s{memory}"));

@@ -1,22 +1,20 @@
 //! A COCO data set of many pictures, written while they are processed.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use cutout_imaging::WriteError;
 use serde::Serialize;
 
 use super::{Category, Info, Picture};
-use crate::interrupt;
 
-/// A data set that is being written. Annotations go to a temporary file beside `path` as they come; only the list of
-/// pictures is kept in memory. The file appears under its name when it is finished.
-pub(crate) struct Dataset {
-    path: PathBuf,
-    temporary: PathBuf,
-    file: BufWriter<File>,
+/// A data set that is being written. Annotations go to the file as they come; only the list of pictures is kept in memory.
+pub(crate) struct Dataset<'a> {
+    /// The path, for messages.
+    path: &'a Path,
+    file: &'a mut BufWriter<File>,
     pictures: Vec<Picture>,
     annotations: usize,
 }
@@ -32,20 +30,10 @@ struct Numbered<'a, T> {
     annotation: &'a T,
 }
 
-impl Dataset {
-    /// Opens the temporary file.
-    pub(crate) fn begin(path: &Path) -> Result<Self> {
-        interrupt::writes_beside(path);
-        let name = format!(".cutout-{}-coco.tmp", std::process::id());
-        let temporary = path.with_file_name(name);
-        let file = File::create(&temporary).map_err(|source| WriteError::new(path, source))?;
-        let mut dataset = Dataset {
-            path: path.to_owned(),
-            temporary,
-            file: BufWriter::new(file),
-            pictures: Vec::new(),
-            annotations: 0,
-        };
+impl<'a> Dataset<'a> {
+    /// Begins the file.
+    pub(crate) fn begin(path: &'a Path, file: &'a mut BufWriter<File>) -> Result<Self> {
+        let mut dataset = Dataset { path, file, pictures: Vec::new(), annotations: 0 };
         dataset.put(b"{\"annotations\":[")?;
         Ok(dataset)
     }
@@ -79,31 +67,21 @@ impl Dataset {
         Ok(())
     }
 
-    /// Completes the file and gives it its name.
-    pub(crate) fn finish(mut self, model: String) -> Result<()> {
+    /// Completes the file.
+    pub(crate) fn finish(mut self, model: &str) -> Result<()> {
         let rest = serde_json::json!({
             "images": self.pictures,
             "categories": [Category::of_any_object()],
-            "info": Info { description: model },
+            "info": Info { description: model.to_owned() },
         });
         // The object goes on after the array of annotations.
         let rest = rest.to_string();
         self.put(b"\n],\n")?;
-        self.put(&rest.as_bytes()[1..])?;
-        let done = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
-        let done = done.and_then(|()| fs::rename(&self.temporary, &self.path));
-        Ok(done.map_err(|source| WriteError::new(&self.path, source))?)
+        self.put(&rest.as_bytes()[1..])
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let written = self.file.write_all(bytes);
-        Ok(written.map_err(|source| WriteError::new(&self.path, source))?)
-    }
-}
-
-impl Drop for Dataset {
-    fn drop(&mut self) {
-        // After `finish` it is gone.
-        let _ignored = fs::remove_file(&self.temporary);
+        Ok(written.map_err(|source| WriteError::new(self.path, source))?)
     }
 }

@@ -8,13 +8,10 @@ use cutout_sam::{Masks, RawDetections, Scene, Segment};
 use cutout_tensor::{Tensor, TensorType};
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors, write_safetensors_in_turn};
 
-use crate::interrupt;
-
 /// Writes `image_embedding [1, width, grid, grid]`, `low_res_logits [prompts, masks, h, w]`, `iou [prompts, masks]`,
 /// `object_score [prompts]` if the model predicts it, and `masks [prompts, masks, height, width]` as u8 at the size of the
 /// picture.
 pub(crate) fn write_raw(path: &Path, scene: &Scene, answers: &[Masks]) -> Result<()> {
-    interrupt::writes_beside(path);
     let prompts = answers.len();
     let masks = answers.first().map_or(0, Masks::len);
     let segments: Vec<&Segment> = answers.iter().flat_map(Masks::iter).collect();
@@ -50,7 +47,6 @@ pub(crate) fn write_raw_detections(
     phrases: &[String],
     mut detections: impl Iterator<Item = Result<RawDetections>>,
 ) -> Result<()> {
-    interrupt::writes_beside(path);
     // A query with exemplars only counts as one phrase. All phrases give tensors of the same shapes.
     let count = phrases.len().max(1);
     let first = detections.next().context("the query has no phrase and no exemplar")??;

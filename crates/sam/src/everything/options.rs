@@ -2,8 +2,10 @@
 
 use cutout_imaging::Size;
 use cutout_weights::layout::Family;
+use cutout_weights::{Metadata, MetadataValue};
 
 use super::grid::Grid;
+use crate::model::load::OpenError;
 
 /// Most layers of crops. Layer 8 alone has 65 536 crops to embed.
 const MAX_CROP_LAYERS: usize = 8;
@@ -224,6 +226,43 @@ fn range(least: f64, most: f64) -> String {
     }
 }
 
+/// Keys of the metadata of a checkpoint with the thresholds that suit its model.
+const PRED_IOU_THRESH: &str = "everything.pred_iou_thresh";
+const STABILITY_SCORE_THRESH: &str = "everything.stability_score_thresh";
+
+impl Everything {
+    /// The defaults for a model: those in the metadata of its file, else those of its family.
+    pub(crate) fn for_model(family: Family, metadata: &Metadata) -> Result<Self, OpenError> {
+        let mut options = Everything::for_family(family);
+        if let Some(found) = threshold(metadata, PRED_IOU_THRESH)? {
+            options.pred_iou_thresh = found;
+        }
+        if let Some(found) = threshold(metadata, STABILITY_SCORE_THRESH)? {
+            options.stability_score_thresh = found;
+        }
+        Ok(options)
+    }
+}
+
+fn threshold(metadata: &Metadata, key: &'static str) -> Result<Option<f64>, OpenError> {
+    let Some(value) = metadata.get(key) else { return Ok(None) };
+    let number = match value {
+        MetadataValue::Float(number) => Some(*number),
+        MetadataValue::Text(text) => text.parse().ok(),
+        MetadataValue::Unsigned(_)
+        | MetadataValue::Signed(_)
+        | MetadataValue::Bool(_)
+        | MetadataValue::List(_) => None,
+    };
+    match number.filter(|number| (0.0..=1.0).contains(number)) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let reason = format!("expected a number from 0 to 1, the file has {value}");
+            Err(OpenError::Metadata { key, reason })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,5 +335,21 @@ mod tests {
         let options =
             Everything { points_per_side: 0, point_grids: Some(vec![half]), ..Default::default() };
         assert!(options.check().is_ok(), "given points need no points_per_side");
+    }
+
+    #[test]
+    fn a_file_brings_its_thresholds() {
+        let text = |value: &str| MetadataValue::Text(value.to_owned());
+        let of = |key: &str, value| {
+            Everything::for_model(Family::Sam2_1, &Metadata::from([(key.to_owned(), value)]))
+        };
+        assert_eq!(of("other", text("x")).unwrap(), Everything::for_family(Family::Sam2_1));
+        assert_eq!(of(PRED_IOU_THRESH, text("0.5")).unwrap().pred_iou_thresh, 0.5);
+        let stability = of(STABILITY_SCORE_THRESH, MetadataValue::Float(0.25)).unwrap();
+        assert_eq!(stability.stability_score_thresh, 0.25);
+        for wrong in ["NaN", "-1", "2", "", "x"] {
+            let error = of(PRED_IOU_THRESH, text(wrong)).unwrap_err().to_string();
+            assert!(error.starts_with(PRED_IOU_THRESH), "{error}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cutout_graph::Profile;
 use cutout_tensor::Bytes;
-use cutout_weights::Checkpoint;
+use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::sam::{Sam, SamError};
 
@@ -33,7 +33,11 @@ impl Sam {
 
     /// The built-in model with the given profile.
     pub fn builtin_with(profile: Profile) -> Result<Self, SamError> {
-        let checkpoint = Checkpoint::from_bytes("the built-in model", Arc::new(EmbeddedFile))?;
-        Sam::from_checkpoint(&checkpoint, profile)
+        Sam::from_checkpoint(&builtin_checkpoint()?, profile)
     }
+}
+
+/// The file of the built-in model.
+pub fn builtin_checkpoint() -> Result<Checkpoint, WeightsError> {
+    Checkpoint::from_bytes("the built-in model", Arc::new(EmbeddedFile))
 }

@@ -4,16 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cutout_tensor::Tensor;
-use cutout_weights::{
-    Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError, write_safetensors,
-};
+use cutout_weights::{Checkpoint, Metadata, WeightsError, write_safetensors};
 
 use super::ObjectId;
 use super::object::{FrameRecord, Object};
-use super::options::{Direction, History, TrackError};
-use crate::model::{Model, ModelError};
-use crate::parts::FrameMemory;
+use super::options::{History, TrackError};
+use crate::model::Model;
 
 /// Records stored in files.
 pub(super) struct RecordStore {
@@ -51,8 +47,9 @@ impl RecordStore {
         for other in far {
             let Some(record) = object.tracked_frames.remove(&other) else { continue };
             let Some(folder) = &self.folder else { continue };
-            let tensors = tensors(&record)?;
-            write_safetensors(file(folder, id, other), &tensors, &metadata(&record))
+            let (mut tensors, mut metadata) = (Vec::new(), Metadata::new());
+            record.store("", &mut tensors, &mut metadata)?;
+            write_safetensors(file(folder, id, other), &tensors, &metadata)
                 .map_err(|source| failed(id, other, source))?;
             self.frames.entry(id).or_default().insert(other);
         }
@@ -61,15 +58,23 @@ impl RecordStore {
         };
         for other in stored.range(reach) {
             if object.record(*other).is_none() {
-                let checkpoint = Checkpoint::open(file(folder, id, *other));
-                let checkpoint = checkpoint.map_err(|source| failed(id, *other, source))?;
-                let tensor = |name: &str| {
-                    checkpoint.tensor(name).map_err(|source| failed(id, *other, source))
-                };
-                object.tracked_frames.insert(*other, load(&checkpoint, &tensor, model)?);
+                let fail = |source| failed(id, *other, source);
+                let checkpoint = Checkpoint::open(file(folder, id, *other)).map_err(fail)?;
+                let record = FrameRecord::load(&checkpoint, "", model)?.map_err(fail)?;
+                object.tracked_frames.insert(*other, record);
             }
         }
         Ok(())
+    }
+
+    /// Stored frames of an object.
+    pub(super) fn stored(&self, id: ObjectId) -> impl Iterator<Item = usize> {
+        self.frames.get(&id).into_iter().flatten().copied()
+    }
+
+    /// Declares that frames of an object are stored already.
+    pub(super) fn set_stored(&mut self, id: ObjectId, frames: BTreeSet<usize>) {
+        self.frames.insert(id, frames);
     }
 
     /// Removes an object's files.
@@ -88,62 +93,4 @@ fn failed(id: ObjectId, frame: usize, source: WeightsError) -> TrackError {
 
 fn file(folder: &Path, id: ObjectId, frame: usize) -> PathBuf {
     folder.join(format!("object-{id}-frame-{frame}.safetensors"))
-}
-
-/// The stored tensors of a record. Keys are recomputed on use.
-fn tensors(record: &FrameRecord) -> Result<Vec<OutgoingTensor<'static>>, ModelError> {
-    let mut tensors = vec![
-        OutgoingTensor::new("pointer", record.pointer.fetch()?),
-        OutgoingTensor::new("logits", record.logits.clone()),
-    ];
-    if let Some(memory) = &record.memory {
-        tensors.push(OutgoingTensor::new("memory", memory.memory.fetch()?));
-    }
-    Ok(tensors)
-}
-
-fn metadata(record: &FrameRecord) -> Metadata {
-    let text = |value: String| MetadataValue::Text(value);
-    let mut metadata = Metadata::from([
-        ("iou".to_owned(), text(record.iou.to_bits().to_string())),
-        ("object_score".to_owned(), text(record.object_score.to_bits().to_string())),
-    ]);
-    if let Some(direction) = record.tracked {
-        let word = match direction {
-            Direction::Forward => "forward",
-            Direction::Backward => "backward",
-        };
-        metadata.insert("tracked".to_owned(), text(word.to_owned()));
-    }
-    metadata
-}
-
-fn load(
-    file: &Checkpoint,
-    tensor: &dyn Fn(&str) -> Result<Tensor, TrackError>,
-    model: &Model,
-) -> Result<FrameRecord, TrackError> {
-    let text = |key: &str| file.metadata().get(key).and_then(MetadataValue::as_text);
-    // Only files of this process are read. A missing score reads as "no object".
-    let number = |key: &str| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);
-    let memory = match file.info("memory") {
-        None => None,
-        Some(_) => Some(FrameMemory {
-            memory: model.upload(&tensor("memory")?)?,
-            keys: Vec::new(),
-            values: Vec::new(),
-        }),
-    };
-    Ok(FrameRecord {
-        memory,
-        pointer: model.upload(&tensor("pointer")?)?,
-        logits: tensor("logits")?,
-        iou: number("iou").unwrap_or(0.0),
-        object_score: number("object_score").unwrap_or(-10.0),
-        tracked: match text("tracked") {
-            Some("forward") => Some(Direction::Forward),
-            Some("backward") => Some(Direction::Backward),
-            Some(_) | None => None,
-        },
-    })
 }

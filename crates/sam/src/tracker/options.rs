@@ -121,6 +121,17 @@ pub enum TrackError {
     /// The frame cannot be used.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// The file is not the state of this model's tracker.
+    #[error("{file}: cannot go on from this state: {reason}")]
+    State {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The state cannot be written or read.
+    #[error(transparent)]
+    StateFile(#[from] Box<cutout_weights::WeightsError>),
     /// The history cannot be written or read.
     #[error("the history of object {id}, frame {frame}: {source}")]
     History {

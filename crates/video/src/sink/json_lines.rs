@@ -1,7 +1,7 @@
 //! Masks as COCO run lengths, one line of JSON per frame.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use cutout_imaging::{Size, WriteError};
@@ -25,10 +25,39 @@ impl JsonLines {
         Ok(JsonLines::new(file, path))
     }
 
+    /// Continues a file after its first `lines` lines; with 0, as [`JsonLines::create`]. What follows them is removed. A file
+    /// with fewer lines is an error.
+    pub fn after(path: impl AsRef<Path>, lines: usize) -> Result<Self, SinkError> {
+        let path = path.as_ref();
+        if lines == 0 {
+            return JsonLines::create(path);
+        }
+        let fail = |source| WriteError::new(path, source);
+        let mut file = File::options().read(true).write(true).open(path).map_err(fail)?;
+        let length = length_of(&file, lines).map_err(fail)?;
+        file.set_len(length).and_then(|()| file.seek(SeekFrom::End(0))).map_err(fail)?;
+        Ok(JsonLines::new(file, path))
+    }
+
     /// Writes the lines to `writer`; `path` is its name in messages.
     pub fn new(writer: impl Write + Send + 'static, path: impl Into<PathBuf>) -> Self {
         JsonLines { writer: Box::new(writer), path: path.into() }
     }
+}
+
+/// Bytes of the first `lines` lines of a file.
+fn length_of(file: &File, lines: usize) -> io::Result<u64> {
+    let (mut reader, mut length, mut line) = (BufReader::new(file), 0, Vec::new());
+    for found in 0..lines {
+        line.clear();
+        let bytes = reader.read_until(b'\n', &mut line)?;
+        if !line.ends_with(b"\n") {
+            let message = format!("it has {found} frames where {lines} were written");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+        }
+        length += bytes as u64;
+    }
+    Ok(length)
 }
 
 impl Sink for JsonLines {

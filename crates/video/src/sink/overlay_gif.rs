@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use cutout_imaging::{Image, Size, WriteError};
-use gif::{DisposalMethod, Encoder, EncodingError, Frame, Repeat};
+use gif::{DisposalMethod, Encoder, EncodingError, Extension, Frame, Repeat};
 
 use super::overlay::draw;
 use super::{FrameResult, Sink};
@@ -100,6 +100,8 @@ impl Sink for OverlayGif {
 fn start(file: File, width: u16, height: u16) -> Result<Encoder<BufWriter<File>>, EncodingError> {
     let mut encoder = Encoder::new(BufWriter::new(file), width, height, &[])?;
     encoder.set_repeat(Repeat::Infinite)?;
+    let comment = cutout_files::SOFTWARE.as_bytes();
+    encoder.write_raw_extension(Extension::Comment.into(), &[comment])?;
     Ok(encoder)
 }
 

@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use cutout_imaging::write;
+use cutout_imaging::{WriteError, write};
 use cutout_sam::AutoMask;
 use serde::Serialize;
 
 use super::Found;
+use crate::claims::Claims;
 use crate::failure::Usage;
-use crate::interrupt;
-use crate::output::{Dataset, OutlineOptions, Picture, Segmentation, check_folder, yolo};
+use crate::output::{Dataset, OutlineOptions, Picture, Segmentation, yolo};
 
+/// The file with the classes of a YOLO data set.
+const CLASSES_FILE: &str = "data.yaml";
 /// The classes of a YOLO data set, which is trained with the pictures in a folder `images` beside `labels`.
-const YOLO_CLASSES: &str = "path: .\ntrain: images\nval: images\nnc: 1\nnames:\n  0: object\n";
+const YOLO_CLASSES: &str =
+    "# cutout\npath: .\ntrain: images\nval: images\nnc: 1\nnames:\n  0: object\n";
 
 /// Data sets of all pictures.
 #[derive(Args)]
@@ -34,7 +37,7 @@ pub(super) struct Exports {
 
 /// Data sets that are being written.
 pub(super) struct Exporting<'a> {
-    coco: Option<Dataset>,
+    coco: Option<Dataset<'a>>,
     yolo: Option<&'a Path>,
     simplify: Option<f64>,
 }
@@ -77,7 +80,7 @@ impl Exports {
         self.coco.iter().chain(&self.yolo).map(PathBuf::as_path)
     }
 
-    /// Checks before any work starts that the data sets can hold these pictures.
+    /// Checks that the data sets can hold these pictures.
     pub(super) fn check(&self, pictures: &[PathBuf]) -> Result<()> {
         if self.outlines.simplify.is_some() && self.is_empty() {
             return Err(Usage::error("--simplify needs --coco or --yolo"));
@@ -88,24 +91,50 @@ impl Exports {
             let message = "YOLO's labels are named after the picture without its extension, and another picture has the same";
             return Err(Usage::error(format!("{}: {message}", picture.display())));
         }
-        self.paths().try_for_each(check_folder)
+        Ok(())
     }
 
-    /// Opens the files.
-    pub(super) fn begin(&self) -> Result<Exporting<'_>> {
+    /// Adds what is written for these pictures. Labels cannot say who wrote them: they are ours if the list of classes
+    /// beside them is.
+    pub(super) fn claim(&self, claims: &mut Claims, pictures: &[PathBuf]) -> Result<()> {
+        self.coco.iter().try_for_each(|path| claims.writes(path))?;
+        let Some(folder) = &self.yolo else { return Ok(()) };
+        claims.writes_into(folder, |name| name == CLASSES_FILE)?;
+        let is_ours = folder.join(CLASSES_FILE).exists();
+        let labels: HashSet<String> = pictures.iter().map(|picture| label_file(picture)).collect();
+        claims.writes_inside(&folder.join("labels"), |name| !is_ours && labels.contains(name))
+    }
+
+    /// Does the work while the data sets are open, and completes them if it succeeds.
+    pub(super) fn during(
+        &self,
+        model: &str,
+        work: impl FnOnce(&mut Exporting<'_>) -> Result<()>,
+    ) -> Result<()> {
         if let Some(folder) = &self.yolo {
             let labels = folder.join("labels");
             fs::create_dir_all(&labels)
                 .with_context(|| format!("{}: cannot make the folder", labels.display()))?;
-            interrupt::writes_beside(&labels);
-            write(folder.join("data.yaml"), YOLO_CLASSES.as_bytes())?;
+            write(folder.join(CLASSES_FILE), YOLO_CLASSES.as_bytes())?;
         }
-        Ok(Exporting {
-            coco: self.coco.as_deref().map(Dataset::begin).transpose()?,
-            yolo: self.yolo.as_deref(),
-            simplify: self.outlines.simplify,
+        let yolo = self.yolo.as_deref();
+        let simplify = self.outlines.simplify;
+        let Some(path) = &self.coco else {
+            return work(&mut Exporting { coco: None, yolo, simplify });
+        };
+        let fail = |source| anyhow::Error::new(WriteError::new(path, source));
+        cutout_files::replace(path, fail, |file| {
+            let dataset = Dataset::begin(path, file)?;
+            let mut exporting = Exporting { coco: Some(dataset), yolo, simplify };
+            work(&mut exporting)?;
+            exporting.coco.map_or(Ok(()), |dataset| dataset.finish(model))
         })
     }
+}
+
+/// Name of the labels of a picture.
+fn label_file(picture: &Path) -> String {
+    format!("{}.txt", picture.file_stem().unwrap_or_default().display())
 }
 
 impl Exporting<'_> {
@@ -114,9 +143,7 @@ impl Exporting<'_> {
         let size = found.image.size();
         if let Some(folder) = self.yolo {
             let masks = found.masks.iter().map(|mask| (0, &mask.rle));
-            let name = format!("{}.txt", picture.file_stem().unwrap_or_default().display());
-            let path = folder.join("labels").join(name);
-            interrupt::writes_beside(&path);
+            let path = folder.join("labels").join(label_file(picture));
             write(path, yolo(size, masks, self.simplify).as_bytes())?;
         }
         if let Some(dataset) = &mut self.coco {
@@ -127,10 +154,5 @@ impl Exporting<'_> {
             dataset.add(entry, annotations)?;
         }
         Ok(())
-    }
-
-    /// Completes the files.
-    pub(super) fn finish(self, model: String) -> Result<()> {
-        self.coco.map_or(Ok(()), |dataset| dataset.finish(model))
     }
 }

@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use cutout_sam::{Everything as Options, Family};
+use cutout_sam::{Everything as Options, Sam};
 
 use crate::failure::Usage;
 
-/// Options of the mask generator. The defaults are those of Meta's code for the model's family.
+/// Options of the mask generator. The defaults are those of Meta's code for the model's family, and for other models the
+/// thresholds in their files.
 #[derive(Args)]
 #[command(next_help_heading = "Mask generator")]
 pub(super) struct Knobs {
@@ -16,10 +17,11 @@ pub(super) struct Knobs {
     /// Points decoded in one batch (default 64)
     #[arg(long, value_name = "N")]
     points_per_batch: Option<usize>,
-    /// Keep masks with a predicted IoU above this (default 0.88; SAM 2 and 3: 0.8)
+    /// Keep masks with a predicted IoU above this (default 0.88; SAM 2 and 3: 0.8; built-in model: 0.5)
     #[arg(long, value_name = "IOU", allow_negative_numbers = true)]
     pred_iou_thresh: Option<f64>,
-    /// Keep masks with at least this stability score: the IoU of the masks at a raised and a lowered threshold (default 0.95)
+    /// Keep masks with at least this stability score: the IoU of the masks at a raised and a lowered threshold (default
+    /// 0.95; built-in model: 0.7)
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     stability_score_thresh: Option<f64>,
     /// Shift of the threshold for the stability score (default 1.0)
@@ -49,9 +51,9 @@ pub(super) struct Knobs {
 }
 
 impl Knobs {
-    /// The options for a family, checked.
-    pub(super) fn options(&self, family: Family) -> Result<Options> {
-        let usual = Options::for_family(family);
+    /// The options for a model, checked.
+    pub(super) fn options(&self, sam: &Sam) -> Result<Options> {
+        let usual = sam.everything_options();
         let options = Options {
             points_per_side: self.points_per_side.unwrap_or(usual.points_per_side),
             points_per_batch: self.points_per_batch.unwrap_or(usual.points_per_batch),

@@ -1,10 +1,7 @@
 //! Facts about a checkpoint, and their JSON form.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
-use anyhow::Result;
 use cutout_sam::{Inspection, inspect};
 use cutout_weights::layout::{Misshapen, Named, Report};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, TensorInfo, WeightsError};
@@ -26,9 +23,8 @@ pub(super) struct Share {
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn of(path: &Path, checkpoint: &'a Checkpoint) -> Result<Self> {
-        let bytes = fs::metadata(path)?.len();
-        Ok(Facts { checkpoint, bytes, inspection: inspect(checkpoint) })
+    pub(super) fn of(checkpoint: &'a Checkpoint) -> Self {
+        Facts { checkpoint, bytes: checkpoint.file_bytes(), inspection: inspect(checkpoint) }
     }
 
     /// Number of elements of all tensors.

@@ -11,8 +11,10 @@ use cutout_video::{
 };
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
-use crate::interrupt;
-use crate::output::check_folder;
+use super::resume::Position;
+use crate::claims::Claims;
+use crate::failure::Usage;
+use crate::stdio;
 
 /// Frames per second of an overlay if the source has no frame rate.
 const USUAL_RATE: f64 = 25.0;
@@ -40,13 +42,34 @@ pub(super) struct Writers {
 }
 
 impl TrackOutputs {
-    /// Returns an error if the folder of an output does not exist.
-    pub(super) fn check(&self) -> Result<()> {
-        self.output
-            .iter()
-            .chain(&self.overlay)
-            .chain(&self.raw)
-            .try_for_each(|path| check_folder(path))
+    /// Adds what is written for a video.
+    pub(super) fn claim(&self, claims: &mut Claims, video: &Path, resume: bool) -> Result<()> {
+        if let Some(path) = self.overlay.as_ref().filter(|path| resume && !is_folder(path)) {
+            let path = path.display();
+            return Err(Usage::error(format!(
+                "{path}: --resume goes on with folders and .jsonl files only; give the overlay a folder"
+            )));
+        }
+        if self.is_empty() {
+            let [masks, overlay] = Self::usual(video);
+            claims.writes_into(&masks, |name| is_frame(name, "png"))?;
+            return claims.writes_unnamed(&overlay);
+        }
+        for path in &self.output {
+            if is_json_lines(path) {
+                claims.writes(path)?
+            } else {
+                claim_frames(claims, path, "png")?
+            }
+        }
+        if let Some(path) = &self.overlay {
+            if is_folder(path) {
+                claim_frames(claims, path, "png")?
+            } else {
+                claims.writes(path)?
+            }
+        }
+        self.raw.as_ref().map_or(Ok(()), |path| claim_frames(claims, path, RAW))
     }
 
     fn is_empty(&self) -> bool {
@@ -60,39 +83,59 @@ impl TrackOutputs {
         [PathBuf::from(format!("{stem}.masks")), PathBuf::from(format!("{stem}.overlay.gif"))]
     }
 
-    /// Names of the default outputs, if they are used.
-    pub(super) fn usual_names(&self, video: &Path) -> Option<String> {
-        let [masks, overlay] = Self::usual(video);
-        self.is_empty().then(|| format!("{}/ and {}", masks.display(), overlay.display()))
+    /// The output beside which the state of a run is kept.
+    pub(super) fn first(&self, video: &Path) -> PathBuf {
+        let mut named = self.output.iter().chain(&self.raw).chain(&self.overlay);
+        named.next().cloned().unwrap_or_else(|| Self::usual(video)[0].clone())
     }
 
-    /// Opens all outputs.
-    pub(super) fn open(&self, video: &Path, rate: Option<f64>, tools: &Tools) -> Result<Writers> {
+    /// Notes which files end early.
+    pub(super) fn note_partial(&self, video: &Path, frame: usize) {
+        let usual = Self::usual(video);
+        let usual = self.is_empty().then_some(&usual[1]);
+        let lines = self.output.iter().filter(|path| is_json_lines(path));
+        let overlay = self.overlay.iter().filter(|path| !is_folder(path));
+        for path in lines.chain(overlay).chain(usual) {
+            stdio::note(&format!("{}: partial, up to frame {frame}", path.display()));
+        }
+    }
+
+    /// Notes what was written.
+    pub(super) fn note_written(&self, video: &Path) {
+        if self.is_empty() {
+            return stdio::note_written(false, Self::usual(video).iter().map(PathBuf::as_path));
+        }
+        let paths = self.output.iter().chain(&self.overlay).chain(&self.raw);
+        stdio::note_written(true, paths.map(PathBuf::as_path));
+    }
+
+    /// Opens all outputs, those of a run that goes on after `position` for what follows.
+    pub(super) fn open(
+        &self,
+        video: &Path,
+        rate: Option<f64>,
+        tools: &Tools,
+        position: Option<Position>,
+    ) -> Result<Writers> {
         let usual = Self::usual(video);
         let (masks, overlay) = if self.is_empty() {
-            (std::slice::from_ref(&usual[0]), Some(&usual[1]))
+            // The overlay of a run that broke off stays as it is.
+            (std::slice::from_ref(&usual[0]), Some(&usual[1]).filter(|_| position.is_none()))
         } else {
             (&self.output[..], self.overlay.as_ref())
         };
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
         for path in masks {
-            interrupt::writes_beside(path);
-            if path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json")
-            {
-                sinks.push(Box::new(JsonLines::create(path)?));
-            } else {
-                interrupt::writes_beside(&path.join("00000.png"));
-                sinks.push(Box::new(LabelPictures::create(path)?));
-            }
+            sinks.push(match is_json_lines(path) {
+                true => Box::new(JsonLines::after(path, position.map_or(0, |done| done.done))?),
+                false => Box::new(LabelPictures::create(path)?),
+            });
         }
         if let Some(path) = overlay {
             let frame_rate = rate.filter(|rate| *rate > 0.0).unwrap_or(USUAL_RATE);
             sinks.push(open_overlay(path, &OverlayOptions { frame_rate, tools: tools.clone() })?);
         }
         let raw = self.raw.as_ref().map(FrameFolder::create).transpose()?;
-        if let Some(folder) = &raw {
-            interrupt::writes_beside(&raw_file(folder, 0));
-        }
         Ok(Writers { sinks, raw })
     }
 }
@@ -116,6 +159,27 @@ impl Writers {
     }
 }
 
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_none()
+}
+
+fn is_json_lines(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json")
+}
+
+fn claim_frames(claims: &mut Claims, folder: &Path, extension: &str) -> Result<()> {
+    claims.writes_into(folder, |name| is_frame(name, extension))
+}
+
+/// Whether a file name is that of a frame, such as `00007.png`.
+fn is_frame(name: &str, extension: &str) -> bool {
+    let number = name.strip_suffix(extension).and_then(|name| name.strip_suffix('.'));
+    number.is_some_and(|digits| digits.len() >= 5 && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Extension of files of tensors.
+const RAW: &str = "safetensors";
+
 /// Writes `low_res_logits [objects, 1, h, w]`, `object_score [objects]` and `object_ids [objects]` of one frame.
 fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
     let objects = &tracked.objects;
@@ -133,10 +197,11 @@ fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
         ("object_ids", Tensor::from_vec::<i64>([count], ids.collect())?),
     ];
     let tensors = tensors.map(|(name, tensor)| OutgoingTensor::new(name, tensor));
-    Ok(write_safetensors(raw_file(folder, tracked.frame), &tensors, &Metadata::new())?)
+    let metadata = Metadata::from([("software".to_owned(), cutout_files::SOFTWARE.into())]);
+    Ok(write_safetensors(raw_file(folder, tracked.frame), &tensors, &metadata)?)
 }
 
 /// Path of the tensors of a frame.
 fn raw_file(folder: &FrameFolder, frame: usize) -> PathBuf {
-    folder.file(frame, "safetensors")
+    folder.file(frame, RAW)
 }

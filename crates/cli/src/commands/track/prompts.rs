@@ -39,6 +39,12 @@ impl TrackPrompts {
         self.shown.is_empty()
     }
 
+    /// Files that are read.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let objects = self.shown.values().flat_map(BTreeMap::values);
+        objects.filter_map(|object| object.mask.as_ref())
+    }
+
     /// The first and the last frame with a prompt.
     pub(super) fn frames(&self) -> (usize, usize) {
         let mut frames = self.shown.keys().copied();

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use cutout_files::TemporaryFolder;
 use cutout_imaging::{Image, Size};
 use cutout_video::{FrameSource, IndexedFrames, Prefetch};
-
-use crate::interrupt;
 
 /// A source whose frames can be read again.
 pub(super) struct Recorded {
@@ -61,6 +60,14 @@ impl Recorded {
         }
     }
 
+    /// Reads the source up to a frame, which is the next that [`Recorded::after`] follows.
+    pub(super) fn skip_to(&mut self, frame: usize) -> Result<()> {
+        if self.indexed.is_none() && frame >= self.taken {
+            self.frame(frame)?;
+        }
+        Ok(())
+    }
+
     /// The frame after `frame`, which was the last one read; `None` at the end. It is not kept for reading again.
     pub(super) fn after(&mut self, frame: usize) -> Result<Option<Image>> {
         match &self.indexed {
@@ -79,22 +86,18 @@ impl Recorded {
 
 /// Frames as raw bytes in a temporary folder, removed on drop.
 struct Files {
-    folder: PathBuf,
+    folder: TemporaryFolder,
     size: Option<Size>,
 }
 
 impl Files {
     fn new() -> Result<Self> {
-        let name = format!(".cutout-{}-frames", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-        interrupt::writes_beside(&folder);
+        let folder = TemporaryFolder::create().context("cannot make a temporary folder")?;
         Ok(Files { folder, size: None })
     }
 
     fn path(&self, frame: usize) -> PathBuf {
-        self.folder.join(format!("{frame}.rgb"))
+        self.folder.path().join(format!("{frame}.rgb"))
     }
 
     fn write(&mut self, frame: usize, image: &Image) -> Result<()> {
@@ -108,12 +111,5 @@ impl Files {
         let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
         let size = self.size.context("no frame was kept")?;
         Ok(Image::from_rgb(size, bytes)?)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // Errors are ignored: the system cleans its temporary folder.
-        let _ignored = fs::remove_dir_all(&self.folder);
     }
 }
