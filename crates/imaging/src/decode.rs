@@ -5,6 +5,7 @@ use std::io::{Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use cutout_tensor::memory;
 use image::error::LimitErrorKind;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
@@ -28,6 +29,9 @@ impl Default for DecodeLimits {
 
 /// Memory a decoder may use besides the image itself, in bytes: tables, one strip, one row.
 const SPARE_BYTES: u64 = 64 << 20;
+
+/// Memory of a decoder for tables and rows, in bytes.
+const DECODER_BYTES: u64 = 1 << 20;
 
 /// Reads and decodes a file; see [`decode`].
 pub fn open(path: impl AsRef<Path>, limits: &DecodeLimits) -> Result<Image, DecodeError> {
@@ -146,6 +150,7 @@ impl Source<'_> {
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
+        self.probe(found, decoder.total_bytes())?;
         let mut picture =
             DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
         picture = DynamicImage::ImageRgb8(
@@ -156,6 +161,16 @@ impl Source<'_> {
         let size = Size::new(picture.width() as usize, picture.height() as usize);
         Image::from_rgb(size, picture.into_bytes())
             .map_err(|error| self.damaged(&error.to_string()))
+    }
+
+    /// Fails if there is no memory for an image whose decoder returns `decoded` bytes: that crate aborts where it cannot
+    /// allocate. The image is held up to three times: as decoded, as RGB, and turned upright.
+    fn probe(&self, size: Size, decoded: u64) -> Result<(), DecodeError> {
+        let rgb = (size.width as u64).saturating_mul(size.height as u64).saturating_mul(3);
+        let whole = decoded.saturating_mul(2).saturating_add(rgb.saturating_mul(2));
+        let bytes = whole.saturating_add(DECODER_BYTES);
+        let missing = |_| DecodeError::OutOfMemory { origin: self.origin.into(), size, bytes };
+        memory::probe(bytes).map_err(missing)
     }
 
     fn damaged(&self, reason: &str) -> DecodeError {
