@@ -13,6 +13,7 @@ mod finding;
 mod flags;
 mod info;
 mod interrupted;
+mod limits;
 mod models;
 mod segment;
 mod support;

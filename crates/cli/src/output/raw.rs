@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use cutout_imaging::{Size, Threshold};
 use cutout_sam::{Masks, RawDetections, Scene, Segment};
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::{Tensor, TensorType, memory};
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors, write_safetensors_in_turn};
 
 use crate::interrupt;
@@ -82,7 +82,8 @@ fn tensors(detection: &RawDetections) -> [(&'static str, &Tensor); 5] {
 /// The masks at the size of the picture, u8 0 or 1.
 fn pixels(segments: &[&Segment], [prompts, masks]: [usize; 2], size: Size) -> Result<Tensor> {
     let Size { width, height } = size;
-    let mut pixels: Vec<u8> = Vec::with_capacity(segments.len() * size.pixels(1)?);
+    let values = segments.len().saturating_mul(size.pixels(1)?);
+    let mut pixels: Vec<u8> = memory::with_capacity(values)?;
     for segment in segments {
         let threshold = Threshold::default().value;
         segment.for_each_row(|_, row| {

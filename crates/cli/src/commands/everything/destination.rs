@@ -11,7 +11,7 @@ use cutout_sam::{AutoMask, MaskRecord, RleForm, metadata_csv};
 
 use super::Found;
 use crate::failure::Usage;
-use crate::output::check_folder;
+use crate::output::{check_extension, check_folder, names_folder};
 use crate::{interrupt, stdio};
 
 /// Outputs for one picture or for a folder of pictures.
@@ -36,7 +36,7 @@ enum Form {
 fn form(path: &Path) -> Form {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension.map(str::to_ascii_lowercase).as_deref() {
-        _ if path.is_dir() => Form::Folder,
+        _ if names_folder(path) => Form::Folder,
         Some("json") => Form::Json,
         Some("png") => Form::Labels,
         Some("npy") => Form::Npy,
@@ -72,6 +72,9 @@ impl Destination {
             let message = "the masks of a folder of pictures go to a folder, not a file";
             return Err(Usage::error(format!("{}: {message}", path.display())));
         }
+        self.output.iter().try_for_each(|path| check_extension(path, &["json", "png", "npy"]))?;
+        let overlay: &[&str] = if self.folder { &[] } else { &["png"] };
+        self.overlay.iter().try_for_each(|path| check_extension(path, overlay))?;
         self.output.iter().chain(&self.overlay).try_for_each(|path| check_folder(path))
     }
 
@@ -136,7 +139,7 @@ fn write_folder(folder: &Path, found: &Found) -> Result<()> {
     make_folder(folder)?;
     interrupt::writes_beside(&folder.join("metadata.csv"));
     for (index, mask) in found.masks.iter().enumerate() {
-        let png = encode_mask(&mask.rle.to_mask(), MaskDepth::Byte)?;
+        let png = encode_mask(&mask.rle.try_to_mask()?, MaskDepth::Byte)?;
         write(folder.join(format!("{index}.png")), &png)?;
     }
     Ok(write(folder.join("metadata.csv"), metadata_csv(&found.masks).as_bytes())?)

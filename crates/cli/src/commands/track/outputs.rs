@@ -12,7 +12,7 @@ use cutout_video::{
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
 use crate::interrupt;
-use crate::output::check_folder;
+use crate::output::{check_extension, check_folder};
 
 /// Frames per second of an overlay if the source has no frame rate.
 const USUAL_RATE: f64 = 25.0;
@@ -40,8 +40,9 @@ pub(super) struct Writers {
 }
 
 impl TrackOutputs {
-    /// Returns an error if the folder of an output does not exist.
+    /// Returns an error if an extension is unknown or the folder of an output does not exist.
     pub(super) fn check(&self) -> Result<()> {
+        self.output.iter().try_for_each(|path| check_extension(path, &["jsonl", "json"]))?;
         self.output
             .iter()
             .chain(&self.overlay)
