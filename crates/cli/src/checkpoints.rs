@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cutout_weights::layout::{Identity, Model, identify};
+use cutout_sam::inspect;
+use cutout_weights::layout::Identity;
 use cutout_weights::{Checkpoint, Format, WeightsError};
 
 use crate::environment::Environment;
@@ -32,6 +33,8 @@ pub(crate) struct Found {
 pub(crate) struct Content {
     pub(crate) identity: Identity,
     pub(crate) format: Format,
+    /// Why it cannot be run, on one line with the file's name: what `info` and `segment` say. `None` if it runs.
+    pub(crate) problem: Option<String>,
 }
 
 /// Result of a search.
@@ -98,13 +101,9 @@ impl Catalogue {
 /// The model in a file. Reads names and shapes of the tensors only.
 fn content(path: &Path) -> Result<Content, WeightsError> {
     let checkpoint = Checkpoint::open(path)?;
-    let format = checkpoint.format();
-    let shapes = checkpoint.tensors().iter().map(|info| (info.name.as_str(), &info.shape[..]));
-    match identify(shapes) {
-        Some(identity) => Ok(Content { identity, format }),
-        // Gives the error that describes the content.
-        None => Model::of(&checkpoint).map(|model| Content { identity: model.identity(), format }),
-    }
+    let inspection = inspect(&checkpoint)?;
+    let (identity, problem) = (inspection.identity, inspection.problem());
+    Ok(Content { identity, format: checkpoint.format(), problem })
 }
 
 fn has_known_extension(path: &Path) -> bool {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use cutout_sam::{
-    Device, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
+    Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
 };
 use cutout_weights::Checkpoint;
 
@@ -34,7 +34,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     device: Option<Device>,
     /// Number of threads; by default one per core
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
     /// Number type of the matrix products
     #[arg(long, value_name = "TYPE")]
@@ -42,6 +42,14 @@ pub(crate) struct RunOptions {
     /// Profile in TOML; by default the cutout.toml beside the checkpoint, if there is one
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+}
+
+/// A number of threads, from 1 to the most a profile may have.
+pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    match text.parse::<NonZeroUsize>() {
+        Ok(threads) if threads.get() <= MAX_THREADS => Ok(threads),
+        Ok(_) | Err(_) => Err(format!("expected a number from 1 to {MAX_THREADS}")),
+    }
 }
 
 fn parse_device(text: &str) -> Result<Device, String> {

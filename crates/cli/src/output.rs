@@ -9,16 +9,20 @@ use cutout_imaging::{
     encode_rgba, label_map, overlay_colours, overlay_with, tagged, write, write_npy,
 };
 
+use cutout_tensor::memory;
+
 use crate::claims::Claims;
 use crate::failure::Usage;
 use crate::stdio;
 
 mod dataset;
+mod extensions;
 mod outlines;
 mod raw;
 mod records;
 
 pub(crate) use dataset::Dataset;
+pub(crate) use extensions::{check_extension, names_folder, parse_png};
 pub(crate) use outlines::{OutlineOptions, yolo};
 pub(crate) use raw::{write_raw, write_raw_detections};
 pub(crate) use records::{
@@ -34,10 +38,10 @@ pub(crate) struct OutputOptions {
     #[arg(long, short, value_name = "FILE", value_parser = parse_output)]
     output: Vec<PathBuf>,
     /// Write the picture with the masks drawn over it, as PNG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_png)]
     overlay: Option<PathBuf>,
     /// Write the picture with everything outside the masks transparent, as PNG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_png)]
     cutout: Option<PathBuf>,
     /// Print the masks as JSON to standard output
     #[arg(long)]
@@ -196,7 +200,7 @@ fn mask_png(found: &Found<'_>) -> Result<Vec<u8>> {
     let size = found.image.size();
     match found.shown {
         [] => Ok(encode_mask(&Mask::empty(size)?, MaskDepth::Byte)?),
-        [mask] => Ok(encode_mask(&mask.to_mask(), MaskDepth::Byte)?),
+        [mask] => Ok(encode_mask(&mask.try_to_mask()?, MaskDepth::Byte)?),
         several => Ok(encode_labels(size, &label_map(size, several)?)?),
     }
 }
@@ -204,7 +208,7 @@ fn mask_png(found: &Found<'_>) -> Result<Vec<u8>> {
 /// The union of all masks.
 fn union(found: &Found<'_>) -> Result<Mask> {
     let size = found.image.size();
-    let mut pixels = vec![false; size.pixels(1)?];
+    let mut pixels: Vec<bool> = memory::zeroed(size.pixels(1)?)?;
     for (start, end) in found.shown.iter().flat_map(Rle::runs) {
         // Runs are in column-major order.
         for pixel in start..end {

@@ -1,17 +1,19 @@
 //! Prompts on the command line.
 
+use std::fs::File;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cutout_imaging::Size;
+use cutout_imaging::{NPY_MAGIC, Size, read_npy};
+use cutout_sam::prompt_text::{self as text, parse_point, parse_rect};
 use cutout_sam::{Candidates, Label, Point, Prompt, Rect};
 use cutout_tensor::Tensor;
 
 use crate::failure::Usage;
 
 mod finding;
-mod npy;
 
 pub(crate) use finding::FindOptions;
 
@@ -95,40 +97,14 @@ impl PromptOptions {
 
 /// Parses a finite number.
 pub(crate) fn parse_number(text: &str) -> Result<f32, String> {
-    parse_finite(text).map(|value| value as f32)
-}
-
-fn parse_finite(text: &str) -> Result<f64, String> {
-    match text.trim().parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok(value),
-        Ok(_) | Err(_) => Err(format!("{text:?} is not a number")),
-    }
-}
-
-fn parse_numbers(text: &str) -> Result<Vec<f64>, String> {
-    text.split(',').map(parse_finite).collect()
-}
-
-pub(crate) fn parse_point(text: &str) -> Result<(Point, Label), String> {
-    match parse_numbers(text)?[..] {
-        [x, y] => Ok((Point { x, y }, Label::Positive)),
-        [x, y, 1.0] => Ok((Point { x, y }, Label::Positive)),
-        [x, y, 0.0] => Ok((Point { x, y }, Label::Negative)),
-        _ => Err("expected X,Y or X,Y,1 (on the object) or X,Y,0 (not on it)".to_owned()),
-    }
-}
-
-pub(crate) fn parse_rect(text: &str) -> Result<Rect, String> {
-    match parse_numbers(text)?[..] {
-        [x0, y0, x1, y1] => Ok(Rect { x0, y0, x1, y1 }),
-        _ => Err("expected X0,Y0,X1,Y1 (left, top, right, bottom)".to_owned()),
-    }
+    text::parse_number(text).map(|value| value as f32).map_err(|error| error.to_string())
 }
 
 /// Reads logits `f32[height, width]` from a file.
 fn read_logits(path: &Path) -> Result<Tensor> {
-    let tensor = if npy::is_npy(path)? {
-        npy::read(path)?
+    let tensor = if is_npy(path)? {
+        let file = BufReader::new(open(path)?);
+        read_npy(file).with_context(|| format!("{}: not logits of a mask", path.display()))?
     } else {
         best_of_raw(path).with_context(|| {
             format!("{}: neither a .npy file nor a file written by --raw", path.display())
@@ -139,7 +115,18 @@ fn read_logits(path: &Path) -> Result<Tensor> {
     let [height, width] = axes[..] else {
         bail!("{}: expected logits of one mask, got {}", path.display(), tensor.ty());
     };
+    tensor.expect_finite().with_context(|| format!("{}: not logits of a mask", path.display()))?;
     Ok(tensor.reshape([height, width])?)
+}
+
+/// Whether a file starts with NumPy's magic number.
+fn is_npy(path: &Path) -> Result<bool> {
+    let mut start = [0; NPY_MAGIC.len()];
+    Ok(open(path)?.read_exact(&mut start).is_ok() && start == NPY_MAGIC)
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).with_context(|| path.display().to_string())
 }
 
 /// Logits of the candidate with the highest predicted IoU, of the first prompt in a file written by `--raw`.
@@ -154,19 +141,4 @@ fn best_of_raw(path: &Path) -> Result<Tensor> {
         }
     }
     Ok(logits.slice(0, 0..1)?.slice(1, best..best + 1)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn points_have_labels() {
-        assert_eq!(parse_point("3,4").unwrap(), (Point { x: 3.0, y: 4.0 }, Label::Positive));
-        assert_eq!(parse_point("3, 4.5, 0").unwrap(), (Point { x: 3.0, y: 4.5 }, Label::Negative));
-        for wrong in ["3", "3,4,2", "3,4,1,1", "a,b", "nan,1", ""] {
-            assert!(parse_point(wrong).is_err(), "{wrong}");
-        }
-        assert!(parse_rect("1,2,3").is_err());
-    }
 }

@@ -15,6 +15,7 @@ mod finding;
 mod flags;
 mod info;
 mod interrupted;
+mod limits;
 mod models;
 mod published;
 mod pull;

@@ -73,7 +73,7 @@ fn missing_and_misshapen_tensors_are_listed() {
     let text = folder.cutout(&["info", "odd.safetensors"]).words();
     for line in [
         "fit 1 missing, 1 of another shape, 2 not used",
-        "runs no: 1 tensors are missing, 1 have another shape",
+        "runs no: the tensors do not fit SAM 1, 36 channels, 2 blocks: 1 tensor is missing (mask_decoder.iou_token.weight), 1 tensor of another shape",
         "mask_decoder.iou_token.weight: missing [1, 32] (did you mean mask_decoder.iou_tokens.weight?)",
         "image_encoder.neck.3.bias: expected [32], the checkpoint has [3]",
         "optimizer.step: not used [1]",
@@ -107,7 +107,7 @@ fn a_model_that_cannot_run_is_described() {
     folder.checkpoint("torso.safetensors", tensors);
     let text = folder.cutout(&["info", "torso.safetensors"]).words();
     assert!(text.contains("model SAM 1, 36 channels"), "{text}");
-    assert!(text.contains("no: image_encoder.pos_embed: is missing"), "{text}");
+    assert!(text.contains("runs no: no configuration of SAM 1, 36 channels, 2 blocks: image_encoder.pos_embed: is missing"), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod execute;
 pub mod gemm;
 mod kernels;
 mod lower;
+mod memory;
 mod program;
 mod rules;
 pub mod simd;

@@ -169,7 +169,7 @@ pub enum CompileError {
     #[error("the weights do not fit the model:\n{0}")]
     Bind(#[from] BindError),
     /// A weight cannot be read.
-    #[error("{path}: {error}")]
+    #[error("{}", unreadable_weight(path, error))]
     Weight {
         /// The weight, or what is derived from it.
         path: String,
@@ -192,6 +192,21 @@ pub enum CompileError {
         /// Why not.
         reason: String,
     },
+}
+
+/// A weight whose numbers were found wrong is named by the error, with its file; `path` may be an expression of it.
+fn unreadable_weight(path: &str, error: &TensorError) -> String {
+    match error {
+        TensorError::Weight { .. } => error.to_string(),
+        TensorError::Length { .. }
+        | TensorError::Type { .. }
+        | TensorError::NotContiguous { .. }
+        | TensorError::InvalidBits(_)
+        | TensorError::Shape(_)
+        | TensorError::TooLarge(_)
+        | TensorError::OutOfMemory(_)
+        | TensorError::NotFinite { .. } => format!("{path}: {error}"),
+    }
 }
 
 /// Why a run cannot start or go on.

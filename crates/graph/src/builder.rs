@@ -19,6 +19,16 @@ pub struct BuildError {
     pub message: String,
 }
 
+impl BuildError {
+    /// The weight path and what was wrong, without the source line: for people who run a model.
+    pub fn without_location(&self) -> String {
+        match self.origin.split_once(": in ") {
+            Some((_, path)) => format!("{path}: {}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     nodes: Vec<Node>,
@@ -217,6 +227,7 @@ mod tests {
         let error = builder.finish().unwrap_err();
         assert!(error.origin.contains("builder.rs:"), "{error}");
         assert!(error.origin.ends_with(": in blocks.3.qkv"), "{error}");
+        assert!(error.without_location().starts_with("blocks.3.qkv: "), "{error}");
         assert_eq!(error.message, "reshape f32[2, 9] has 18 elements, f32[2, 4, 2] has 16");
     }
 

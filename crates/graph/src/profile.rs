@@ -57,6 +57,9 @@ pub enum Precision {
     Int8,
 }
 
+/// Most threads of a profile: more than any machine has cores, few enough to start.
+pub const MAX_THREADS: usize = 1024;
+
 /// How a model is compiled and run. `Profile::default()` is what runs without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -102,6 +105,10 @@ impl Profile {
             line: error.span().map(|span| line_of(text, span.start)),
             message: error.message().trim().to_owned(),
         })?;
+        if let Some(threads) = profile.threads.filter(|threads| threads.get() > MAX_THREADS) {
+            let message = format!("{threads} threads are more than the {MAX_THREADS} allowed");
+            return Err(ProfileError { line: line_of_key(text, "threads"), message });
+        }
         let known: Vec<&str> = passes::PIPELINE.iter().map(|pass| pass.name).collect();
         match profile.passes.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(profile),
@@ -170,6 +177,7 @@ mod tests {
         for (text, line, part) in [
             ("threads = 2\ntreads = 3\n", 2, "unknown field `treads`"),
             ("threads = 0\n", 1, "nonzero"),
+            ("\nthreads = 100000000000\n", 2, "more than the 1024 allowed"),
             ("\nprecision = \"int4\"\n", 2, "unknown variant `int4`"),
             ("device = \"gpu\"\n", 1, "none of auto, cpu"),
             ("[passes]\nfuse_everything = true\n", 2, "unknown pass"),

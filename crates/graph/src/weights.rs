@@ -239,8 +239,8 @@ impl DeviceWeights<'_> {
     /// The unpacked tensor, contiguous, of type `dtype`. A tensor that is already in memory or mapped is not copied;
     /// any other has one copy for all programs.
     pub fn plain(&self, known: &StaticTensor, dtype: DType) -> Result<Tensor, CompileError> {
-        if let Some(tensor) = known.value.ready().filter(|tensor| tensor.dtype() == dtype) {
-            return tensor.to_contiguous().map_err(|error| known.unreadable(error));
+        if known.value.ready().is_some() && known.dtype() == dtype {
+            return known.in_place().map_err(|error| known.unreadable(error));
         }
         let plain = self.form(known, &format!("plain {dtype}"), |tensor| {
             // A view would keep the whole source tensor alive.
@@ -296,6 +296,17 @@ impl StaticTensor {
     /// The tensor itself.
     pub fn tensor(&self) -> Result<Tensor, TensorError> {
         self.value.tensor()
+    }
+
+    /// The contiguous tensor, which is in memory or mapped. Kernels may read few of its rows, so the pages that only the
+    /// search for NaN and infinity has touched are released.
+    fn in_place(&self) -> Result<Tensor, TensorError> {
+        let first_read = self.value.is_unchecked();
+        let tensor = self.value.tensor()?.to_contiguous()?;
+        if first_read {
+            tensor.release();
+        }
+        Ok(tensor)
     }
 
     fn unreadable(&self, error: TensorError) -> CompileError {

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use cutout_jpeg::JpegError;
+use cutout_tensor::memory;
 use image::error::LimitErrorKind;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
@@ -30,6 +31,9 @@ impl Default for DecodeLimits {
 
 /// Memory a decoder may use besides the image itself, in bytes: tables, one strip, one row.
 const SPARE_BYTES: u64 = 64 << 20;
+
+/// Memory of a decoder for tables and rows, in bytes.
+const DECODER_BYTES: u64 = 1 << 20;
 
 /// Reads and decodes a file; see [`decode`].
 pub fn open(path: impl AsRef<Path>, limits: &DecodeLimits) -> Result<Image, DecodeError> {
@@ -147,15 +151,20 @@ impl Source<'_> {
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
+        self.probe(Size::new(width as usize, height as usize), decoder.total_bytes())?;
         let picture = DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
         self.upright(width, height, to_rgb(picture), orientation)
     }
 
     fn decode_jpeg(&self, limits: &DecodeLimits) -> Result<Image, DecodeError> {
-        let decoder = cutout_jpeg::Decoder::new(self.bytes).map_err(|error| self.jpeg(error))?;
-        self.check_size(Size::new(decoder.width(), decoder.height()), limits)?;
+        let unknown = Size::new(0, 0);
+        let decoder = cutout_jpeg::Decoder::new(self.bytes);
+        let decoder = decoder.map_err(|error| self.jpeg(unknown, error))?;
+        let found = Size::new(decoder.width(), decoder.height());
+        self.check_size(found, limits)?;
+        self.probe(found, 0)?;
         let orientation = decoder.exif().and_then(Orientation::from_exif_chunk);
-        let picture = decoder.decode().map_err(|error| self.jpeg(error))?;
+        let picture = decoder.decode().map_err(|error| self.jpeg(found, error))?;
         // A JPEG has at most 65535 pixels per side.
         let (width, height) = (picture.width as u32, picture.height as u32);
         let orientation = orientation.unwrap_or(Orientation::NoTransforms);
@@ -193,13 +202,25 @@ impl Source<'_> {
             .map_err(|error| self.damaged(&error.to_string()))
     }
 
-    fn jpeg(&self, error: JpegError) -> DecodeError {
+    fn jpeg(&self, size: Size, error: JpegError) -> DecodeError {
         let (origin, format) = (self.origin.to_string(), self.format.name);
         match error {
             JpegError::Damaged(reason) => DecodeError::Damaged { origin, format, reason },
             JpegError::Unsupported(reason) => DecodeError::Unsupported { origin, format, reason },
-            JpegError::Memory { bytes } => DecodeError::OutOfMemory { origin, bytes },
+            JpegError::Memory { bytes } => {
+                DecodeError::OutOfMemory { origin, size, bytes: bytes as u64 }
+            }
         }
+    }
+
+    /// Fails if there is no memory for an image whose decoder returns `decoded` bytes: that crate aborts where it cannot
+    /// allocate. The image is held up to three times: as decoded, as RGB, and turned upright.
+    fn probe(&self, size: Size, decoded: u64) -> Result<(), DecodeError> {
+        let rgb = (size.width as u64).saturating_mul(size.height as u64).saturating_mul(3);
+        let whole = decoded.saturating_mul(2).saturating_add(rgb.saturating_mul(2));
+        let bytes = whole.saturating_add(DECODER_BYTES);
+        let missing = |_| DecodeError::OutOfMemory { origin: self.origin.into(), size, bytes };
+        memory::probe(bytes).map_err(missing)
     }
 
     fn damaged(&self, reason: &str) -> DecodeError {

@@ -1,5 +1,6 @@
 //! The PNG encoder.
 
+use cutout_tensor::memory;
 use png::{BitDepth, ColorType, Encoder, EncodingError};
 
 use crate::{Image, ImageError, Mask, Size};
@@ -12,6 +13,9 @@ pub enum MaskDepth {
     /// One bit per pixel; the smallest files.
     Bit,
 }
+
+/// Memory of the encoder for tables and buffers, in bytes.
+const ENCODER_BYTES: u64 = 1 << 20;
 
 /// Why a PNG could not be encoded.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +43,9 @@ pub fn encode_rgba(size: Size, pixels: &[u8]) -> Result<Vec<u8>, EncodeError> {
 pub fn encode_mask(mask: &Mask, depth: MaskDepth) -> Result<Vec<u8>, EncodeError> {
     match depth {
         MaskDepth::Byte => {
-            let pixels: Vec<u8> =
-                mask.pixels().iter().map(|set| if *set { 255 } else { 0 }).collect();
+            let pixels = mask.pixels().iter().map(|set| if *set { 255 } else { 0 });
+            let pixels =
+                memory::collected(mask.pixels().len(), pixels).map_err(ImageError::from)?;
             encode(mask.size(), ColorType::Grayscale, BitDepth::Eight, &pixels)
         }
         MaskDepth::Bit => {
@@ -49,7 +54,8 @@ pub fn encode_mask(mask: &Mask, depth: MaskDepth) -> Result<Vec<u8>, EncodeError
             };
             // Rows start at byte boundaries.
             let rows = mask.rows().flat_map(|row| row.chunks(8).map(byte));
-            let packed: Vec<u8> = rows.collect();
+            let length = mask.size().width.div_ceil(8) * mask.size().height;
+            let packed: Vec<u8> = memory::collected(length, rows).map_err(ImageError::from)?;
             encode(mask.size(), ColorType::Grayscale, BitDepth::One, &packed)
         }
     }
@@ -68,6 +74,8 @@ fn encode(
     pixels: &[u8],
 ) -> Result<Vec<u8>, EncodeError> {
     let side = |length: usize| u32::try_from(length).map_err(|_| ImageError::TooLarge(size));
+    // The encoder holds the filtered and the compressed rows, and aborts where it cannot allocate them.
+    memory::probe(2 * pixels.len() as u64 + ENCODER_BYTES).map_err(ImageError::from)?;
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, side(size.width)?, side(size.height)?);
     encoder.set_color(color);

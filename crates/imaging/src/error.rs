@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use cutout_tensor::OutOfMemory;
+
 use crate::Size;
 
 /// Why a size or a number of pixels is invalid.
@@ -24,6 +26,9 @@ pub enum ImageError {
         /// Values given.
         found: usize,
     },
+    /// Memory for the pixels could not be allocated.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
     /// Two grids differ in size.
     #[error("expected {expected}, got {found}")]
     Mismatch {
@@ -101,13 +106,17 @@ pub enum DecodeError {
         /// Most bytes accepted.
         limit: u64,
     },
-    /// The system did not provide the memory for the pixels.
-    #[error("{origin}: {bytes} bytes of memory for the picture are not available")]
+    /// Memory for the image and the decoder could not be allocated.
+    #[error(
+        "{origin}: decoding {size} needs {bytes} bytes of memory, which could not be allocated"
+    )]
     OutOfMemory {
         /// The file.
         origin: String,
-        /// Bytes asked for.
-        bytes: usize,
+        /// Size given by the header.
+        size: Size,
+        /// Bytes needed.
+        bytes: u64,
     },
     /// The decoder would need more memory than an image of this size warrants.
     #[error("{origin}: decoding this {format} file would need more memory than its size allows")]

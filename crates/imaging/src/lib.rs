@@ -15,6 +15,7 @@ mod encode;
 mod error;
 mod image;
 mod mask;
+mod npy;
 mod picture;
 mod polygon;
 mod preprocess;
@@ -32,6 +33,7 @@ pub use encode::{EncodeError, MaskDepth, encode_image, encode_labels, encode_mas
 pub use error::{DecodeError, ImageError};
 pub use image::{Image, Size};
 pub use mask::Mask;
+pub use npy::{NPY_MAGIC, NpyError, read_npy};
 pub use picture::{cut_out, distinct_colour, label_map, overlay, overlay_colours, overlay_with};
 pub use polygon::{
     Point, Polygon, fill_polygons, polygons, simplify, single_ring, to_geojson, to_svg_path,

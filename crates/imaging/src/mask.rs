@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use cutout_tensor::memory;
+
 use crate::{ImageError, Rle, Size};
 
 /// A binary mask, bool `[height, width]`. Has at least one pixel.
@@ -20,12 +22,13 @@ impl Mask {
 
     /// A mask with all pixels unset.
     pub fn empty(size: Size) -> Result<Self, ImageError> {
-        Ok(Mask { size, pixels: vec![false; size.pixels(1)?] })
+        Ok(Mask { size, pixels: memory::zeroed(size.pixels(1)?)? })
     }
 
     /// Sets the pixels whose `logits`, f32 `[height, width]`, are above `threshold`.
     pub fn from_logits(size: Size, logits: &[f32], threshold: f32) -> Result<Self, ImageError> {
-        Mask::from_pixels(size, logits.iter().map(|value| *value > threshold).collect())
+        let pixels = logits.iter().map(|value| *value > threshold);
+        Mask::from_pixels(size, memory::collected(logits.len(), pixels)?)
     }
 
     /// Width and height.

@@ -1,5 +1,7 @@
 //! Images of masks: overlays, cut-outs and label maps.
 
+use cutout_tensor::memory;
+
 use crate::{Image, ImageError, Mask, Rle, Size};
 
 /// Colour of object `index`. Consecutive indices are far apart on the colour wheel.
@@ -59,10 +61,10 @@ pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, I
     }
     let mut order: Vec<&(&Rle, [u8; 3])> = masks.iter().collect();
     order.sort_by_key(|(mask, _)| std::cmp::Reverse(mask.area()));
-    let mut pixels = image.as_rgb().to_vec();
+    let mut pixels = memory::copied(image.as_rgb())?;
     let radius = 1 + size.width.max(size.height) / 1000;
     for (runs, colour) in order {
-        let mask = runs.to_mask();
+        let mask = runs.try_to_mask()?;
         for position in runs.runs().flat_map(|(start, end)| start..end) {
             let (x, y) = (position / size.height, position % size.height);
             let pixel = &mut pixels[3 * (y * size.width + x)..][..3];
@@ -96,12 +98,12 @@ pub fn cut_out(image: &Image, mask: &Mask) -> Result<Vec<u8>, ImageError> {
     let pixels = image.as_rgb().chunks_exact(3).zip(mask.pixels());
     let rgba =
         |(rgb, set): (&[u8], &bool)| if *set { [rgb[0], rgb[1], rgb[2], 255] } else { [0; 4] };
-    Ok(pixels.flat_map(rgba).collect())
+    Ok(memory::collected(4 * mask.pixels().len(), pixels.flat_map(rgba))?)
 }
 
 /// Number of the mask of each pixel, from 1, 0 for none: u8 `[height, width]`. The last of overlapping masks is used. At most 255.
 pub fn label_map(size: Size, masks: &[Rle]) -> Result<Vec<u8>, ImageError> {
-    let mut labels = vec![0; size.pixels(1)?];
+    let mut labels = memory::zeroed(size.pixels(1)?)?;
     for (mask, label) in masks.iter().zip(1..=255u8) {
         if mask.size() != size {
             return Err(ImageError::Mismatch { expected: size, found: mask.size() });

@@ -1,7 +1,7 @@
 //! Preprocessing of images to model inputs, and the mapping of coordinates between both.
 
 use cutout_parallel::Pool;
-use cutout_tensor::Tensor;
+use cutout_tensor::{Tensor, memory};
 
 use crate::resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
 use crate::{Image, ImageError, Size};
@@ -86,7 +86,7 @@ impl Preprocess {
         value: impl Fn(u8) -> f32,
         content: Size,
     ) -> Result<Vec<f32>, ImageError> {
-        let mut output = vec![0.0; Size::square(self.side).pixels(12)? * 3];
+        let mut output = memory::zeroed::<f32>(Size::square(self.side).pixels(12)? * 3)?;
         let rows = output.chunks_exact_mut(3 * self.side);
         for (row, from) in rows.zip(source.chunks_exact(3 * content.width)) {
             let row = &mut row[..from.len()];

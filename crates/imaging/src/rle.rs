@@ -74,17 +74,22 @@ impl Rle {
         spans.skip(1).step_by(2).filter(|(start, end)| start < end)
     }
 
-    /// The mask as a grid of pixels.
+    /// The mask as a grid of pixels. Panics if its memory cannot be allocated; see [`Rle::try_to_mask`].
     pub fn to_mask(&self) -> Mask {
+        self.try_to_mask().expect("the size was checked when the runs were made")
+    }
+
+    /// The mask as a grid of pixels; an error if its memory cannot be allocated.
+    pub fn try_to_mask(&self) -> Result<Mask, ImageError> {
         let Size { width, height } = self.size;
-        let mut mask = Mask::empty(self.size).expect("checked when the runs were made");
+        let mut mask = Mask::empty(self.size)?;
         let pixels = mask.pixels_mut();
         for (start, end) in self.runs() {
             for position in start..end {
                 pixels[position % height * width + position / height] = true;
             }
         }
-        mask
+        Ok(mask)
     }
 
     /// Bounding box of the set pixels; `None` for an empty mask.

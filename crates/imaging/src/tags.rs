@@ -1,5 +1,6 @@
 //! Text labels drawn on images.
 
+use cutout_tensor::memory;
 use font8x8::{BASIC_FONTS, GREEK_FONTS, HIRAGANA_FONTS, LATIN_FONTS, UnicodeFonts};
 
 use crate::{Image, ImageError, Size};
@@ -24,7 +25,7 @@ pub struct Tag<'a> {
 /// beyond its width is cut off.
 pub fn tagged(image: &Image, tags: &[Tag<'_>]) -> Result<Image, ImageError> {
     let size = image.size();
-    let mut pixels = image.as_rgb().to_vec();
+    let mut pixels = memory::copied(image.as_rgb())?;
     let scale = 1 + size.width.max(size.height) / 1000;
     let mut plates: Vec<Plate> = Vec::new();
     for tag in tags {

@@ -50,7 +50,7 @@ mod tracker;
 
 pub use components::memory::MaskSource;
 pub use components::prompt_encoder::PointKind;
-pub use cutout_graph::{Device, Precision, Profile, TransferCounts};
+pub use cutout_graph::{Device, MAX_THREADS, Precision, Profile, TransferCounts};
 pub use cutout_imaging as imaging;
 pub use cutout_weights::layout::{Family, Identity};
 pub use everything::{
@@ -61,8 +61,9 @@ pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VIS
 pub use masks::{Masks, Segment};
 pub use model::ModelError;
 pub use model::builtin::builtin_checkpoint;
-pub use model::inspect::{Inside, Inspection, inspect, runs};
-pub use model::load::{OpenError, load};
+pub use model::inspect::{Inside, Inspection, inspect};
+pub use model::load::{ConfigError, OpenError, load};
+pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};

@@ -29,7 +29,7 @@ const MAX_PHRASES: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// A graph cannot be built.
-    #[error(transparent)]
+    #[error("{}", .0.without_location())]
     Build(#[from] BuildError),
     /// A graph cannot be compiled.
     #[error(transparent)]
@@ -48,6 +48,9 @@ pub enum ModelError {
     /// The checkpoint has no memory encoder and memory attention.
     #[error("the checkpoint has no memory: it cannot track objects through a video")]
     NoMemory,
+    /// A score of the model is NaN or infinite.
+    #[error("the model answers with a score of {0}: its weights or its input are out of range")]
+    NotFinite(f64),
     /// A tensor cannot be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),

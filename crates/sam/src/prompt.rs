@@ -1,5 +1,7 @@
 //! Prompts: points, boxes and masks in pixels of the original image.
 
+pub mod text;
+
 use std::fmt;
 
 use cutout_imaging::{Mapping, Size};
@@ -147,7 +149,11 @@ impl Prompt {
             Some(logits) if *logits.ty() != wanted => {
                 Err(PromptError::MaskShape { side: mask_side })
             }
-            Some(_) | None => Ok(()),
+            Some(logits) => match logits.first_not_finite() {
+                Ok(Some((element, value))) => Err(PromptError::MaskValue { element, value }),
+                Ok(None) | Err(_) => Ok(()),
+            },
+            None => Ok(()),
         }
     }
 
@@ -320,6 +326,14 @@ pub enum PromptError {
         /// Side of the model's low-resolution masks.
         side: usize,
     },
+    /// A mask with NaN or infinity in it.
+    #[error("mask logits must be finite numbers: element {element} is {value}")]
+    MaskValue {
+        /// Position in row-major order.
+        element: usize,
+        /// Its value.
+        value: f64,
+    },
 }
 
 #[cfg(test)]
@@ -361,6 +375,13 @@ mod tests {
         let refused = Err(PromptError::MaskShape { side: 4 });
         assert!(Prompt::logits(zeros(4)).check(size, 4).is_ok());
         assert_eq!(Prompt::logits(zeros(3)).check(size, 4), refused);
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut logits = vec![0f32; 16];
+            logits[7] = bad;
+            let prompt = Prompt::logits(Tensor::from_vec([4, 4], logits).unwrap());
+            let found = prompt.check(size, 4);
+            assert!(matches!(found, Err(PromptError::MaskValue { element: 7, .. })), "{found:?}");
+        }
         let whole = Tensor::from_vec([4, 4], vec![0i64; 16]).unwrap();
         assert_eq!(Prompt::logits(whole).check(size, 4), refused);
     }

@@ -1,5 +1,7 @@
 //! `Sam`: an opened model that embeds pictures.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +22,7 @@ use crate::model::part::{Of, Part};
 use crate::model::{Model, ModelError};
 use crate::parts::{self, Encode, Pixels, Selection};
 use crate::prompt::Prompt;
-use crate::scene::{Scene, SceneFileError, SegmentError};
+use crate::scene::{Scene, SceneFileError, SegmentError, SourcePicture};
 
 /// File name of the profile in a checkpoint's folder.
 const PROFILE_FILE: &str = "cutout.toml";
@@ -90,6 +92,19 @@ struct Inner {
     pool: Arc<Pool>,
 }
 
+/// The options for automatic masks that suit the model in a file.
+pub(crate) fn everything_options(
+    checkpoint: &Checkpoint,
+    identity: Identity,
+) -> Result<Everything, OpenError> {
+    let options = Everything::for_model(identity.family, checkpoint.metadata());
+    options.map_err(|error| OpenError::Config {
+        file: checkpoint.file().to_owned(),
+        identity,
+        error,
+    })
+}
+
 impl Sam {
     /// Opens a checkpoint: any format and layout; family and size are read from its tensors. A `cutout.toml` in the
     /// same folder, if present, sets the profile.
@@ -117,7 +132,7 @@ impl Sam {
         pool: Arc<Pool>,
     ) -> Result<Self, SamError> {
         let identity = StoredModel::of(checkpoint)?.identity();
-        let everything = Everything::for_model(identity.family, checkpoint.metadata())?;
+        let everything = everything_options(checkpoint, identity)?;
         let (config, weights) = load(checkpoint)?;
         let model = Model::new(config, weights, backend, profile);
         let fingerprint = OnceLock::new();
@@ -267,8 +282,12 @@ impl Sam {
         let pixels = self.model().upload(&stacked(&pixels).map_err(ModelError::from)?)?;
         let part = Encode { pictures: images.len() };
         let encoded = self.model().run(&part, Pixels { pixels })?;
-        let scene = |(features, (_, mapping))| Ok(Scene::new(self.clone(), features, mapping)?);
-        encoded.pictures.into_iter().zip(inputs).map(scene).collect()
+        let sources = images.iter().zip(inputs).map(|(image, (_, mapping))| SourcePicture {
+            mapping,
+            fingerprint: image.fingerprint(),
+        });
+        let scene = |(features, source)| Ok(Scene::new(self.clone(), features, source)?);
+        encoded.pictures.into_iter().zip(sources).map(scene).collect()
     }
 
     /// Checks a prompt against a picture of this size, before the picture is embedded.
@@ -280,7 +299,12 @@ impl Sam {
 
     /// Reads a scene that this model made and [`Scene::save`] wrote.
     pub fn load_scene(&self, path: impl AsRef<Path>) -> Result<Scene, SceneFileError> {
-        Scene::load(self, path.as_ref())
+        self.scene_in(&Checkpoint::open(path)?)
+    }
+
+    /// The scene in an open file; see [`Sam::load_scene`].
+    pub fn scene_in(&self, file: &Checkpoint) -> Result<Scene, SceneFileError> {
+        Scene::load(self, file)
     }
 
     pub(crate) fn model(&self) -> &Model {
@@ -324,10 +348,23 @@ pub fn profile_beside(checkpoint: &Path) -> Result<Option<Profile>, SamError> {
 /// Reads a profile from its file.
 pub fn read_profile(path: &Path) -> Result<Profile, SamError> {
     let path = path.to_owned();
-    match std::fs::read_to_string(&path) {
+    match profile_text(&path) {
         Err(source) => Err(SamError::ProfileFile { path, source }),
         Ok(text) => Profile::parse(&text).map_err(|source| SamError::Profile { path, source }),
     }
+}
+
+/// Most bytes of a profile.
+const MAX_PROFILE_BYTES: u64 = 1 << 20;
+
+fn profile_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(MAX_PROFILE_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_PROFILE_BYTES {
+        let message = format!("longer than the {MAX_PROFILE_BYTES} bytes allowed");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
 }
 
 /// FNV-1a over names, types and the first bytes of all tensors, in the order of their names.
@@ -346,9 +383,9 @@ fn fingerprint(weights: &Weights) -> u64 {
         add(path.as_bytes());
         let Some(weight) = weights.get(path) else { continue };
         add(weight.ty().to_string().as_bytes());
-        if let Ok(tensor) = weight.tensor()
-            && let Ok(bytes) = tensor.as_bytes()
-        {
+        // A tensor of the file is not read as a whole for the sake of its first bytes.
+        let tensor = weight.ready().cloned().or_else(|| weight.tensor().ok());
+        if let Some(bytes) = tensor.as_ref().and_then(|tensor| tensor.as_bytes().ok()) {
             add(&bytes[..bytes.len().min(SAMPLE)]);
         }
     }

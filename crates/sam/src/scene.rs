@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use cutout_graph::{DeviceValue, Ports, RunError};
-use cutout_imaging::{ImageError, Mapping, Size, Upsampler};
+use cutout_imaging::{Image, ImageError, Mapping, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError};
 
@@ -82,8 +82,17 @@ pub enum SceneFileError {
 pub struct Scene {
     sam: Sam,
     features: Arc<SceneFeatures>,
-    mapping: Mapping,
+    source: SourcePicture,
     upsampler: Arc<Upsampler>,
+}
+
+/// The picture that a scene was made from.
+#[derive(Clone, Copy)]
+pub(crate) struct SourcePicture {
+    /// Where the picture is in the model's input.
+    pub(crate) mapping: Mapping,
+    /// [`Image::fingerprint`] of it.
+    pub(crate) fingerprint: u64,
 }
 
 /// Features of a picture, on the device.
@@ -113,17 +122,22 @@ impl Scene {
     pub(crate) fn new(
         sam: Sam,
         encoded: Encoded<DeviceValue>,
-        mapping: Mapping,
+        source: SourcePicture,
     ) -> Result<Self, ImageError> {
-        let upsampler = Arc::new(sam.upsampler(&mapping)?);
+        let upsampler = Arc::new(sam.upsampler(&source.mapping)?);
         let (prepared, find_levels) = (OnceLock::new(), OnceLock::new());
         let features = Arc::new(SceneFeatures { encoded, prepared, find_levels });
-        Ok(Scene { sam, features, mapping, upsampler })
+        Ok(Scene { sam, features, source, upsampler })
     }
 
     /// Size of the picture.
     pub fn size(&self) -> Size {
-        self.mapping.original
+        self.source.mapping.original
+    }
+
+    /// Whether the scene was made from this picture: same size and same pixels.
+    pub fn is_of(&self, image: &Image) -> bool {
+        self.size() == image.size() && self.source.fingerprint == image.fingerprint()
     }
 
     /// The model that made the scene.
@@ -200,7 +214,7 @@ impl Scene {
     pub(crate) fn answer(&self, prompts: &[&Prompt]) -> Result<AnsweredBatch, SegmentError> {
         let model = self.sam.model();
         let (order, side) = (model.config().processing().token_order, model.config().mask_side());
-        let batch = PromptBatch::of(prompts, &self.mapping, order, side)?;
+        let batch = PromptBatch::of(prompts, &self.source.mapping, order, side)?;
         let wanted = prompts.first().map_or(Candidates::Three, |prompt| prompt.wanted());
         let part = batch.part(wanted);
         let image = self.prepared()?.clone();
@@ -264,6 +278,7 @@ impl Scene {
         let metadata = Metadata::from([
             (WIDTH.to_owned(), text(width.to_string())),
             (HEIGHT.to_owned(), text(height.to_string())),
+            (PIXELS.to_owned(), text(format!("{:016x}", self.source.fingerprint))),
             (MODEL.to_owned(), text(self.sam.description())),
             (FINGERPRINT.to_owned(), text(format!("{:016x}", self.sam.fingerprint()))),
         ]);
@@ -271,8 +286,7 @@ impl Scene {
     }
 
     /// Reads a scene that `sam` made.
-    pub(crate) fn load(sam: &Sam, path: &Path) -> Result<Self, SceneFileError> {
-        let checkpoint = Checkpoint::open(path)?;
+    pub(crate) fn load(sam: &Sam, checkpoint: &Checkpoint) -> Result<Self, SceneFileError> {
         let file = checkpoint.file().to_owned();
         let text = |key: &str| checkpoint.metadata().get(key).and_then(MetadataValue::as_text);
         let wrong = |reason: String| SceneFileError::NotAScene { file: file.clone(), reason };
@@ -282,6 +296,9 @@ impl Scene {
             found.parse::<usize>().map_err(|_| wrong(format!("{key} is {found:?}")))
         };
         let size = Size::new(length(WIDTH)?, length(HEIGHT)?);
+        let pixels = text(PIXELS).ok_or_else(|| wrong(NO_PIXELS.to_owned()))?;
+        let pixels = u64::from_str_radix(pixels, 16)
+            .map_err(|_| wrong(format!("{PIXELS} is {pixels:?}")))?;
         let fingerprint = text(FINGERPRINT).ok_or_else(|| missing(FINGERPRINT))?;
         if fingerprint != format!("{:016x}", sam.fingerprint()) {
             let made_with = text(MODEL).unwrap_or("an unknown model").to_owned();
@@ -291,9 +308,12 @@ impl Scene {
         let wanted = shapes.1.pictures.into_iter().next().unwrap_or_else(Encoded::none);
         let encoded = Encoded::try_map(wanted, "", &mut |name, _| {
             checkpoint.info(name).ok_or_else(|| missing(name))?;
-            Ok::<_, SceneFileError>(sam.model().upload(&checkpoint.tensor(name)?)?)
+            let tensor = checkpoint.tensor(name)?;
+            tensor.expect_finite().map_err(|error| wrong(format!("{name}: {error}")))?;
+            Ok::<_, SceneFileError>(sam.model().upload(&tensor)?)
         })?;
-        Ok(Scene::new(sam.clone(), encoded, sam.preprocessing().mapping(size)?)?)
+        let mapping = sam.preprocessing().mapping(size)?;
+        Ok(Scene::new(sam.clone(), encoded, SourcePicture { mapping, fingerprint: pixels })?)
     }
 }
 
@@ -306,14 +326,22 @@ impl AnsweredBatch {
             logits: answers.logits.fetch()?,
             feedback: answers.feedback,
             candidates: iou.shape()[1],
-            iou: iou.to_vec()?,
-            object_score: scores.map(|scores| scores.to_vec()).transpose()?,
+            iou: finite(&iou)?,
+            object_score: scores.map(|scores| finite(&scores)).transpose()?,
         })
     }
 
     /// The low-resolution logits of one candidate, `f32[1, 1, side, side]`.
     pub(crate) fn logits_of(&self, prompt: usize, candidate: usize) -> Result<Tensor, TensorError> {
         self.logits.slice(0, prompt..prompt + 1)?.slice(1, candidate..candidate + 1)
+    }
+}
+
+/// Scores of an answer. Weights that are finite can still multiply to more than a float holds.
+pub(crate) fn finite(scores: &Tensor) -> Result<Vec<f32>, ModelError> {
+    match scores.first_not_finite()? {
+        Some((_, value)) => Err(ModelError::NotFinite(value)),
+        None => Ok(scores.to_vec()?),
     }
 }
 
@@ -330,5 +358,9 @@ fn filled(logits: Tensor, area: usize) -> Result<Tensor, TensorError> {
 
 const WIDTH: &str = "cutout.scene.width";
 const HEIGHT: &str = "cutout.scene.height";
+const PIXELS: &str = "cutout.scene.pixels";
+/// Scenes of earlier versions cannot be told from those of another picture of the same size.
+const NO_PIXELS: &str =
+    "it has no hash of the picture, as an earlier version wrote it; save it again";
 const MODEL: &str = "cutout.scene.model";
 const FINGERPRINT: &str = "cutout.scene.fingerprint";

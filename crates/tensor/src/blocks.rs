@@ -1,6 +1,6 @@
 //! Quantised matrices: signed bytes with one scale per row or per block of 32.
 
-use crate::{Shape, Tensor, TensorError};
+use crate::{Shape, Tensor, TensorError, memory};
 
 /// Elements that share one scale in the blocked form (as in GGUF's `q8_0`).
 pub const BLOCK_LENGTH: usize = 32;
@@ -50,13 +50,10 @@ impl QuantizedMatrix {
             return Err(TensorError::Shape(format!("expected a matrix, got {}", matrix.ty())));
         };
         let source = matrix.to_vec::<f32>()?;
-        if let Some(bad) = source.iter().position(|x| !x.is_finite()) {
-            let value = source[bad];
-            return Err(TensorError::Shape(format!("cannot quantise {value} at element {bad}")));
-        }
+        matrix.expect_finite()?;
         let block = layout.block_length(columns);
-        let mut values = Vec::with_capacity(source.len());
-        let mut scales = Vec::with_capacity(rows * layout.per_row(columns));
+        let mut values = memory::with_capacity(source.len())?;
+        let mut scales = memory::with_capacity(rows * layout.per_row(columns))?;
         for group in source.chunks(columns.max(1)).flat_map(|row| row.chunks(block)) {
             let scale = group.iter().fold(0f32, |largest, x| largest.max(x.abs())) / 127.0;
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
@@ -79,12 +76,11 @@ impl QuantizedMatrix {
         let scales = self.scales.to_vec::<f32>()?;
         let columns = self.values.shape().last_axis();
         let block = self.layout.block_length(columns);
-        let floats = values
-            .chunks(columns.max(1))
-            .flat_map(|row| row.chunks(block))
-            .zip(&scales)
-            .flat_map(|(group, &scale)| group.iter().map(move |&value| f32::from(value) * scale))
-            .collect();
+        let floats =
+            values.chunks(columns.max(1)).flat_map(|row| row.chunks(block)).zip(&scales).flat_map(
+                |(group, &scale)| group.iter().map(move |&value| f32::from(value) * scale),
+            );
+        let floats = memory::collected(values.len(), floats)?;
         Tensor::from_vec(self.values.shape().clone(), floats)
     }
 }

@@ -1,6 +1,8 @@
 //! Errors of tensor operations.
 
-use crate::{DType, Shape};
+use std::sync::Arc;
+
+use crate::{DType, OutOfMemory, Shape};
 
 /// Why a tensor operation failed. Each variant names the expected and the actual value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -43,4 +45,28 @@ pub enum TensorError {
     /// An allocation of this many bytes failed.
     #[error("{0} bytes of memory could not be allocated")]
     OutOfMemory(usize),
+    /// An element is NaN or infinite.
+    #[error("element {element} is {value}, not a finite number")]
+    NotFinite {
+        /// Position in row-major order.
+        element: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// An element of a checked tensor is NaN or infinite; see [`LazyTensor::checked`](crate::LazyTensor::checked).
+    #[error("{name}: element {element} is {value}; the numbers of a weight must be finite")]
+    Weight {
+        /// Name given by whoever asked for the check: file and tensor.
+        name: Arc<str>,
+        /// Position in row-major order.
+        element: usize,
+        /// Its value.
+        value: f64,
+    },
+}
+
+impl From<OutOfMemory> for TensorError {
+    fn from(error: OutOfMemory) -> Self {
+        TensorError::OutOfMemory(error.bytes)
+    }
 }

@@ -1,7 +1,7 @@
 //! Tensors that are read or computed on request.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::{DType, Tensor, TensorError, TensorType};
 
@@ -11,6 +11,14 @@ use crate::{DType, Tensor, TensorError, TensorType};
 pub struct LazyTensor {
     ty: TensorType,
     origin: Origin,
+    check: Option<Arc<Check>>,
+}
+
+/// The check of a tensor for NaN and infinity, shared by all clones.
+struct Check {
+    /// Name in the error.
+    name: Arc<str>,
+    outcome: OnceLock<Result<(), TensorError>>,
 }
 
 type Compute = dyn Fn() -> Result<Tensor, TensorError> + Send + Sync;
@@ -27,7 +35,14 @@ impl LazyTensor {
         ty: TensorType,
         make: impl Fn() -> Result<Tensor, TensorError> + Send + Sync + 'static,
     ) -> Self {
-        LazyTensor { ty, origin: Origin::Computed(Arc::new(make)) }
+        LazyTensor { ty, origin: Origin::Computed(Arc::new(make)), check: None }
+    }
+
+    /// The same tensor, searched for NaN and infinity when it is first read: [`LazyTensor::tensor`] then returns an error
+    /// with `name`. Clones and [mapped](LazyTensor::map) tensors share the result, so a tensor is searched once.
+    pub fn checked(self, name: impl Into<Arc<str>>) -> Self {
+        let check = Check { name: name.into(), outcome: OnceLock::new() };
+        LazyTensor { check: Some(Arc::new(check)), ..self }
     }
 
     /// Element type and shape.
@@ -40,7 +55,8 @@ impl LazyTensor {
         self.ty.dtype
     }
 
-    /// The tensor, if it exists already; `None` if it has to be computed.
+    /// The tensor, if it exists already, without the [check](LazyTensor::checked) of its numbers; `None` if it has to be
+    /// computed.
     pub fn ready(&self) -> Option<&Tensor> {
         match &self.origin {
             Origin::Ready(tensor) => Some(tensor),
@@ -61,7 +77,15 @@ impl LazyTensor {
                 tensor.ty()
             )));
         }
+        if let Some(check) = &self.check {
+            check.outcome.get_or_init(|| check.run(&tensor)).clone()?;
+        }
         Ok(tensor)
+    }
+
+    /// Whether [`LazyTensor::tensor`] would still have to search the numbers.
+    pub fn is_unchecked(&self) -> bool {
+        self.check.as_ref().is_some_and(|check| check.outcome.get().is_none())
     }
 
     /// `change` applied to this tensor on every request. Afterwards the original is [released](Tensor::release), unless
@@ -82,9 +106,20 @@ impl LazyTensor {
     }
 }
 
+impl Check {
+    fn run(&self, tensor: &Tensor) -> Result<(), TensorError> {
+        match tensor.first_not_finite()? {
+            Some((element, value)) => {
+                Err(TensorError::Weight { name: Arc::clone(&self.name), element, value })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl From<Tensor> for LazyTensor {
     fn from(tensor: Tensor) -> Self {
-        LazyTensor { ty: tensor.ty().clone(), origin: Origin::Ready(tensor) }
+        LazyTensor { ty: tensor.ty().clone(), origin: Origin::Ready(tensor), check: None }
     }
 }
 
@@ -117,6 +152,20 @@ mod tests {
         assert_eq!(first.tensor().unwrap().to_vec::<f32>().unwrap(), [1.0]);
         assert_eq!(made.load(Ordering::Relaxed), 2);
         assert!(lazy.ready().is_none());
+    }
+
+    #[test]
+    fn checked_tensors_are_searched_once_and_named() {
+        let good = LazyTensor::from(Tensor::from_vec([1], vec![1.0f32]).unwrap()).checked("good");
+        assert!(good.clone().is_unchecked());
+        assert!(good.clone().tensor().is_ok());
+        assert!(!good.is_unchecked());
+        let bad = Tensor::from_vec([2], vec![1.0, f32::NAN]).unwrap();
+        let bad = LazyTensor::from(bad).checked("file: tensor bad");
+        let first = bad.clone().map(TensorType::f32([1]), |whole| whole.slice(0, 0..1));
+        let message = "file: tensor bad: element 1 is NaN; the numbers of a weight must be finite";
+        assert_eq!(first.tensor().unwrap_err().to_string(), message, "the whole is checked");
+        assert!(bad.tensor().is_err() && bad.ready().is_some());
     }
 
     #[test]

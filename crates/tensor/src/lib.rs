@@ -7,7 +7,9 @@ mod blocks;
 mod compare;
 mod element;
 mod error;
+mod finite;
 mod lazy;
+pub mod memory;
 mod shape;
 mod tensor;
 
@@ -16,5 +18,6 @@ pub use compare::{Difference, Tolerance, compare};
 pub use element::{DType, Element};
 pub use error::TensorError;
 pub use lazy::LazyTensor;
+pub use memory::OutOfMemory;
 pub use shape::{Shape, TensorType, contiguous_strides};
 pub use tensor::{Bytes, SharedBytes, StorageId, Tensor};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytemuck::{NoUninit, checked};
 use half::{bf16, f16};
 
-use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides};
+use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides, memory};
 
 /// Memory that tensors are views of: a `Vec`, or a memory-mapped file.
 pub trait Bytes: AsRef<[u8]> + Send + Sync {
@@ -105,7 +105,7 @@ impl Tensor {
             .checked_mul(ty.dtype.size())
             .ok_or_else(|| TensorError::TooLarge(ty.shape.clone()))?;
         // Eight-byte words keep every element type aligned.
-        let storage = Arc::new(Owned(vec![0i64; bytes.div_ceil(8)]));
+        let storage = Arc::new(Owned(memory::zeroed::<i64>(bytes.div_ceil(8))?));
         Tensor::from_bytes(ty.clone(), storage, 0)
     }
 
@@ -188,13 +188,13 @@ impl Tensor {
     /// A copy of the elements in row-major order, for any strides and alignment.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, TensorError> {
         match self.as_slice::<T>() {
-            Ok(values) => return Ok(values.to_vec()),
+            Ok(values) => return Ok(memory::copied(values)?),
             Err(TensorError::NotContiguous { .. }) => {}
             Err(error) => return Err(error),
         }
         let bytes = (*self.storage).as_ref();
         let size = T::DTYPE.size();
-        let mut values = Vec::with_capacity(self.elements());
+        let mut values = memory::with_capacity(self.elements())?;
         for element in self.element_offsets() {
             let start = self.offset + element * size;
             let value = checked::try_pod_read_unaligned::<T>(&bytes[start..start + size])
@@ -207,7 +207,8 @@ impl Tensor {
     /// All elements as `f64` in row-major order, for any element type.
     pub fn to_f64_vec(&self) -> Result<Vec<f64>, TensorError> {
         fn convert<T: Element>(tensor: &Tensor) -> Result<Vec<f64>, TensorError> {
-            Ok(tensor.to_vec::<T>()?.into_iter().map(T::to_f64).collect())
+            let values = tensor.to_vec::<T>()?;
+            Ok(memory::collected(values.len(), values.iter().map(|&value| T::to_f64(value)))?)
         }
         match self.dtype() {
             DType::F32 => convert::<f32>(self),
@@ -224,7 +225,8 @@ impl Tensor {
     /// The values converted to `dtype`, contiguous. Copies nothing if type and layout already match.
     pub fn cast(&self, dtype: DType) -> Result<Tensor, TensorError> {
         fn convert<T: Element>(tensor: &Tensor) -> Result<Tensor, TensorError> {
-            let values = tensor.to_f64_vec()?.into_iter().map(T::from_f64).collect();
+            let values = tensor.to_f64_vec()?;
+            let values = memory::collected(values.len(), values.into_iter().map(T::from_f64))?;
             Tensor::from_vec(tensor.shape().clone(), values)
         }
         if dtype == self.dtype() {
@@ -267,7 +269,7 @@ impl Tensor {
         let contiguous = self.to_contiguous()?;
         let content = contiguous.as_bytes()?;
         // Eight-byte words keep every element type aligned.
-        let mut words = vec![0u64; content.len().div_ceil(8)];
+        let mut words = memory::zeroed::<u64>(content.len().div_ceil(8))?;
         bytemuck::cast_slice_mut(&mut words)[..content.len()].copy_from_slice(content);
         Tensor::from_words(self.ty.clone(), words)
     }

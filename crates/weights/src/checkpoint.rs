@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use cutout_tensor::{DType, LazyTensor, Shape, SharedBytes, Tensor, TensorType};
+use cutout_tensor::{
+    DType, LazyTensor, OutOfMemory, Shape, SharedBytes, Tensor, TensorType, memory,
+};
 
 use crate::error::{Format, Problem, WeightsError};
 use crate::metadata::Metadata;
@@ -163,6 +165,26 @@ impl Checkpoint {
         self.load(index).map_err(|problem| self.refused(name, problem))
     }
 
+    /// Inflates what these tensors need of deflated storages, each storage in one pass and once.
+    pub(crate) fn inflate<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<(), WeightsError> {
+        let Some(archive) = &self.archive else { return Ok(()) };
+        let views = names.filter_map(|name| {
+            let index = *self.by_name.get(name)?;
+            match &self.sources[index] {
+                Source::Storage(view) => Some((view, &self.infos[index])),
+                Source::Range(_) => None,
+            }
+        });
+        archive.inflate(&self.bytes, views).map_err(|problem| WeightsError::Malformed {
+            file: self.file.clone(),
+            format: self.format,
+            problem,
+        })
+    }
+
     fn refused(&self, name: &str, problem: Problem) -> WeightsError {
         WeightsError::Tensor { file: self.file.clone(), tensor: name.to_owned(), problem }
     }
@@ -192,7 +214,8 @@ fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<LazyTe
         }
         StoredType::F64 => decoded_later(info, bytes, offset, |content| {
             let (numbers, _) = content.as_chunks::<8>();
-            numbers.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32).collect()
+            let values = numbers.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32);
+            memory::collected(numbers.len(), values)
         }),
         &StoredType::Block(block) => {
             decoded_later(info, bytes, offset, move |content| block.dequantize(content))
@@ -206,7 +229,7 @@ fn decoded_later(
     info: &TensorInfo,
     bytes: SharedBytes,
     offset: usize,
-    decode: impl Fn(&[u8]) -> Vec<f32> + Send + Sync + 'static,
+    decode: impl Fn(&[u8]) -> Result<Vec<f32>, OutOfMemory> + Send + Sync + 'static,
 ) -> Result<LazyTensor, Problem> {
     let found = (*bytes).as_ref().len().saturating_sub(offset) as u64;
     if found < info.bytes {
@@ -215,7 +238,7 @@ fn decoded_later(
     }
     let (shape, range) = (info.shape.clone(), offset..offset + info.bytes as usize);
     Ok(LazyTensor::new(TensorType::f32(&shape[..]), move || {
-        let values = decode(&(*bytes).as_ref()[range.clone()]);
+        let values = decode(&(*bytes).as_ref()[range.clone()])?;
         bytes.release(range.clone());
         Tensor::from_vec(shape.clone(), values)
     }))

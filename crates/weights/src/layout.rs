@@ -11,7 +11,7 @@ mod rules;
 
 use std::collections::BTreeMap;
 
-use cutout_tensor::{LazyTensor, Shape, Tensor, TensorError, TensorType};
+use cutout_tensor::{DType, LazyTensor, Shape, Tensor, TensorError, TensorType, memory};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
@@ -19,7 +19,7 @@ use crate::outgoing::Outgoing;
 use crate::stored::StoredType;
 
 pub use identity::{Dialect, Family, Identity, Size, identify};
-pub use report::{Misshapen, Named, Report};
+pub use report::{Misshapen, Named, Report, Unsuitable};
 
 use identity::{recognise, shared_prefix};
 use names::Contents;
@@ -45,6 +45,14 @@ pub struct Model<'a> {
 }
 
 impl Origin {
+    /// Names in the file of all tensors it is made of.
+    fn stored(&self) -> Vec<&str> {
+        match self {
+            Origin::Whole(name) | Origin::Row(name, _) => vec![name],
+            Origin::Stack(parts) => parts.iter().flatten().map(String::as_str).collect(),
+        }
+    }
+
     /// Name of the tensor in the file; of the first one if several are stacked.
     fn first(&self) -> Option<&str> {
         match self {
@@ -124,24 +132,51 @@ impl<'a> Model<'a> {
 
     /// One tensor by its canonical name, loaded on request. Stacked tensors are joined on every request.
     pub fn lazy(&self, name: &str) -> Result<LazyTensor, WeightsError> {
-        let Some(origin) = self.tensors.get(name) else {
-            let names = self.tensors.keys().map(String::as_str);
-            return Err(WeightsError::NoSuchTensor {
-                file: self.checkpoint.file().to_owned(),
-                tensor: name.to_owned(),
-                nearest: crate::nearest::nearest(name, names).map(str::to_owned),
-            });
+        self.assembled(name, &|_, tensor| tensor)
+    }
+
+    /// Weights by their canonical names, loaded on request. NaN and infinity in one are an error when it is first read,
+    /// with the names of file and tensor. Of deflated storages only what these tensors need is inflated.
+    pub fn weights<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str> + Clone,
+    ) -> Result<Vec<(String, LazyTensor)>, WeightsError> {
+        let origins = names.clone().filter_map(|name| self.tensors.get(name));
+        self.checkpoint.inflate(origins.flat_map(Origin::stored))?;
+        let checked = |stored: &str, tensor: LazyTensor| {
+            tensor.checked(format!("{}: tensor {stored}", self.checkpoint.file()))
         };
+        names.map(|name| Ok((name.to_owned(), self.assembled(name, &checked)?))).collect()
+    }
+
+    /// A tensor made of those in the file, each of which `each` gets with its name there.
+    fn assembled(
+        &self,
+        name: &str,
+        each: &dyn Fn(&str, LazyTensor) -> LazyTensor,
+    ) -> Result<LazyTensor, WeightsError> {
+        let origin = self.tensors.get(name).ok_or_else(|| self.no_such(name))?;
         match origin {
-            Origin::Whole(name) => self.checkpoint.lazy(name),
+            Origin::Whole(stored) => Ok(each(stored, self.checkpoint.lazy(stored)?)),
             Origin::Row(stored, row) => {
                 let rows = self.checkpoint.tensor(stored)?.slice(0, *row..*row + 1);
-                rows.map(LazyTensor::from).map_err(|error| self.refused(name, error))
+                let rows = rows.map_err(|error| self.refused(name, error))?;
+                Ok(each(stored, LazyTensor::from(rows)))
             }
             Origin::Stack(parts) => {
-                let parts = parts.iter().flatten().map(|part| self.checkpoint.lazy(part));
-                Ok(stacked(parts.collect::<Result<Vec<_>, _>>()?))
+                let load = |part: &String| Ok(each(part, self.checkpoint.lazy(part)?));
+                let parts = parts.iter().flatten().map(load);
+                Ok(stacked(parts.collect::<Result<Vec<_>, WeightsError>>()?))
             }
+        }
+    }
+
+    fn no_such(&self, name: &str) -> WeightsError {
+        let names = self.tensors.keys().map(String::as_str);
+        WeightsError::NoSuchTensor {
+            file: self.checkpoint.file().to_owned(),
+            tensor: name.to_owned(),
+            nearest: crate::nearest::nearest(name, names).map(str::to_owned),
         }
     }
 
@@ -158,17 +193,26 @@ impl<'a> Model<'a> {
         names::computed(name)
     }
 
-    /// Lists missing, misshapen and unused tensors, compared with the tensors a model needs. [Computed](Model::computed)
+    /// Lists missing, misshapen, unsuitable and unused tensors, compared with the tensors a model needs. [Computed](Model::computed)
     /// tensors do not count as unused.
     pub fn report<'n>(&self, needed: impl IntoIterator<Item = (&'n str, Shape)>) -> Report {
-        let read = self.tensors().filter(|(name, ..)| names::computed(name).is_none());
+        let needed: BTreeMap<&str, Shape> = needed.into_iter().collect();
+        let read = self.stored().filter(|(name, ..)| names::computed(name).is_none());
         let found = read.map(|(name, _, shape)| (name.to_owned(), shape)).collect();
-        Report::compare(needed.into_iter().map(|(name, shape)| (name.to_owned(), shape)), found)
+        let wanted = needed.iter().map(|(name, shape)| ((*name).to_owned(), shape.clone()));
+        let is_weight = |stored: &StoredType| stored.loads_as().is_some_and(DType::is_float);
+        let unsuitable = self
+            .stored()
+            .filter(|(name, stored, _)| needed.contains_key(name) && !is_weight(stored))
+            .map(|(name, stored, _)| Unsuitable { name: name.into(), stored: stored.to_string() });
+        Report { unsuitable: unsuitable.collect(), ..Report::compare(wanted, found) }
     }
 
     /// All tensors under their canonical names, for a writer.
     pub fn outgoing(&self) -> Outgoing<'_> {
         let mut outgoing = Outgoing::default();
+        // An error is reported when the tensor is loaded.
+        let _ = self.checkpoint.inflate(self.tensors.values().flat_map(Origin::stored));
         for (name, stored, shape) in self.stored() {
             outgoing.add(name, stored, shape, || self.tensor(name));
         }
@@ -254,7 +298,7 @@ fn stacked(parts: Vec<LazyTensor>) -> LazyTensor {
 fn stack(parts: &[LazyTensor], ty: &TensorType) -> Result<Tensor, TensorError> {
     let length = ty.shape.checked_len()? * ty.dtype.size();
     // Eight-byte words keep every element type aligned.
-    let mut words = vec![0u64; length.div_ceil(8)];
+    let mut words = memory::zeroed::<u64>(length.div_ceil(8))?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     let mut start = 0;
     for part in parts {

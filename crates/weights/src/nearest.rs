@@ -1,9 +1,9 @@
 //! The most similar of several names, for suggestions in error messages.
 
 /// Longest name that is compared, in bytes: the cost is the product of both lengths.
-const LONGEST: usize = 256;
+const LONGEST: usize = 128;
 /// Most candidates compared with one name.
-const MOST_CANDIDATES: usize = 8192;
+const MOST_CANDIDATES: usize = 2048;
 
 /// The candidate with the smallest edit distance to `name`; `None` if every distance exceeds half the name's length.
 pub(crate) fn nearest<'a>(

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use cutout_tensor::{DType, Element, Shape, Tensor, TensorError, TensorType};
+use cutout_tensor::{DType, Element, Shape, Tensor, TensorError, TensorType, memory};
 use half::{bf16, f16};
 
 use crate::checkpoint::Checkpoint;
@@ -127,6 +127,8 @@ impl<'a> Outgoing<'a> {
     /// All tensors of a checkpoint, under their names in the file.
     pub fn of(checkpoint: &'a Checkpoint) -> Self {
         let mut outgoing = Outgoing::default();
+        // An error is reported when the tensor is loaded.
+        let _ = checkpoint.inflate(checkpoint.tensors().iter().map(|info| info.name.as_str()));
         for info in checkpoint.tensors() {
             let load = || checkpoint.tensor(&info.name);
             outgoing.add(&info.name, &info.stored, info.shape.clone(), load);
@@ -190,8 +192,8 @@ pub(crate) fn element_bytes(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
     // The crate compiles on little-endian machines only, so the bytes are copied as they are.
     fn copy<T: Element>(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
         match tensor.as_slice::<T>() {
-            Ok(values) => Ok(bytemuck::cast_slice(values).to_vec()),
-            Err(_) => Ok(bytemuck::cast_slice(&tensor.to_vec::<T>()?).to_vec()),
+            Ok(values) => Ok(memory::copied(bytemuck::cast_slice(values))?),
+            Err(_) => Ok(memory::copied(bytemuck::cast_slice(&tensor.to_vec::<T>()?))?),
         }
     }
     match tensor.dtype() {

@@ -5,8 +5,10 @@
 //! every weight, and PyTorch can omit them.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
+
+use cutout_tensor::memory;
 
 use crate::cursor::{Cursor, utf8};
 use crate::error::Problem;
@@ -107,13 +109,7 @@ impl ZipDirectory {
         limit: u64,
     ) -> Result<Vec<u8>, Problem> {
         let entry = &self.entries[index];
-        Problem::within("size of a deflated entry", limit, entry.size)?;
-        let packed = &content[self.packed(content, index)?];
-        let possible = (packed.len() as u64).saturating_mul(LARGEST_RATIO).saturating_add(64);
-        if entry.size > possible {
-            let what = format!("{}: unpacked size", entry.name);
-            return Err(Problem::invalid(what, format!("at most {possible}"), entry.size));
-        }
+        let packed = self.deflated(content, index, limit)?;
         let mut unpacked = Vec::new();
         // Reading one byte beyond the declared size detects a wrong size without decompressing everything.
         let mut reader = flate2::read::DeflateDecoder::new(packed).take(entry.size + 1);
@@ -126,6 +122,63 @@ impl ZipDirectory {
         }
         Ok(unpacked)
     }
+
+    /// Ranges of the decompressed bytes of a deflated entry, sorted and disjoint. Only these are held in memory, and nothing
+    /// after the last one is decompressed.
+    pub(crate) fn inflate_ranges(
+        &self,
+        content: &[u8],
+        index: usize,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Vec<u8>>, Problem> {
+        let entry = &self.entries[index];
+        let packed = self.deflated(content, index, limits::MAX_INFLATED_BYTES)?;
+        let damaged = |error| Problem::invalid(&entry.name, "deflated data", error);
+        let mut reader = flate2::read::DeflateDecoder::new(packed);
+        let (mut parts, mut position) = (Vec::with_capacity(ranges.len()), 0);
+        for range in ranges {
+            skip(&mut reader, range.start - position).map_err(damaged)?;
+            parts.push(take(&mut reader, range.end - range.start).map_err(damaged)?);
+            position = range.end;
+        }
+        if position == entry.size && reader.read(&mut [0]).map_err(damaged)? > 0 {
+            let what = format!("{}: unpacked size", entry.name);
+            return Err(Problem::invalid(what, entry.size, "more"));
+        }
+        Ok(parts)
+    }
+
+    /// The compressed bytes of an entry; an error if it claims to hold more than `limit` or than deflate can pack.
+    fn deflated<'c>(
+        &self,
+        content: &'c [u8],
+        index: usize,
+        limit: u64,
+    ) -> Result<&'c [u8], Problem> {
+        let entry = &self.entries[index];
+        Problem::within("size of a deflated entry", limit, entry.size)?;
+        let packed = &content[self.packed(content, index)?];
+        let possible = (packed.len() as u64).saturating_mul(LARGEST_RATIO).saturating_add(64);
+        if entry.size > possible {
+            let what = format!("{}: unpacked size", entry.name);
+            return Err(Problem::invalid(what, format!("at most {possible}"), entry.size));
+        }
+        Ok(packed)
+    }
+}
+
+/// Reads and drops `length` bytes; an error if there are fewer.
+fn skip(reader: &mut impl Read, length: u64) -> io::Result<()> {
+    let skipped = io::copy(&mut reader.by_ref().take(length), &mut io::sink())?;
+    if skipped == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Reads `length` bytes; an error if there are fewer.
+fn take(reader: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
+    let room = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mut bytes = memory::with_capacity(room).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    reader.by_ref().take(length).read_to_end(&mut bytes)?;
+    if bytes.len() == room { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// Byte range of the central directory and its number of entries.

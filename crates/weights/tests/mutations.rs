@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_weights::{Checkpoint, limits};
-use support::torch_file::{Zip, dict, torch_file};
+use support::torch_file::{Pickle, Zip, dict, torch_file};
 use support::{Random, fixture};
 
 /// Damaged variants of each file.
@@ -174,6 +174,18 @@ fn bombs() {
     let inflated = 2 * zeros.len() + limits::MAX_PICKLE_STACK * 64;
     let (_, used) = peak(|| read(Arc::new(file)));
     assert!(used < inflated, "{used} bytes");
+    // A deflated storage of which a tensor needs the last elements, and one that spans it all with two.
+    let storage = vec![0; 64 << 20];
+    let elements = (storage.len() / 4) as i64;
+    let pickle = dict(|pickle| {
+        let storage = |p: Pickle| p.storage("FloatStorage", "0", elements);
+        let pickle = pickle.text("w").tensor(storage, elements - 64, &[8, 8], &[8, 1]);
+        pickle.text("wide").tensor(storage, 0, &[2], &[elements - 1])
+    });
+    let file = Arc::new(torch_file(&pickle, &[("0", &storage)], Zip::Deflated));
+    drop(storage);
+    let (_, used) = peak(|| assert_eq!(read(file), 1));
+    assert!(used < 1 << 20, "{used} bytes");
     // A header of the largest allowed length in a file that ends before it.
     let mut header = limits::MAX_HEADER_BYTES.to_le_bytes().to_vec();
     header.extend(b"{\"a\":");

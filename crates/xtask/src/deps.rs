@@ -40,6 +40,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
+    (
+        "cutout-fuzz",
+        &[
+            "cutout-graph",
+            "cutout-imaging",
+            "cutout-sam",
+            "cutout-testing",
+            "cutout-video",
+            "cutout-weights",
+        ],
+    ),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-parallel", "cutout-tensor"]),
     ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
 ];

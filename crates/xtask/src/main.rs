@@ -1,4 +1,4 @@
-//! Developer tasks: ci, arm, bench, explain, fixtures, deps, size, licences.
+//! Developer tasks: ci, arm, bench, fuzz, explain, fixtures, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
 mod arm;
@@ -7,6 +7,7 @@ mod ci;
 mod deps;
 mod explain;
 mod fixtures;
+mod fuzz;
 mod licences;
 mod metadata;
 mod size;
@@ -50,6 +51,13 @@ enum Task {
     /// Write what the scripts in fixtures/ read.
     #[command(subcommand)]
     Fixtures(Fixtures),
+    /// Read mutated inputs of every reader, a million of each; `--help` lists its options.
+    #[command(disable_help_flag = true)]
+    Fuzz {
+        /// Targets and options of the fuzzer.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
     /// Run the benchmarks, with the machine's peak and other crates for comparison.
     #[command(subcommand)]
     Bench(Bench),
@@ -86,6 +94,7 @@ fn main() -> anyhow::Result<()> {
             explain::run(example, after.as_deref(), profile.as_deref())
         }
         Task::Fixtures(Fixtures::Cases { directory }) => fixtures::write_cases(&directory),
+        Task::Fuzz { options } => fuzz::run(&options),
         Task::Bench(Bench::Kernels { options }) => bench::kernels(&options),
     }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use cutout_sam::Profile;
 use cutout_sam::device::{Isa, SelfCheck, self_check, threads};
-use cutout_sam::{Profile, runs};
 use serde_json::{Value, json};
 
 use crate::checkpoints::Catalogue;
@@ -141,7 +141,7 @@ impl Findings {
             format::counted(self.threads, "thread")
         );
         let identities = self.catalogue.found.iter().filter_map(|file| file.content.as_ref().ok());
-        let runnable = identities.filter(|content| runs(content.identity.family)).count();
+        let runnable = identities.filter(|content| content.problem.is_none()).count();
         let found = match (runnable, self.catalogue.found.len()) {
             (0, 0) => "; no checkpoint was found".to_owned(),
             (0, _) => "; the checkpoints found hold models that this version cannot run".to_owned(),
@@ -169,7 +169,7 @@ impl Findings {
             Some(json!({
                 "model": content.identity.to_string(),
                 "path": file.path.display().to_string(),
-                "runs": runs(content.identity.family),
+                "runs": content.problem.is_none(),
             }))
         });
         json!({

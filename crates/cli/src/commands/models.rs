@@ -66,20 +66,22 @@ impl Models {
     }
 }
 
-/// A table of models, followed by the errors of unreadable files.
+/// A table of models, followed by what is wrong with those that do not run and with unreadable files.
 fn text(found: &[Found]) -> String {
     let mut rows = Vec::new();
     let mut problems = Vec::new();
     for file in found {
         match &file.content {
-            Ok(content) => rows.push(vec![
-                content.identity.to_string(),
-                content.format.to_string(),
-                format::bytes(file.bytes),
-                if cutout_sam::runs(content.identity.family) { "yes" } else { "not yet" }
-                    .to_owned(),
-                file.path.display().to_string(),
-            ]),
+            Ok(content) => {
+                rows.push(vec![
+                    content.identity.to_string(),
+                    content.format.to_string(),
+                    format::bytes(file.bytes),
+                    if content.problem.is_none() { "yes" } else { "no" }.to_owned(),
+                    file.path.display().to_string(),
+                ]);
+                problems.extend(content.problem.iter().map(|problem| format!("  {problem}")));
+            }
             Err(error) => problems.push(format!("  {error}")),
         }
     }
@@ -115,8 +117,11 @@ impl Record {
             bytes: found.bytes,
             model: content.map(|content| content.identity.to_string()),
             format: content.map(|content| content.format.to_string()),
-            runs: content.is_some_and(|content| cutout_sam::runs(content.identity.family)),
-            error: found.content.as_ref().err().map(ToString::to_string),
+            runs: content.is_some_and(|content| content.problem.is_none()),
+            error: match &found.content {
+                Ok(content) => content.problem.clone(),
+                Err(error) => Some(error.to_string()),
+            },
         }
     }
 }

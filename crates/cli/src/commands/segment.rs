@@ -1,6 +1,6 @@
 //! `cutout segment`: masks of one picture from prompts, phrases or exemplars.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -130,13 +130,7 @@ impl Segment {
         let scene = match &self.scene {
             Some(path) => {
                 let scene = sam.load_scene(path)?;
-                anyhow::ensure!(
-                    scene.size() == image.size(),
-                    "{}: the scene was made from a picture of {}, this picture has {}",
-                    path.display(),
-                    scene.size(),
-                    image.size()
-                );
+                self.check_scene(path, &scene, image)?;
                 scene
             }
             None => {
@@ -149,6 +143,23 @@ impl Segment {
             scene.save(path)?;
         }
         Ok(scene)
+    }
+
+    /// Returns an error unless the scene was made from this picture.
+    fn check_scene(&self, path: &Path, scene: &Scene, image: &Image) -> Result<()> {
+        let (path, picture) = (path.display(), self.image.display());
+        let (made_from, given) = (scene.size(), image.size());
+        if made_from != given {
+            bail!(
+                "{path}: the scene was made from a picture of {made_from}, {picture} has {given}"
+            );
+        }
+        if !scene.is_of(image) {
+            bail!(
+                "{path}: the scene was made from another picture of {made_from}, not from {picture}; without --scene the picture is encoded"
+            );
+        }
+        Ok(())
     }
 
     fn write(&self, image: &Image, sam: &Sam, objects: Objects) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `cutout track`: tracks objects through a video.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -55,9 +56,9 @@ pub(crate) struct Track {
     /// The video is a stream of raw RGB frames of this size, three bytes per pixel
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
     size: Option<Size>,
-    /// Stop after this many frames
+    /// Stop after this many frames, counted from the first with a prompt
     #[arg(long, value_name = "N")]
-    max_frames: Option<usize>,
+    max_frames: Option<NonZeroUsize>,
     /// Number of prompted frames that memory attention reads, the closest in time first; by default all
     #[arg(long, value_name = "N")]
     max_prompted_frames: Option<usize>,
@@ -115,6 +116,7 @@ impl Track {
                 "nothing to follow: give a --point, a --box or a --mask-input on some frame",
             ));
         }
+        self.check_frames()?;
         let tools = Environment::read().video_tools();
         let options =
             OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
@@ -147,6 +149,21 @@ impl Track {
         interrupt::finish_gracefully();
         let run = self.start(tracker, writers, state, length);
         self.follow(first, recorded, Run { position, ..run })
+    }
+
+    /// Returns an error for a prompt on a frame after those that `--max-frames` allows. Backward tracking reads all prompts
+    /// first.
+    fn check_frames(&self) -> Result<()> {
+        let (first, last) = self.prompts.frames();
+        match self.max_frames {
+            Some(most) if !self.reverse && last - first >= most.get() => {
+                let end = first + most.get() - 1;
+                Err(Usage::error(format!(
+                    "the prompt on frame {last} is never reached: --max-frames {most} ends at frame {end}, counted from the first prompt on frame {first}"
+                )))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Where the state of this run is kept.
@@ -203,7 +220,7 @@ impl Track {
             state,
             position: None,
             done_here: 0,
-            most: self.max_frames.unwrap_or(usize::MAX),
+            most: self.max_frames.map_or(usize::MAX, NonZeroUsize::get),
             looks_ahead: self.look_ahead.is_wanted(threads, self.is_live()),
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use cutout_imaging::{Size, Threshold};
 use cutout_sam::{Masks, RawDetections, Scene, Segment};
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::{Tensor, TensorType, memory};
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors, write_safetensors_in_turn};
 
 /// Writes `image_embedding [1, width, grid, grid]`, `low_res_logits [prompts, masks, h, w]`, `iou [prompts, masks]`,
@@ -78,7 +78,8 @@ fn tensors(detection: &RawDetections) -> [(&'static str, &Tensor); 5] {
 /// The masks at the size of the picture, u8 0 or 1.
 fn pixels(segments: &[&Segment], [prompts, masks]: [usize; 2], size: Size) -> Result<Tensor> {
     let Size { width, height } = size;
-    let mut pixels: Vec<u8> = Vec::with_capacity(segments.len() * size.pixels(1)?);
+    let values = segments.len().saturating_mul(size.pixels(1)?);
+    let mut pixels: Vec<u8> = memory::with_capacity(values)?;
     for segment in segments {
         let threshold = Threshold::default().value;
         segment.for_each_row(|_, row| {

@@ -3,9 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use cutout_imaging::Size;
-use cutout_sam::{Find, Label, Point, Rect};
+use cutout_sam::prompt_text::{ExemplarShape, parse_exemplar};
+use cutout_sam::{Find, Label};
 
-use super::{PromptOptions, parse_number, parse_numbers};
+use super::{PromptOptions, parse_number};
 use crate::failure::Usage;
 
 /// Flags of phrases and exemplars.
@@ -18,20 +19,13 @@ pub(crate) struct FindOptions {
     /// Find objects like this example, given by a box or a point; with a leading -, objects unlike it. Repeat for more
     /// examples
     #[arg(long = "exemplar", value_name = "[+|-]X0,Y0,X1,Y1|X,Y", value_parser = parse_exemplar, allow_hyphen_values = true)]
-    exemplars: Vec<(Shape, Label)>,
+    exemplars: Vec<(ExemplarShape, Label)>,
     /// One mask per phrase that covers everything it describes, instead of one mask per object
     #[arg(long)]
     semantic: bool,
     /// Drop an object if the IoU of its mask with a higher-scoring one of the same phrase exceeds this
     #[arg(long, value_name = "IOU", value_parser = parse_number, allow_negative_numbers = true)]
     mask_nms_thresh: Option<f32>,
-}
-
-/// Box or point of an exemplar.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Shape {
-    Rect(Rect),
-    Point(Point),
 }
 
 impl FindOptions {
@@ -66,8 +60,12 @@ impl FindOptions {
         }
         for (shape, label) in &self.exemplars {
             find = match shape {
-                Shape::Rect(rect) => find.with_rect(prompts.rect_in_pixels(*rect, size), *label),
-                Shape::Point(point) => find.with_point(prompts.in_pixels(*point, size), *label),
+                ExemplarShape::Rect(rect) => {
+                    find.with_rect(prompts.rect_in_pixels(*rect, size), *label)
+                }
+                ExemplarShape::Point(point) => {
+                    find.with_point(prompts.in_pixels(*point, size), *label)
+                }
             };
         }
         if let Some(threshold) = threshold {
@@ -77,42 +75,5 @@ impl FindOptions {
             find = find.without_overlap(overlap);
         }
         Ok(Some(find))
-    }
-}
-
-fn parse_exemplar(text: &str) -> Result<(Shape, Label), String> {
-    let (label, numbers) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
-        (Some(numbers), _) => (Label::Negative, numbers),
-        (None, Some(numbers)) => (Label::Positive, numbers),
-        (None, None) => (Label::Positive, text),
-    };
-    let shape = match parse_numbers(numbers)?[..] {
-        [x0, y0, x1, y1] => Shape::Rect(Rect { x0, y0, x1, y1 }),
-        [x, y] => Shape::Point(Point { x, y }),
-        _ => return Err("expected X0,Y0,X1,Y1 (a box) or X,Y (a point)".to_owned()),
-    };
-    Ok((shape, label))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sign_sets_the_label() {
-        let rect = Shape::Rect(Rect { x0: 1.0, y0: 2.0, x1: 3.0, y1: 4.0 });
-        let point = Shape::Point(Point { x: 5.0, y: 6.5 });
-        for (text, shape, label) in [
-            ("1,2,3,4", rect, Label::Positive),
-            ("+1,2,3,4", rect, Label::Positive),
-            ("-1,2,3,4", rect, Label::Negative),
-            ("5,6.5", point, Label::Positive),
-            ("-5,6.5", point, Label::Negative),
-        ] {
-            assert_eq!(parse_exemplar(text), Ok((shape, label)), "{text}");
-        }
-        for wrong in ["", "-", "1,2,3", "1", "1,2,3,4,5", "+a,b,c,d", "1,nan"] {
-            assert!(parse_exemplar(wrong).is_err(), "{wrong}");
-        }
     }
 }

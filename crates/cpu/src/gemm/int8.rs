@@ -23,8 +23,10 @@ pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 
 use cutout_graph::Packed;
 use cutout_parallel::AlignedBuffer;
+use cutout_tensor::TensorError;
 
 use crate::gemm::tile::Tile;
+use crate::memory::zeroed;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Largest depth: a longer sum could overflow 32 bits.
@@ -61,10 +63,10 @@ pub struct PackedInt8 {
 }
 
 impl PackedInt8 {
-    /// Packs a weight for products with the instructions of `isa`.
+    /// Packs a weight for products with the instructions of `isa`; an error if the memory cannot be allocated.
     ///
     /// Panics unless the data and the scales have the lengths that the view states and the depth is at most [`MAX_DEPTH`].
-    pub fn pack(isa: Isa, view: &Int8View<'_>) -> PackedInt8 {
+    pub fn pack(isa: Isa, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
         let Int8View { outputs, depth, granularity, .. } = *view;
         assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
         assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
@@ -77,15 +79,15 @@ impl PackedInt8 {
             outputs,
             depth,
             granularity,
-            data: AlignedBuffer::zeroed(columns * padded_depth(depth, granularity)),
-            scales: AlignedBuffer::zeroed(columns * scales),
-            starts: AlignedBuffer::zeroed(columns * scales),
+            data: zeroed(columns * padded_depth(depth, granularity))?,
+            scales: zeroed(columns * scales)?,
+            starts: zeroed(columns * scales)?,
         };
         let offset = dispatch(tile.isa, LeftOffset);
         for output in 0..outputs {
             packed.pack_output(view, output, offset);
         }
-        packed
+        Ok(packed)
     }
 
     /// Packs the weights, scales and initial accumulators of one output.

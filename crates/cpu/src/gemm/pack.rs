@@ -11,6 +11,7 @@ use half::{bf16, f16};
 use crate::gemm::driver::blocks;
 use crate::gemm::right::{RightBlock, RightView};
 use crate::gemm::tile::Tile;
+use crate::memory::zeroed;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The elements of a weight, in the type of the checkpoint.
@@ -298,8 +299,7 @@ impl Packing<'_> {
     ) -> Result<AlignedBuffer<T>, TensorError> {
         let (tile, outputs, depth) = (self.tile, self.view.outputs, self.view.depth);
         let elements = outputs.next_multiple_of(tile.columns()) * depth;
-        let missing = TensorError::OutOfMemory(elements * size_of::<T>());
-        let mut panels = AlignedBuffer::try_zeroed(elements).ok_or(missing)?;
+        let mut panels = zeroed(elements)?;
         let width = tile.columns() * (TASK / (tile.columns() * depth).max(1)).max(1);
         self.pool.for_chunks(&mut panels, width * depth, &|task, panels| {
             let columns = task * width..outputs.min((task + 1) * width);

@@ -64,7 +64,7 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
 impl QuantizedLinear {
     fn pack(&self, values: &Tensor, scales: &Tensor, isa: Isa) -> Result<PackedInt8, TensorError> {
         let (values, scales) = (values.to_vec::<i8>()?, scales.to_vec::<f32>()?);
-        Ok(PackedInt8::pack(isa, &self.view(&values, &scales)))
+        PackedInt8::pack(isa, &self.view(&values, &scales))
     }
 
     fn view<'a>(&self, data: &'a [i8], scales: &'a [f32]) -> Int8View<'a> {
@@ -80,7 +80,7 @@ impl Execute for QuantizedLinear {
             Weight::Packed(weights) => weights.as_ref(),
             Weight::AtRunTime => {
                 let view = self.view(io.inputs.slice::<i8>(VALUES), io.inputs.f32(SCALES));
-                packed = PackedInt8::pack(io.isa, &view);
+                packed = PackedInt8::pack(io.isa, &view)?;
                 &packed
             }
         };

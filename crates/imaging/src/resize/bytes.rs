@@ -1,6 +1,7 @@
 //! The two byte resizes: fixed-point weights, and rounding to a byte after each pass.
 
 use cutout_parallel::Pool;
+use cutout_tensor::memory;
 
 use super::TASK_ROWS;
 use super::window::{Filter, Windows};
@@ -79,7 +80,11 @@ fn resize(
         let source = pixels.as_deref().unwrap_or(image.as_rgb());
         pixels = Some(shrink_columns(source, size, &axis, pool)?);
     }
-    Image::from_rgb(size, pixels.unwrap_or_else(|| image.as_rgb().to_vec()))
+    let pixels = match pixels {
+        Some(pixels) => pixels,
+        None => memory::copied(image.as_rgb())?,
+    };
+    Image::from_rgb(size, pixels)
 }
 
 /// Resizes the rows: u8 `[height, width, 3]` to `[height, size.width, 3]`.
@@ -89,7 +94,7 @@ fn shrink_rows(
     axis: &Axis,
     pool: &Pool,
 ) -> Result<Vec<u8>, ImageError> {
-    let mut output = vec![0; size.pixels(3)? * 3];
+    let mut output = memory::zeroed::<u8>(size.pixels(3)? * 3)?;
     pool.for_chunks(&mut output, TASK_ROWS * 3 * size.width, &|task, results| {
         let rows = source.chunks_exact(3 * width).skip(task * TASK_ROWS);
         for (row, result) in rows.zip(results.chunks_exact_mut(3 * size.width)) {
@@ -120,7 +125,7 @@ fn shrink_columns(
     pool: &Pool,
 ) -> Result<Vec<u8>, ImageError> {
     let length = 3 * size.width;
-    let mut output = vec![0; size.pixels(3)? * 3];
+    let mut output = memory::zeroed::<u8>(size.pixels(3)? * 3)?;
     pool.for_chunks(&mut output, TASK_ROWS * length, &|task, results| {
         let mut sums = vec![0i32; length];
         for (i, result) in results.chunks_exact_mut(length).enumerate() {

@@ -1,6 +1,7 @@
 //! The float resize.
 
 use cutout_parallel::Pool;
+use cutout_tensor::memory;
 
 use super::TASK_ROWS;
 use super::window::{Filter, Windows};
@@ -17,7 +18,7 @@ pub fn resize_torch_floats(
     let pixels = size.pixels(12)?;
     let across = Windows::new(image.width(), size.width, filter).map(|weight| weight as f32);
     let down = Windows::new(image.height(), size.height, filter).map(|weight| weight as f32);
-    let mut output = vec![0.0; pixels * 3];
+    let mut output = memory::zeroed::<f32>(pixels * 3)?;
     pool.for_chunks(&mut output, TASK_ROWS * 3 * size.width, &|task, rows| {
         shrink_rows(image, (&across, &down), task * TASK_ROWS, rows);
     });

@@ -5,7 +5,7 @@ use cutout_weights::layout::Family;
 use cutout_weights::{Metadata, MetadataValue};
 
 use super::grid::Grid;
-use crate::model::load::OpenError;
+use crate::model::load::ConfigError;
 
 /// Most layers of crops. Layer 8 alone has 65 536 crops to embed.
 const MAX_CROP_LAYERS: usize = 8;
@@ -232,7 +232,7 @@ const STABILITY_SCORE_THRESH: &str = "everything.stability_score_thresh";
 
 impl Everything {
     /// The defaults for a model: those in the metadata of its file, else those of its family.
-    pub(crate) fn for_model(family: Family, metadata: &Metadata) -> Result<Self, OpenError> {
+    pub(crate) fn for_model(family: Family, metadata: &Metadata) -> Result<Self, ConfigError> {
         let mut options = Everything::for_family(family);
         if let Some(found) = threshold(metadata, PRED_IOU_THRESH)? {
             options.pred_iou_thresh = found;
@@ -244,7 +244,7 @@ impl Everything {
     }
 }
 
-fn threshold(metadata: &Metadata, key: &'static str) -> Result<Option<f64>, OpenError> {
+fn threshold(metadata: &Metadata, key: &'static str) -> Result<Option<f64>, ConfigError> {
     let Some(value) = metadata.get(key) else { return Ok(None) };
     let number = match value {
         MetadataValue::Float(number) => Some(*number),
@@ -258,7 +258,7 @@ fn threshold(metadata: &Metadata, key: &'static str) -> Result<Option<f64>, Open
         Some(number) => Ok(Some(number)),
         None => {
             let reason = format!("expected a number from 0 to 1, the file has {value}");
-            Err(OpenError::Metadata { key, reason })
+            Err(ConfigError::Metadata { key, reason })
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::masks::Segment;
 use crate::model::ModelError;
 use crate::parts;
 use crate::prompt::Rect;
-use crate::scene::Scene;
+use crate::scene::{Scene, finite};
 
 /// The detections of all phrases of a query.
 #[derive(Clone)]
@@ -192,10 +192,12 @@ impl RawDetections {
         scene: &Scene,
     ) -> Result<Self, ModelError> {
         type Tensors = parts::RawDetections<()>;
+        let tensors = Tensors::try_map(values, "", &mut |_, value| value.fetch())?;
+        finite(&tensors.logits)?;
         Ok(RawDetections {
             phrase: phrase.text.map(Arc::from),
             cut: phrase.tokens.cut,
-            tensors: Tensors::try_map(values, "", &mut |_, value| value.fetch())?,
+            tensors,
             upsampler: Arc::clone(scene.upsampler()),
             logit_limit: scene.sam().model().config().processing().logit_limit,
         })

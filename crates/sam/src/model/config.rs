@@ -1,5 +1,6 @@
 //! Model configurations: sizes and kinds of the components, and the processing of each family outside the graphs.
 
+mod bounds;
 mod sam1;
 mod sam2;
 mod sam3;
@@ -15,7 +16,7 @@ use serde::Serialize;
 pub use sam3::{DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, TextConfig};
 
 use super::ModelError;
-use super::load::{OpenError, Shapes};
+use super::load::{ConfigError, Shapes};
 use crate::prompt::TokenOrder;
 
 pub(crate) use sam3::interactive_neck;
@@ -179,7 +180,7 @@ impl DecoderConfig {
     }
 
     /// Reads the prompt encoder and mask decoder of a generation from their tensors.
-    fn read(shapes: &Shapes<'_>, form: DecoderForm, heads: usize) -> Result<Self, OpenError> {
+    fn read(shapes: &Shapes<'_>, form: DecoderForm, heads: usize) -> Result<Self, ConfigError> {
         let (prompts, masks) = (form.prompt_encoder(), form.mask_decoder());
         let [mask_tokens, width] = shapes.axes(&format!("{masks}.mask_tokens.weight"))?;
         let layers = format!("{masks}.transformer.layers");
@@ -397,13 +398,15 @@ impl ModelConfig {
         shapes: &HashMap<String, Shape>,
         identity: Identity,
         metadata: &Metadata,
-    ) -> Result<ModelConfig, OpenError> {
-        match identity.family {
+    ) -> Result<ModelConfig, ConfigError> {
+        let config = match identity.family {
             Family::Sam1 => sam1::read(&Shapes(shapes)),
             Family::Sam2 | Family::Sam2_1 | Family::Sam2Image => {
                 sam2::read(&Shapes(shapes), identity, metadata)
             }
             Family::Sam3 | Family::Sam3_1 => sam3::read(&Shapes(shapes)),
-        }
+        }?;
+        config.check()?;
+        Ok(config)
     }
 }

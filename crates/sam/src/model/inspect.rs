@@ -1,26 +1,16 @@
 //! Inspection of a checkpoint without loading tensors.
 
-use cutout_weights::layout::{Dialect, Family, Identity, Model as StoredModel, Report};
+use cutout_weights::layout::{Dialect, Identity, Model as StoredModel, Report};
 use cutout_weights::{Checkpoint, WeightsError};
 
 use super::config::ModelConfig;
 use super::load::{CheckedModel, OpenError};
 
-/// Whether models of a family can be run.
-pub fn runs(family: Family) -> bool {
-    match family {
-        Family::Sam1
-        | Family::Sam2
-        | Family::Sam2_1
-        | Family::Sam2Image
-        | Family::Sam3
-        | Family::Sam3_1 => true,
-    }
-}
-
-/// A model as its checkpoint describes it.
+/// A model as its checkpoint describes it: the one answer of all commands to whether it runs.
 #[derive(Debug)]
 pub struct Inspection {
+    /// Name of the file.
+    pub file: String,
     /// Family and size.
     pub identity: Identity,
     /// Naming scheme of the tensors.
@@ -34,7 +24,7 @@ pub struct Inspection {
 pub struct Inside {
     /// The configuration.
     pub config: ModelConfig,
-    /// Missing, misshapen and unused tensors.
+    /// Missing, misshapen, unsuitable and unused tensors.
     pub report: Report,
 }
 
@@ -44,5 +34,20 @@ pub fn inspect(checkpoint: &Checkpoint) -> Result<Inspection, WeightsError> {
     let (identity, dialect) = (model.identity(), model.dialect());
     let inside = CheckedModel::new(checkpoint, &model)
         .map(|CheckedModel { config, report, .. }| Inside { config, report });
-    Ok(Inspection { identity, dialect, inside })
+    Ok(Inspection { file: checkpoint.file().to_owned(), identity, dialect, inside })
+}
+
+impl Inspection {
+    /// Why the model cannot be run, on one line with the file's name: the error that opening it gives. `None` if it runs.
+    pub fn problem(&self) -> Option<String> {
+        match &self.inside {
+            Err(error) => Some(error.to_string()),
+            Ok(Inside { report, .. }) if report.is_usable() => None,
+            Ok(Inside { report, .. }) => {
+                let (file, identity) = (self.file.clone(), self.identity);
+                let report = Box::new(report.clone());
+                Some(OpenError::Misfit { file, identity, report }.to_string())
+            }
+        }
+    }
 }

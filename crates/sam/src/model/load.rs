@@ -10,23 +10,49 @@ use cutout_weights::{Checkpoint, WeightsError};
 use super::ModelError;
 use super::config::ModelConfig;
 use crate::parts;
+use crate::sam::everything_options;
 
-/// Why a checkpoint cannot be used.
+/// Why a checkpoint cannot be used: one line, with the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file cannot be read.
     #[error(transparent)]
     Weights(Box<WeightsError>),
     /// The tensors do not fit the model.
-    #[error("{file}: the tensors do not fit {identity}:\n{report}")]
+    #[error("{file}: the tensors do not fit {identity}: {}", report.summary())]
     Misfit {
         /// The file.
         file: String,
         /// Family and size identified from the tensors.
         identity: Identity,
-        /// Everything missing, misshapen or unused.
+        /// Everything missing, misshapen, unsuitable or unused.
         report: Box<Report>,
     },
+    /// No configuration can be read from shapes and metadata.
+    #[error("{file}: no configuration of {identity}: {error}")]
+    Config {
+        /// The file.
+        file: String,
+        /// Family and size identified from the tensors.
+        identity: Identity,
+        /// What is wrong.
+        error: ConfigError,
+    },
+    /// The sizes of the model do not fit each other.
+    #[error("{file}: the sizes of {identity} do not fit each other: {error}")]
+    Model {
+        /// The file.
+        file: String,
+        /// Family and size identified from the tensors.
+        identity: Identity,
+        /// What is wrong.
+        error: ModelError,
+    },
+}
+
+/// Why a configuration cannot be read from a checkpoint.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
     /// A shape from which no configuration can be read.
     #[error("{tensor}: {reason}")]
     Shape {
@@ -43,9 +69,18 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
-    /// The model cannot be built.
-    #[error(transparent)]
-    Model(#[from] ModelError),
+    /// A size that no model has.
+    #[error("{size} {found} is not between {least} and {most}")]
+    Size {
+        /// Name of the size.
+        size: &'static str,
+        /// In the checkpoint.
+        found: usize,
+        /// Smallest size accepted.
+        least: usize,
+        /// Largest size accepted.
+        most: usize,
+    },
 }
 
 impl From<WeightsError> for OpenError {
@@ -64,21 +99,29 @@ pub fn load(checkpoint: &Checkpoint) -> Result<(ModelConfig, Weights), OpenError
 pub(crate) struct CheckedModel {
     pub(crate) config: ModelConfig,
     pub(crate) report: Report,
-    needed: HashMap<String, Shape>,
+    needed: BTreeMap<String, Shape>,
 }
 
 impl CheckedModel {
     /// Reads the configuration of a file and compares its tensors with the parameters of the model's graphs, without loading
     /// any.
     pub(crate) fn new(checkpoint: &Checkpoint, model: &StoredModel<'_>) -> Result<Self, OpenError> {
-        let config = ModelConfig::read(&shapes_of(model), model.identity(), checkpoint.metadata())?;
-        let needed = parameters(&parts::graphs(&config)?);
-        let sorted: BTreeMap<&str, Shape> =
-            needed.iter().map(|(name, shape)| (name.as_str(), shape.clone())).collect();
-        Ok(CheckedModel { config, report: model.report(sorted), needed })
+        let identity = model.identity();
+        let file = || checkpoint.file().to_owned();
+        everything_options(checkpoint, identity)?;
+        let config = ModelConfig::read(&shapes_of(model), identity, checkpoint.metadata())
+            .map_err(|error| OpenError::Config { file: file(), identity, error })?;
+        let graphs = parts::graphs(&config).map_err(|error| OpenError::Model {
+            file: file(),
+            identity,
+            error,
+        })?;
+        let needed: BTreeMap<String, Shape> = parameters(&graphs).into_iter().collect();
+        let shapes = needed.iter().map(|(name, shape)| (name.as_str(), shape.clone()));
+        Ok(CheckedModel { config, report: model.report(shapes), needed })
     }
 
-    /// The configuration with its weights; an error if any is missing or misshapen.
+    /// The configuration with its weights; an error if any is missing, misshapen or unsuitable.
     pub(crate) fn load(
         self,
         checkpoint: &Checkpoint,
@@ -88,11 +131,8 @@ impl CheckedModel {
             let (file, report) = (checkpoint.file().to_owned(), Box::new(self.report));
             return Err(OpenError::Misfit { file, identity: model.identity(), report });
         }
-        let names = self.needed.into_keys();
-        let tensors = names
-            .map(|name| model.lazy(&name).map(|tensor| (name, tensor)))
-            .collect::<Result<HashMap<_, _>, _>>()?;
-        Ok((self.config, Weights::lazy(tensors)))
+        let weights = model.weights(self.needed.keys().map(String::as_str))?;
+        Ok((self.config, Weights::lazy(weights.into_iter().collect())))
     }
 }
 
@@ -115,8 +155,8 @@ pub(crate) struct Shapes<'a>(pub(crate) &'a HashMap<String, Shape>);
 
 impl Shapes<'_> {
     /// The axes of a tensor, none of them empty.
-    pub(crate) fn axes<const N: usize>(&self, tensor: &str) -> Result<[usize; N], OpenError> {
-        let wrong = |reason: String| OpenError::Shape { tensor: tensor.to_owned(), reason };
+    pub(crate) fn axes<const N: usize>(&self, tensor: &str) -> Result<[usize; N], ConfigError> {
+        let wrong = |reason: String| ConfigError::Shape { tensor: tensor.to_owned(), reason };
         let shape = self.0.get(tensor).ok_or_else(|| wrong("is missing".to_owned()))?;
         let axes = <[usize; N]>::try_from(&shape[..])
             .map_err(|_| wrong(format!("expected {N} axes, the checkpoint has {shape}")))?;

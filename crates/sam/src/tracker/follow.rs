@@ -18,6 +18,7 @@ use crate::parts::{
     Remember, RememberInputs, UseMask,
 };
 use crate::prompt::{Candidates, Prompt, PromptBatch};
+use crate::scene::finite;
 
 /// Most bytes of cached memory keys for all objects. Beyond it, keys are recomputed on each frame.
 const MAX_KEY_BYTES: usize = 512 << 20;
@@ -263,8 +264,8 @@ impl HostAnswers {
     ) -> Result<Self, ModelError> {
         Ok(HostAnswers {
             logits: logits.fetch()?,
-            iou: iou.fetch()?.to_vec()?,
-            object_score: object_score.fetch()?.to_vec()?,
+            iou: finite(&iou.fetch()?)?,
+            object_score: finite(&object_score.fetch()?)?,
         })
     }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use cutout_tensor::{OutOfMemory, memory};
 use half::f16;
 
 use crate::error::Problem;
@@ -52,8 +53,8 @@ impl BlockType {
     }
 
     /// Unpacks whole blocks to `f32`.
-    pub(crate) fn dequantize(self, bytes: &[u8]) -> Vec<f32> {
-        let mut values = vec![0f32; bytes.len() / self.bytes() * self.length()];
+    pub(crate) fn dequantize(self, bytes: &[u8]) -> Result<Vec<f32>, OutOfMemory> {
+        let mut values = memory::zeroed::<f32>(bytes.len() / self.bytes() * self.length())?;
         let blocks = bytes.chunks_exact(self.bytes());
         for (block, values) in blocks.zip(values.chunks_exact_mut(self.length())) {
             match self {
@@ -63,7 +64,7 @@ impl BlockType {
                 BlockType::Q6K => unpack_q6_k(block, values),
             }
         }
-        values
+        Ok(values)
     }
 }
 
@@ -196,12 +197,12 @@ mod tests {
         let values: Vec<f32> = (0..96).map(|i| ((i * 37 % 101) as f32 - 50.0) / 7.0).collect();
         let mut packed = Vec::new();
         pack_q8_0(&values, &mut packed).unwrap();
-        for (value, back) in values.iter().zip(BlockType::Q8_0.dequantize(&packed)) {
+        for (value, back) in values.iter().zip(BlockType::Q8_0.dequantize(&packed).unwrap()) {
             assert!((value - back).abs() <= 50.0 / 7.0 / 127.0 * 0.51, "{value} {back}");
         }
         packed.clear();
         pack_q4_0(&values, &mut packed).unwrap();
-        for (value, back) in values.iter().zip(BlockType::Q4_0.dequantize(&packed)) {
+        for (value, back) in values.iter().zip(BlockType::Q4_0.dequantize(&packed).unwrap()) {
             // The largest element maps to -8; the opposite end stops at 7, so its error may reach a whole step.
             assert!((value - back).abs() <= 50.0 / 7.0 / 8.0 * 1.01, "{value} {back}");
         }
@@ -211,10 +212,10 @@ mod tests {
     fn zeros_stay_zero_and_out_of_range_scales_are_errors() {
         let mut packed = Vec::new();
         pack_q8_0(&[0.0; 32], &mut packed).unwrap();
-        assert_eq!(BlockType::Q8_0.dequantize(&packed), [0.0; 32]);
+        assert_eq!(BlockType::Q8_0.dequantize(&packed).unwrap(), [0.0; 32]);
         packed.clear();
         pack_q4_0(&[0.0; 32], &mut packed).unwrap();
-        assert_eq!(BlockType::Q4_0.dequantize(&packed), [0.0; 32]);
+        assert_eq!(BlockType::Q4_0.dequantize(&packed).unwrap(), [0.0; 32]);
         for bad in [f32::NAN, f32::INFINITY, 1e30] {
             assert!(pack_q8_0(&[bad; 32], &mut packed).is_err(), "{bad}");
             assert!(pack_q4_0(&[bad; 32], &mut packed).is_err(), "{bad}");

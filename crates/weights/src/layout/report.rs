@@ -29,6 +29,15 @@ pub struct Misshapen {
     pub found: Shape,
 }
 
+/// A tensor whose elements are no weights, for instance quantised integers without their scales.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsuitable {
+    /// Canonical name.
+    pub name: String,
+    /// Element type in the file.
+    pub stored: String,
+}
+
 /// All differences.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -36,12 +45,14 @@ pub struct Report {
     pub missing: Vec<Named>,
     /// Needed tensors that have another shape in the checkpoint.
     pub misshapen: Vec<Misshapen>,
+    /// Needed tensors whose elements are no floats and cannot be loaded as such.
+    pub unsuitable: Vec<Unsuitable>,
     /// Tensors of the checkpoint that the model does not need.
     pub unused: Vec<Named>,
 }
 
 /// Most names for which a similar one is searched; in longer lists the rest usually differ in the same way.
-const SUGGESTIONS: usize = 64;
+const SUGGESTIONS: usize = 16;
 
 impl Report {
     /// Compares the needed tensors with those found.
@@ -64,9 +75,34 @@ impl Report {
         report
     }
 
-    /// Whether the checkpoint holds all needed tensors with the right shapes. Unused tensors are accepted.
+    /// Whether the checkpoint holds all needed tensors with the right shapes and types. Unused tensors are accepted.
     pub fn is_usable(&self) -> bool {
-        self.missing.is_empty() && self.misshapen.is_empty()
+        self.missing.is_empty() && self.misshapen.is_empty() && self.unsuitable.is_empty()
+    }
+
+    /// Why the checkpoint is not usable, on one line: how many tensors of each kind, and the first of them.
+    pub fn summary(&self) -> String {
+        let count = |number: usize| match number {
+            1 => "1 tensor".to_owned(),
+            many => format!("{many} tensors"),
+        };
+        let mut reasons = Vec::new();
+        if let [first, ..] = &self.missing[..] {
+            let verb = if self.missing.len() == 1 { "is" } else { "are" };
+            reasons.push(format!("{} {verb} missing ({})", count(self.missing.len()), first.name));
+        }
+        if let [Misshapen { name, expected, found }, ..] = &self.misshapen[..] {
+            let (number, verb) = (self.misshapen.len(), "of another shape");
+            let first = format!("{name}: expected {expected}, found {found}");
+            reasons.push(format!("{} {verb} ({first})", count(number)));
+        }
+        if let [Unsuitable { name, stored }, ..] = &self.unsuitable[..] {
+            let number = count(self.unsuitable.len());
+            reasons.push(format!(
+                "{number} of an element type that no weight has ({name}: {stored}; expected f32, f16, bf16, f64 or a quantised type of GGUF)"
+            ));
+        }
+        reasons.join(", ")
     }
 
     /// Whether the checkpoint holds exactly the needed tensors.
@@ -97,8 +133,13 @@ impl fmt::Display for Report {
             let Misshapen { name, expected, found } = tensor;
             format!("{name}: expected {expected}, the checkpoint has {found}")
         });
+        let unsuitable = self.unsuitable.iter().map(|tensor| {
+            let Unsuitable { name, stored } = tensor;
+            format!("{name}: elements of type {stored} are no weights")
+        });
         let unused = self.unused.iter().map(|tensor| named("not used", tensor));
-        f.write_str(&missing.chain(misshapen).chain(unused).collect::<Vec<_>>().join("\n"))
+        let lines = missing.chain(misshapen).chain(unsuitable).chain(unused);
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Storages of a PyTorch archive, and tensors as views of them.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cutout_tensor::{Shape, SharedBytes, contiguous_strides};
+use cutout_tensor::{Shape, SharedBytes, TensorError, contiguous_strides, memory};
 
 use crate::checkpoint::{Entry, Parsed, Source, TensorInfo, shared};
 use crate::error::Problem;
-use crate::limits;
 use crate::zip::{Packing, ZipDirectory};
 
 use super::pickle::{TensorRecord, Values};
@@ -30,9 +30,29 @@ pub(crate) struct StorageView {
 /// The storages of a file.
 pub(crate) struct Archive {
     directory: ZipDirectory,
-    /// Decompressed storages by entry index; kept because tensors may share a storage.
-    inflated: Mutex<HashMap<usize, SharedBytes>>,
+    /// Decompressed parts of storages, by entry index; kept because tensors may share a storage.
+    inflated: Mutex<HashMap<usize, Vec<InflatedPart>>>,
 }
+
+/// A decompressed part of a storage.
+#[derive(Clone)]
+struct InflatedPart {
+    /// Byte offset in the storage.
+    start: u64,
+    bytes: SharedBytes,
+}
+
+impl InflatedPart {
+    fn holds(&self, range: &Range<u64>) -> bool {
+        self.start <= range.start && range.end <= self.start + (*self.bytes).as_ref().len() as u64
+    }
+}
+
+/// Alignment of a decompressed part in its storage, in bytes: at least that of every element type.
+const PART_ALIGNMENT: u64 = 64;
+
+/// A strided view of a deflated storage may span this many times its own bytes, because the span is decompressed.
+const LARGEST_SPAN: u64 = 16;
 
 /// Checks every tensor against its storage and every storage against its entry.
 pub(super) fn build(
@@ -107,43 +127,106 @@ impl Archive {
         if elements == 0 {
             return Ok((file.clone(), 0));
         }
-        let (bytes, start) = self.storage(file, view)?;
-        // `build` has checked the offset against the storage.
-        let first = start + view.offset as usize * view.size;
+        let (bytes, first) = self.first_element(file, view, info)?;
         if is_contiguous(&info.shape, &view.strides) {
             return Ok((bytes, first));
         }
         // A view with stride 0 may repeat few elements without bound; the copy may not exceed the storage.
         Problem::within("elements of a repeated view", view.elements, elements as u64)?;
-        let gathered = gather(&(*bytes).as_ref()[first..], view, &info.shape);
+        let gathered = gather(&(*bytes).as_ref()[first..], view, &info.shape)?;
         Ok((shared(gathered), 0))
     }
 
-    /// The bytes that hold a storage, and its offset in them.
-    fn storage(
+    /// The bytes that hold a view, and the offset of its first element in them.
+    fn first_element(
         &self,
         file: &SharedBytes,
         view: &StorageView,
+        info: &TensorInfo,
     ) -> Result<(SharedBytes, usize), Problem> {
-        let content = (**file).as_ref();
         match self.directory.entries[view.entry].packing {
             Packing::Stored => {
-                let range = self.directory.packed(content, view.entry)?;
-                Ok((file.clone(), range.start))
+                let range = self.directory.packed((**file).as_ref(), view.entry)?;
+                // `build` has checked the offset against the storage.
+                Ok((file.clone(), range.start + view.offset as usize * view.size))
             }
             Packing::Deflated => {
-                // A panic cannot leave the map inconsistent: each entry is inserted by a single call.
-                let mut inflated = self.inflated.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(bytes) = inflated.get(&view.entry) {
-                    return Ok((bytes.clone(), 0));
-                }
-                let limit = limits::MAX_INFLATED_BYTES;
-                let bytes = shared(self.directory.inflate(content, view.entry, limit)?);
-                inflated.insert(view.entry, bytes.clone());
-                Ok((bytes, 0))
+                self.inflate(file, std::iter::once((view, info)))?;
+                let range = view.range(&info.shape);
+                let parts = self.inflated_parts();
+                let mut parts = parts.get(&view.entry).into_iter().flatten();
+                let part = parts.find(|part| part.holds(&range)).expect("it was just inflated");
+                Ok((part.bytes.clone(), (range.start - part.start) as usize))
             }
         }
     }
+
+    /// Decompresses what these views need of deflated storages and is not decompressed yet, each storage in one pass.
+    pub(crate) fn inflate<'v>(
+        &self,
+        file: &SharedBytes,
+        views: impl Iterator<Item = (&'v StorageView, &'v TensorInfo)>,
+    ) -> Result<(), Problem> {
+        let mut inflated = self.inflated_parts();
+        let mut wanted: BTreeMap<usize, Vec<Range<u64>>> = BTreeMap::new();
+        for (view, info) in views {
+            let packing = self.directory.entries[view.entry].packing;
+            let range = view.range(&info.shape);
+            let known = inflated.get(&view.entry).into_iter().flatten();
+            if packing == Packing::Stored
+                || range.is_empty()
+                || known.clone().any(|p| p.holds(&range))
+            {
+                continue;
+            }
+            let span = range.end - range.start;
+            let limit = info.bytes.saturating_mul(LARGEST_SPAN).saturating_add(PART_ALIGNMENT);
+            Problem::within("span of a view of a deflated storage", limit, span)?;
+            wanted.entry(view.entry).or_default().push(range);
+        }
+        for (entry, ranges) in wanted {
+            let ranges = merged(ranges);
+            let parts = self.directory.inflate_ranges((**file).as_ref(), entry, &ranges)?;
+            let parts = ranges.iter().zip(parts);
+            let parts = parts
+                .map(|(range, bytes)| InflatedPart { start: range.start, bytes: shared(bytes) });
+            inflated.entry(entry).or_default().extend(parts);
+        }
+        Ok(())
+    }
+
+    /// A panic cannot leave the map inconsistent: parts are added by a single call.
+    fn inflated_parts(&self) -> MutexGuard<'_, HashMap<usize, Vec<InflatedPart>>> {
+        self.inflated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StorageView {
+    /// The bytes of the storage from the first to the last element of the view; empty for an empty one.
+    fn range(&self, shape: &[usize]) -> Range<u64> {
+        if shape.contains(&0) {
+            return 0..0;
+        }
+        // `view` has checked that this does not overflow.
+        let axes = shape.iter().zip(&self.strides);
+        let last: u64 = axes.map(|(&axis, &stride)| (axis as u64 - 1) * stride as u64).sum();
+        let size = self.size as u64;
+        self.offset * size..(self.offset + last + 1) * size
+    }
+}
+
+/// Sorted ranges that cover the given ones, aligned, with overlapping and adjacent ones joined.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let start = range.start / PART_ALIGNMENT * PART_ALIGNMENT;
+        match merged.last_mut().filter(|last| start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => merged.push(start..range.end),
+        }
+    }
+    merged
 }
 
 /// Whether the elements are contiguous in row-major order. Strides of axes of length one are ignored.
@@ -153,10 +236,10 @@ fn is_contiguous(shape: &[usize], strides: &[usize]) -> bool {
 }
 
 /// Copies the elements of a strided view into row-major order. `bytes` starts at the first element.
-fn gather(bytes: &[u8], view: &StorageView, shape: &[usize]) -> Vec<u8> {
+fn gather(bytes: &[u8], view: &StorageView, shape: &[usize]) -> Result<Vec<u8>, TensorError> {
     let size = view.size;
     let elements: usize = shape.iter().product();
-    let mut gathered = Vec::with_capacity(elements * size);
+    let mut gathered = memory::with_capacity(elements * size)?;
     let mut index = vec![0usize; shape.len()];
     let mut position = 0;
     for _ in 0..elements {
@@ -171,5 +254,5 @@ fn gather(bytes: &[u8], view: &StorageView, shape: &[usize]) -> Vec<u8> {
             index[axis] = 0;
         }
     }
-    gathered
+    Ok(gathered)
 }

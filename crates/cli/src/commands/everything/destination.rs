@@ -13,6 +13,7 @@ use cutout_sam::{AutoMask, MaskRecord, RleForm, metadata_csv};
 use super::Found;
 use crate::claims::Claims;
 use crate::failure::Usage;
+use crate::output::{check_extension, names_folder};
 use crate::stdio;
 
 /// Outputs for one picture or for a folder of pictures.
@@ -39,7 +40,7 @@ enum Form {
 fn form(path: &Path) -> Form {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension.map(str::to_ascii_lowercase).as_deref() {
-        _ if path.is_dir() => Form::Folder,
+        _ if names_folder(path) => Form::Folder,
         Some("json") => Form::Json,
         Some("png") => Form::Labels,
         Some("npy") => Form::Npy,
@@ -76,6 +77,9 @@ impl Destination {
             let message = "the masks of a folder of pictures go to a folder, not a file";
             return Err(Usage::error(format!("{}: {message}", path.display())));
         }
+        self.output.iter().try_for_each(|path| check_extension(path, &["json", "png", "npy"]))?;
+        let overlay: &[&str] = if self.folder { &[] } else { &["png"] };
+        self.overlay.iter().try_for_each(|path| check_extension(path, overlay))?;
         if self.are_usual {
             let mut paths = self.output.iter().chain(&self.overlay);
             return paths.try_for_each(|path| claims.writes_unnamed(path));
@@ -177,7 +181,7 @@ fn write_folder(folder: &Path, found: &Found) -> Result<()> {
     // Without its table, the folder counts as incomplete.
     remove_if_there(&folder.join(METADATA))?;
     for (index, mask) in found.masks.iter().enumerate() {
-        let png = encode_mask(&mask.rle.to_mask(), MaskDepth::Byte)?;
+        let png = encode_mask(&mask.rle.try_to_mask()?, MaskDepth::Byte)?;
         write(folder.join(format!("{index}.png")), &png)?;
     }
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

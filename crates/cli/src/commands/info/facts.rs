@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cutout_sam::{Inspection, inspect};
-use cutout_weights::layout::{Misshapen, Named, Report};
+use cutout_weights::layout::{Misshapen, Named, Report, Unsuitable};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, TensorInfo, WeightsError};
 use serde_json::{Value, json};
 
@@ -63,15 +63,7 @@ impl<'a> Facts<'a> {
     pub(super) fn problem(&self) -> Option<String> {
         let message = match &self.inspection {
             Err(error) => error.to_string(),
-            Ok(inspection) => match &inspection.inside {
-                Err(error) => error.to_string(),
-                Ok(inside) if inside.report.is_usable() => return None,
-                Ok(inside) => {
-                    let Report { missing, misshapen, .. } = &inside.report;
-                    let (missing, misshapen) = (missing.len(), misshapen.len());
-                    format!("{missing} tensors are missing, {misshapen} have another shape")
-                }
-            },
+            Ok(inspection) => inspection.problem()?,
         };
         let prefix = format!("{}: ", self.checkpoint.file());
         Some(message.strip_prefix(&prefix).unwrap_or(&message).to_owned())
@@ -119,9 +111,11 @@ fn report_json(report: &Report) -> Value {
         let Misshapen { name, expected, found } = tensor;
         json!({"name": name, "expected": &expected[..], "found": &found[..]})
     };
+    let unsuitable = |tensor: &Unsuitable| json!({"name": tensor.name, "type": tensor.stored});
     json!({
         "missing": report.missing.iter().map(named).collect::<Vec<_>>(),
         "misshapen": report.misshapen.iter().map(misshapen).collect::<Vec<_>>(),
+        "unsuitable": report.unsuitable.iter().map(unsuitable).collect::<Vec<_>>(),
         "unused": report.unused.iter().map(named).collect::<Vec<_>>(),
     })
 }

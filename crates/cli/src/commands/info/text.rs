@@ -94,12 +94,14 @@ fn fit(report: &Report) -> String {
     if report.is_exact() {
         return "every tensor the model needs is there, and no other".to_owned();
     }
-    let Report { missing, misshapen, unused } = report;
+    let Report { missing, misshapen, unsuitable, unused } = report;
+    let unsuitable = match unsuitable.len() {
+        0 => String::new(),
+        many => format!(", {many} of an element type that no weight has"),
+    };
+    let (missing, misshapen, unused) = (missing.len(), misshapen.len(), unused.len());
     format!(
-        "{} missing, {} of another shape, {} not used (listed below)",
-        missing.len(),
-        misshapen.len(),
-        unused.len()
+        "{missing} missing, {misshapen} of another shape{unsuitable}, {unused} not used (listed below)"
     )
 }
 

@@ -14,6 +14,7 @@ use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 use super::resume::Position;
 use crate::claims::Claims;
 use crate::failure::Usage;
+use crate::output::check_extension;
 use crate::stdio;
 
 /// Frames per second of an overlay if the source has no frame rate.
@@ -50,6 +51,7 @@ impl TrackOutputs {
                 "{path}: --resume goes on with folders and .jsonl files only; give the overlay a folder"
             )));
         }
+        self.output.iter().try_for_each(|path| check_extension(path, &["jsonl", "json"]))?;
         if self.is_empty() {
             let [masks, overlay] = Self::usual(video);
             claims.writes_into(&masks, |name| is_frame(name, "png"))?;

@@ -1,15 +1,15 @@
 //! Prompts on frames of a video, in command-line order.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use cutout_imaging::{Mask, Size};
+use cutout_sam::prompt_text::{parse_point, parse_rect};
 use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackError, TrackPrompt, Tracker};
-
-use crate::prompts::{parse_point, parse_rect};
 
 /// The prompts of one object on one frame.
 #[derive(Clone, Debug, Default)]
@@ -88,24 +88,41 @@ impl TrackPrompts {
     /// Groups flags, given in command-line order, by frame and object.
     fn sorted(flags: Vec<Flag>) -> Result<Self, String> {
         let (mut frame, mut object) = (0, 1);
+        // Flags that no prompt has followed yet.
+        let (mut open_frame, mut open_object) = (None, None);
         let mut prompts = TrackPrompts::default();
         for flag in flags {
             let prompt = match flag {
                 Flag::Frame(number) => {
+                    refuse_open("--frame", open_frame.replace(number))?;
                     frame = number;
                     continue;
                 }
                 Flag::Object(number) => {
+                    refuse_open("--object", open_object.replace(number))?;
                     object = number;
                     continue;
                 }
                 Flag::Point(_) | Flag::Box(_) | Flag::Mask(_) => flag,
             };
+            (open_frame, open_object) = (None, None);
             let shown = prompts.shown.entry(frame).or_default().entry(object).or_default();
             let add = shown.add(prompt);
             add.map_err(|reason| format!("object {object} on frame {frame} {reason}"))?;
         }
+        refuse_open("--frame", open_frame)?;
+        refuse_open("--object", open_object)?;
         Ok(prompts)
+    }
+}
+
+/// An error for a `--frame` or `--object` without a prompt after it.
+fn refuse_open(flag: &str, number: Option<impl Display>) -> Result<(), String> {
+    match number {
+        None => Ok(()),
+        Some(number) => Err(format!(
+            "{flag} {number} applies to the prompts after it, and there are none: give a --point, a --box or a --mask-input"
+        )),
     }
 }
 
@@ -247,6 +264,12 @@ mod tests {
 
     #[test]
     fn conflicting_prompts_are_errors() {
+        let open =
+            ["-p 1,1 --object 2", "-p 1,1 --frame 3", "--frame 3 --frame 4 -p 1,1", "--object 2"];
+        for line in open {
+            let error = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap_err();
+            assert!(error.to_string().contains("applies to the prompts after it"), "{error}");
+        }
         for line in ["-b 1,2,3,4 -b 1,2,3,4", "--mask-input a.png -p 1,1", "--frame x", "-p 1"] {
             assert!(parsed(&line.split(' ').collect::<Vec<_>>()).is_err(), "{line}");
         }

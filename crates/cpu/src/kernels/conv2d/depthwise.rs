@@ -15,6 +15,7 @@ use crate::execute::{Execute, Io};
 use crate::gemm::{Epilogue, Residual};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::lower::{Lowered, Site};
+use crate::memory::zeroed;
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Adjacent outputs whose sums stay in registers.
@@ -68,7 +69,7 @@ impl Form for ByVector {
         let taps = weight.shape()[2] * weight.shape()[3];
         let values = weight.cast(DType::F32)?.to_vec::<f32>()?;
         let vectors = weight.shape()[0].div_ceil(self.lanes);
-        let mut packed = AlignedBuffer::zeroed(vectors * taps * self.lanes);
+        let mut packed = zeroed(vectors * taps * self.lanes)?;
         for (i, value) in values.into_iter().enumerate() {
             let (channel, tap) = (i / taps, i % taps);
             let (vector, lane) = (channel / self.lanes, channel % self.lanes);

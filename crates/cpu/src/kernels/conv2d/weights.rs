@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cutout_graph::{CompileError, Packed, RunError, StaticTensor};
 use cutout_parallel::Pool;
-use cutout_tensor::{Tensor, TensorError, TensorType};
+use cutout_tensor::{Tensor, TensorError, TensorType, memory};
 
 use crate::execute::Io;
 use crate::gemm::{PackedWeights, WeightView};
@@ -54,7 +54,7 @@ impl<F: Form> Weight<F> {
         if let Some(shared) = &self.shared {
             return Ok(Arc::clone(shared));
         }
-        let values = io.inputs.f32(WEIGHT).to_vec();
+        let values = memory::copied(io.inputs.f32(WEIGHT)).map_err(TensorError::from)?;
         let tensor = Tensor::from_vec(self.ty.shape.clone(), values)?;
         Ok(Arc::new(self.form.pack(io.pool, &tensor)?))
     }

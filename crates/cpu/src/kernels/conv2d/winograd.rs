@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use cutout_graph::{CompileError, RunError, ops};
 use cutout_parallel::Pool;
-use cutout_tensor::{DType, Tensor, TensorError};
+use cutout_tensor::{DType, Tensor, TensorError, memory};
 
 use super::patches::ZEROS;
 use super::weights::{Form, Weight};
@@ -76,7 +76,8 @@ impl Form for Transformed {
         let matrix = |product: usize| {
             let (down, right) = (FACTORS[product / SIDE], FACTORS[product % SIDE]);
             let kernels = weight.chunks_exact(KERNEL * KERNEL);
-            let matrix: Vec<f32> = kernels.map(|kernel| transformed(kernel, down, right)).collect();
+            let kernels = kernels.map(|kernel| transformed(kernel, down, right));
+            let matrix: Vec<f32> = memory::collected(outputs * depth, kernels)?;
             let view = WeightView::output_major(WeightData::F32(&matrix), outputs, depth);
             PackedWeights::pack(pool, self.isa, &view)
         };

@@ -1,7 +1,7 @@
 //! Configurations of SAM 1: the published sizes, and reading one from the tensors of a checkpoint.
 
 use super::{DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
-use crate::model::load::{OpenError, Shapes};
+use crate::model::load::{ConfigError, Shapes};
 
 /// An encoder of SAM 1's family.
 fn encoder(width: usize, depth: usize, heads: usize, global_blocks: &[usize]) -> VitConfig {
@@ -44,7 +44,7 @@ impl ModelConfig {
 }
 
 /// Reads the configuration of a SAM 1 from its tensors.
-pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
+pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, ConfigError> {
     let trunk = read_encoder(shapes)?;
     let [embedding] = shapes.axes("image_encoder.neck.1.weight")?;
     let decoder = DecoderConfig::read(shapes, DecoderForm::Sam1, DECODER_HEADS)?;
@@ -56,7 +56,7 @@ fn sam1(trunk: VitConfig, embedding: usize, decoder: DecoderConfig) -> ModelConf
     ModelConfig { encoder, decoder: Some(decoder), memory: None, finder: None }
 }
 
-fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, OpenError> {
+fn read_encoder(shapes: &Shapes<'_>) -> Result<VitConfig, ConfigError> {
     let [_, grid, _, width] = shapes.axes("image_encoder.pos_embed")?;
     let [_, _, patch, _] = shapes.axes("image_encoder.patch_embed.proj.weight")?;
     let [_, head_width] = shapes.axes("image_encoder.blocks.0.attn.rel_pos_h")?;

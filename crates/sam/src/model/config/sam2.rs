@@ -11,7 +11,7 @@ use super::{
     DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig,
     MemoryForm, ModelConfig,
 };
-use crate::model::load::{OpenError, Shapes};
+use crate::model::load::{ConfigError, Shapes};
 
 /// Metadata keys. Values are whole numbers, or lists of them separated by commas (GGUF: also arrays).
 mod keys {
@@ -128,7 +128,7 @@ pub(super) fn read(
     shapes: &Shapes<'_>,
     identity: Identity,
     metadata: &Metadata,
-) -> Result<ModelConfig, OpenError> {
+) -> Result<ModelConfig, ConfigError> {
     let form = match identity.family {
         Family::Sam2Image | Family::Sam1 | Family::Sam3 | Family::Sam3_1 => None,
         Family::Sam2 => Some(MemoryForm::Sam2),
@@ -142,7 +142,10 @@ pub(super) fn read(
     Ok(sam2(encoder, decoder, memory))
 }
 
-fn read_encoder(shapes: &Shapes<'_>, reader: MetadataReader<'_>) -> Result<HieraConfig, OpenError> {
+fn read_encoder(
+    shapes: &Shapes<'_>,
+    reader: MetadataReader<'_>,
+) -> Result<HieraConfig, ConfigError> {
     let known = published(reader.identity).and_then(|config| match config.encoder {
         EncoderConfig::Hiera(hiera) => Some(hiera),
         EncoderConfig::Vit { .. } | EncoderConfig::RotaryVit { .. } => None,
@@ -153,10 +156,10 @@ fn read_encoder(shapes: &Shapes<'_>, reader: MetadataReader<'_>) -> Result<Hiera
     let image_size = reader.number(keys::IMAGE_SIZE, known.as_ref().map(|it| it.image_size))?;
     if !image_size.is_multiple_of(COARSEST_CELL) {
         let reason = format!("{image_size} pixels are no multiple of {COARSEST_CELL}");
-        return Err(OpenError::Metadata { key: keys::IMAGE_SIZE, reason });
+        return Err(ConfigError::Metadata { key: keys::IMAGE_SIZE, reason });
     }
     let windows = reader.numbers(keys::WINDOWS, known.as_ref().map(|it| it.windows.to_vec()))?;
-    let windows = <[usize; 4]>::try_from(windows).map_err(|found| OpenError::Metadata {
+    let windows = <[usize; 4]>::try_from(windows).map_err(|found| ConfigError::Metadata {
         key: keys::WINDOWS,
         reason: format!("expected one window for each of 4 stages, found {found:?}"),
     })?;
@@ -174,7 +177,7 @@ fn read_encoder(shapes: &Shapes<'_>, reader: MetadataReader<'_>) -> Result<Hiera
 }
 
 /// Blocks of each stage: the first of every stage but the first one projects its input.
-fn read_stages(shapes: &Shapes<'_>, trunk: &str) -> Result<[usize; 4], OpenError> {
+fn read_stages(shapes: &Shapes<'_>, trunk: &str) -> Result<[usize; 4], ConfigError> {
     let blocks = format!("{trunk}.blocks");
     let depth = shapes.count(&blocks, "norm1.weight");
     let mut stages = vec![0];
@@ -186,7 +189,7 @@ fn read_stages(shapes: &Shapes<'_>, trunk: &str) -> Result<[usize; 4], OpenError
             *stage += 1;
         }
     }
-    <[usize; 4]>::try_from(stages).map_err(|found| OpenError::Shape {
+    <[usize; 4]>::try_from(stages).map_err(|found| ConfigError::Shape {
         tensor: blocks,
         reason: format!("expected blocks of 4 stages, the checkpoint has stages of {found:?}"),
     })
@@ -196,7 +199,7 @@ fn read_memory(
     shapes: &Shapes<'_>,
     form: MemoryForm,
     reader: MetadataReader<'_>,
-) -> Result<MemoryConfig, OpenError> {
+) -> Result<MemoryConfig, ConfigError> {
     let [frames, _, _, width] = shapes.axes("maskmem_tpos_enc")?;
     let layers = "memory_attention.layers";
     let [mlp_width] = shapes.axes(&format!("{layers}.0.linear1.bias"))?;
@@ -221,10 +224,10 @@ struct MetadataReader<'a> {
 
 impl MetadataReader<'_> {
     /// One number above 0, or `known` if the key is absent.
-    fn number(self, key: &'static str, known: Option<usize>) -> Result<usize, OpenError> {
+    fn number(self, key: &'static str, known: Option<usize>) -> Result<usize, ConfigError> {
         match self.numbers(key, known.map(|number| vec![number]))?[..] {
             [number] if number > 0 => Ok(number),
-            ref found => Err(OpenError::Metadata {
+            ref found => Err(ConfigError::Metadata {
                 key,
                 reason: format!("expected one number above 0, found {found:?}"),
             }),
@@ -236,14 +239,14 @@ impl MetadataReader<'_> {
         self,
         key: &'static str,
         known: Option<Vec<usize>>,
-    ) -> Result<Vec<usize>, OpenError> {
+    ) -> Result<Vec<usize>, ConfigError> {
         let Some(value) = self.metadata.get(key) else {
             let identity = self.identity;
             let reason =
                 format!("{identity} is not a published size, so the metadata must set this");
-            return known.ok_or(OpenError::Metadata { key, reason });
+            return known.ok_or(ConfigError::Metadata { key, reason });
         };
-        parse(value).ok_or_else(|| OpenError::Metadata {
+        parse(value).ok_or_else(|| ConfigError::Metadata {
             key,
             reason: format!("expected whole numbers separated by commas, found {value}"),
         })
@@ -307,7 +310,7 @@ mod tests {
         shapes: &HashMap<String, Shape>,
         identity: Identity,
         metadata: &Metadata,
-    ) -> Result<ModelConfig, OpenError> {
+    ) -> Result<ModelConfig, ConfigError> {
         read(&Shapes(shapes), identity, metadata)
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
-use crate::model::load::{OpenError, Shapes};
+use crate::model::load::{ConfigError, Shapes};
 
 /// Channels of a head in both encoders: not determined by any shape if the rotation tables are not stored.
 const HEAD_WIDTH: usize = 64;
@@ -152,7 +152,7 @@ pub(crate) fn interactive_neck(form: DecoderForm) -> &'static str {
 
 /// Reads the configuration of a SAM 3 from its tensors: of the components it has. A file without any reports the
 /// detector's tensors as missing.
-pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
+pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, ConfigError> {
     let has = |name: &str| shapes.0.contains_key(name);
     let clicks = [DecoderForm::Sam3, DecoderForm::Sam3_1].into_iter().find(|form| {
         has(&format!("{}.0.conv_1x1.weight", interactive_neck(*form)))
@@ -161,7 +161,7 @@ pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
     let finding = has(&format!("{TEXT}.token_embedding.weight"))
         || has(&format!("{DECODER}.query_embed.weight"))
         || clicks.is_none();
-    let read_finder = || -> Result<FinderConfig, OpenError> {
+    let read_finder = || -> Result<FinderConfig, ConfigError> {
         Ok(FinderConfig { text: read_text(shapes)?, detector: read_detector(shapes)? })
     };
     let read_clicks = |form| DecoderConfig::read(shapes, form, DECODER_HEADS);
@@ -174,7 +174,7 @@ pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, OpenError> {
     })
 }
 
-fn read_positions(shapes: &Shapes<'_>) -> Result<PositionTable, OpenError> {
+fn read_positions(shapes: &Shapes<'_>) -> Result<PositionTable, ConfigError> {
     let table = format!("{TRUNK}.pos_embed");
     let [_, rows, _] = shapes.axes(&table)?;
     let grid = rows.isqrt();
@@ -183,12 +183,12 @@ fn read_positions(shapes: &Shapes<'_>) -> Result<PositionTable, OpenError> {
         1 => Ok(PositionTable { grid, rows: PositionRows::ClassAndGrid }),
         _ => {
             let reason = format!("{rows} rows are no square grid, with or without a class token");
-            Err(OpenError::Shape { tensor: table, reason })
+            Err(ConfigError::Shape { tensor: table, reason })
         }
     }
 }
 
-fn read_trunk(shapes: &Shapes<'_>, positions: PositionTable) -> Result<VitConfig, OpenError> {
+fn read_trunk(shapes: &Shapes<'_>, positions: PositionTable) -> Result<VitConfig, ConfigError> {
     let [width, _, patch, _] = shapes.axes(&format!("{TRUNK}.patch_embed.proj.weight"))?;
     let [mlp_width] = shapes.axes(&format!("{TRUNK}.blocks.0.mlp.fc1.bias"))?;
     let depth = shapes.count(&format!("{TRUNK}.blocks"), "norm1.weight");
@@ -219,7 +219,7 @@ struct Rotation {
 
 impl Rotation {
     /// Read from the tables of Meta's files: one row for each position, one column for each pair of channels.
-    fn read(shapes: &Shapes<'_>, depth: usize) -> Result<Rotation, OpenError> {
+    fn read(shapes: &Shapes<'_>, depth: usize) -> Result<Rotation, ConfigError> {
         let block = |block: usize| shapes.axes(&format!("{TRUNK}.blocks.{block}.attn.freqs_cis"));
         let [_, pairs] = block(0)?;
         let positions = (0..depth)
@@ -247,7 +247,7 @@ impl Rotation {
     }
 }
 
-fn read_text(shapes: &Shapes<'_>) -> Result<TextConfig, OpenError> {
+fn read_text(shapes: &Shapes<'_>) -> Result<TextConfig, ConfigError> {
     let [vocabulary, width] = shapes.axes(&format!("{TEXT}.token_embedding.weight"))?;
     let [context, _] = shapes.axes(&format!("{TEXT}.positional_embedding"))?;
     let blocks = format!("{TEXT}.transformer.resblocks");
@@ -262,7 +262,7 @@ fn read_text(shapes: &Shapes<'_>) -> Result<TextConfig, OpenError> {
     })
 }
 
-fn read_detector(shapes: &Shapes<'_>) -> Result<DetectorConfig, OpenError> {
+fn read_detector(shapes: &Shapes<'_>) -> Result<DetectorConfig, ConfigError> {
     let exemplars = match shapes.0.get(&format!("{GEOMETRY}.points_direct_project.weight")) {
         Some(_) => Exemplars::BoxesAndPoints,
         None => Exemplars::Boxes,
