@@ -9,7 +9,7 @@ use cutout_tensor::memory;
 use image::error::LimitErrorKind;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::{DecodeError, Image, Size};
+use crate::{DecodeError, Image, Size, webp_frame_size};
 
 /// Limits of a file, checked before it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +149,12 @@ impl Source<'_> {
         let mut memory = Limits::default();
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
+        if self.format.kind == ImageFormat::WebP
+            && let Some(frame) = self.bytes.get(12..).and_then(webp_frame_size)
+            && (frame.width > found.width || frame.height > found.height)
+        {
+            return Err(self.damaged(&format!("a frame of {frame} exceeds the canvas of {found}")));
+        }
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
         self.probe(found, decoder.total_bytes())?;
         let mut picture =

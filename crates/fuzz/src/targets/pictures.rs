@@ -16,8 +16,8 @@ pub(super) const PICTURES: Target = Target {
         "BM",
     ],
     read,
-    // Twice the pixels at 16 bytes, and what a decoder may use beside them.
-    memory: 96 << 20,
+    // The limits of a decoder: 64 MiB beside the pixels, which the TIFF decoder counts twice.
+    memory: 144 << 20,
 };
 
 /// Most pixels and bytes of a fuzzed picture: small, so that a million are read in minutes.
