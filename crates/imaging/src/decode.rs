@@ -11,7 +11,7 @@ use image::error::LimitErrorKind;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::{DecodeError, Image, Size};
+use crate::{DecodeError, Image, Size, webp_frame_size};
 
 /// Limits of a file, checked before it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +150,12 @@ impl Source<'_> {
         let mut memory = Limits::default();
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
+        if self.format.kind == ImageFormat::WebP
+            && let Some(frame) = self.bytes.get(12..).and_then(webp_frame_size)
+            && (frame.width > found.width || frame.height > found.height)
+        {
+            return Err(self.damaged(&format!("a frame of {frame} exceeds the canvas of {found}")));
+        }
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
         self.probe(Size::new(width as usize, height as usize), decoder.total_bytes())?;
         let picture = DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;

@@ -25,6 +25,7 @@ mod rle;
 mod summary;
 mod tags;
 mod upsample;
+mod webp;
 mod write;
 
 pub use boxes::{Candidate, Rect, non_maximum_suppression};
@@ -45,4 +46,5 @@ pub use rle::{Bounds, Rle, RleError, RowScanner};
 pub use summary::{Placement, Summary, Threshold, summarize};
 pub use tags::{Tag, has_letter, tagged};
 pub use upsample::Upsampler;
+pub use webp::webp_frame_size;
 pub use write::{WriteError, write, write_npy, write_with};

@@ -14,7 +14,7 @@ pub(super) const CLIPS: Target = Target {
     seeds,
     words: &["fcTL", "fdAT", "acTL", "ANMF", "ANIM", "NETSCAPE2.0", "P6\n", "GIF89a"],
     read: |bytes| read(bytes, None),
-    memory: 96 << 20,
+    memory: 144 << 20,
 };
 
 pub(super) const RAW_FRAMES: Target = Target {

@@ -17,8 +17,8 @@ pub(super) const PICTURES: Target = Target {
         "BM",
     ],
     read,
-    // Twice the pixels at 16 bytes, and what a decoder may use beside them.
-    memory: 96 << 20,
+    // The limits of a decoder: 64 MiB beside the pixels, which the TIFF decoder counts twice.
+    memory: 144 << 20,
 };
 
 pub(super) const JPEG: Target = Target {

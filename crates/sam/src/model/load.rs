@@ -46,7 +46,7 @@ pub enum OpenError {
         /// Family and size identified from the tensors.
         identity: Identity,
         /// What is wrong.
-        error: ModelError,
+        error: Box<ModelError>,
     },
 }
 
@@ -114,7 +114,7 @@ impl CheckedModel {
         let graphs = parts::graphs(&config).map_err(|error| OpenError::Model {
             file: file(),
             identity,
-            error,
+            error: Box::new(error),
         })?;
         let needed: BTreeMap<String, Shape> = parameters(&graphs).into_iter().collect();
         let shapes = needed.iter().map(|(name, shape)| (name.as_str(), shape.clone()));

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Cursor, Read};
 
-use cutout_imaging::Size;
+use cutout_imaging::{Size, webp_frame_size};
 use image::codecs::webp::WebPDecoder;
 use image::{DynamicImage, ImageDecoder};
 
@@ -85,6 +85,9 @@ impl<R: BufRead> WebPFrames<R> {
 
 /// Decodes the image of a frame to u8 `[height, width, 4]`; an error if its size is not `size`.
 fn decode(picture: &[u8], size: Size) -> Result<Vec<u8>, Reason> {
+    if let Some(found) = webp_frame_size(picture).filter(|found| *found != size) {
+        return Err(format!("a frame of {found} where its header says {size}"));
+    }
     let mut file = b"RIFF\0\0\0\0WEBP".to_vec();
     if picture.starts_with(b"ALPH") {
         // Separate chunks for alpha and colour require the extended header.

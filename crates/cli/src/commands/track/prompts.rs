@@ -94,12 +94,12 @@ impl TrackPrompts {
         for flag in flags {
             let prompt = match flag {
                 Flag::Frame(number) => {
-                    refuse_open("--frame", open_frame.replace(number))?;
+                    open_frame = Some(number);
                     frame = number;
                     continue;
                 }
                 Flag::Object(number) => {
-                    refuse_open("--object", open_object.replace(number))?;
+                    open_object = Some(number);
                     object = number;
                     continue;
                 }
@@ -264,8 +264,7 @@ mod tests {
 
     #[test]
     fn conflicting_prompts_are_errors() {
-        let open =
-            ["-p 1,1 --object 2", "-p 1,1 --frame 3", "--frame 3 --frame 4 -p 1,1", "--object 2"];
+        let open = ["-p 1,1 --object 2", "-p 1,1 --frame 3", "--object 2"];
         for line in open {
             let error = parsed(&line.split(' ').collect::<Vec<_>>()).unwrap_err();
             assert!(error.to_string().contains("applies to the prompts after it"), "{error}");
