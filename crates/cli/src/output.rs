@@ -118,9 +118,9 @@ impl OutputOptions {
         self.outlines.simplify
     }
 
-    /// Whether no output is given.
+    /// Whether nothing about outputs is given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.paths().next().is_none() && !self.json
+        self.paths().next().is_none() && !self.json && self.simplify().is_none()
     }
 
     /// The default outputs: mask and overlay in the current folder, named after the picture.

@@ -128,6 +128,7 @@ pub(crate) fn outlines_are_simplified() {
         wrong(value).wrong_usage(&["simplify"]);
     }
     folder.segment(&["-o", "a.png", "--simplify", "1"]).wrong_usage(&["--simplify needs --json"]);
+    folder.segment(&["--simplify", "1"]).wrong_usage(&["--simplify needs --json"]);
 }
 
 #[test]
@@ -180,6 +181,13 @@ pub(crate) fn a_folder_becomes_a_data_set() {
     assert_eq!(labels(&folder.read("set/labels/b.txt")), shown);
     assert!(String::from_utf8(folder.read("set/data.yaml")).unwrap().contains("0: object"));
     assert!(folder.temporary_files().is_empty());
+    // Our own labels are replaced, those of others are not, and pictures never.
+    everything("photos", &["--yolo", "set"]).succeeds();
+    std::fs::remove_file(folder.path("set/data.yaml")).unwrap();
+    everything("photos", &["--yolo", "set"]).wrong_usage(&["set/labels", "not written by cutout"]);
+    everything("photos", &["--coco", "photos/a.png"]).wrong_usage(&["which is an input"]);
+    everything("photos", &["--coco", "x.json", "--overlay", "x.json"])
+        .wrong_usage(&["two outputs"]);
     // One picture; what cannot be meant.
     everything("picture.png", &["--coco", "one.json"]).succeeds();
     check_data_set(&folder.json("one.json"), 1);

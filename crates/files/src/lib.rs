@@ -20,23 +20,12 @@ use temporary::TemporaryFile;
 const BUFFER: usize = 1 << 20;
 
 /// Runs `fill` on a temporary file beside `path` and renames it to `path`: readers see the old file or the complete new one.
-/// A link is followed. Devices and pipes are written directly, because a rename would replace them by a file. `fail` turns
-/// an error of the system into the caller's.
+/// A link is followed; devices and pipes are written directly. `fail` turns an error of the system into the caller's.
 pub fn replace<E>(
     path: &Path,
     fail: impl Fn(io::Error) -> E,
     fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let found = fs::metadata(path).ok();
-    if found.as_ref().is_some_and(fs::Metadata::is_dir) || path.file_name().is_none() {
-        return Err(fail(io::ErrorKind::IsADirectory.into()));
-    }
-    if found.is_some_and(|found| !found.is_file()) {
-        let device = OpenOptions::new().write(true).open(path).map_err(&fail)?;
-        let mut writer = BufWriter::with_capacity(BUFFER, device);
-        fill(&mut writer)?;
-        return writer.into_inner().map(drop).map_err(|error| fail(error.into_error()));
-    }
     let mut pending = PendingFile::create(path).map_err(&fail)?;
     fill(&mut pending.writer)?;
     pending.finish().map_err(fail)
@@ -45,24 +34,35 @@ pub fn replace<E>(
 /// A file that is written bit by bit and appears under its name when it is finished. Dropped unfinished, it leaves nothing.
 pub struct PendingFile {
     writer: BufWriter<File>,
-    temporary: TemporaryFile,
-    target: PathBuf,
+    /// The temporary file and its final name; `None` for devices and pipes.
+    place: Option<(TemporaryFile, PathBuf)>,
 }
 
 impl PendingFile {
-    /// Begins a file beside `path`; a link is followed.
+    /// Begins a file beside `path`. A link is followed. Devices and pipes are written directly, because a rename would
+    /// replace them by a file.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let target = followed(path);
-        let (file, temporary) = TemporaryFile::beside(&target)?;
-        Ok(PendingFile { writer: BufWriter::with_capacity(BUFFER, file), temporary, target })
+        let found = fs::metadata(path).ok();
+        if found.as_ref().is_some_and(fs::Metadata::is_dir) || path.file_name().is_none() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let (file, place) = if found.is_some_and(|found| !found.is_file()) {
+            (OpenOptions::new().write(true).open(path)?, None)
+        } else {
+            let target = followed(path);
+            let (file, temporary) = TemporaryFile::beside(&target)?;
+            (file, Some((temporary, target)))
+        };
+        Ok(PendingFile { writer: BufWriter::with_capacity(BUFFER, file), place })
     }
 
     /// Gives the file its name.
     pub fn finish(self) -> io::Result<()> {
         let file = self.writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let Some((temporary, target)) = self.place else { return Ok(()) };
         // Some file systems report a full disk only here.
         file.sync_all()?;
-        self.temporary.rename(&self.target)
+        temporary.rename(&target)
     }
 }
 
@@ -156,6 +156,23 @@ mod tests {
         running.lock().unwrap();
         put(&folder.0.join("a"), "x").unwrap();
         assert_eq!(folder.names(), [".cutout-2-2.tmp", ".other.tmp", "a"]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn pipes_are_written_directly_and_stay_pipes() {
+        use std::os::unix::fs::FileTypeExt;
+        use std::process::{Command, Stdio};
+        let folder = Scratch::new("pipes");
+        let pipe = folder.0.join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = Command::new("cat").arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+        let mut pending = PendingFile::create(&pipe).unwrap();
+        pending.write_all(b"through the pipe").unwrap();
+        pending.finish().unwrap();
+        assert_eq!(reader.wait_with_output().unwrap().stdout, b"through the pipe");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        assert_eq!(folder.names(), ["pipe"]);
     }
 
     #[test]
