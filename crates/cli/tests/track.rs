@@ -269,7 +269,7 @@ pub(crate) fn invalid_arguments_are_rejected() {
     folder.write("old.jsonl", "kept");
     let late = ["-p", "1,1", "--frame", "2", "--object", "2"];
     for (wrong, words) in [
-        (&["--frame", "9", "-p", "1,1"][..], "no frame 9"),
+        (&["-p", "1,1", "--frame", "9", "-p", "1,1"][..], "no frame 9"),
         (&["-p", "960,1"], "outside"),
         (&["-b", "9,9,9,9"], "no area"),
         (&["--mask-input", "absent.png"], "absent.png"),
