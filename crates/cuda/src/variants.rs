@@ -1,0 +1,63 @@
+//! Which kernels are compiled, for which cards.
+//!
+//! `cargo xtask kernels` compiles each [`Unit`] with NVRTC and packs the results into the bundles. The `.cuh` files of the kernel
+//! folder can be included by name. One unit may export several `extern "C"` kernels.
+
+/// Instruction set of a compiled unit.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// Hopper with its own instructions (wgmma, TMA, setmaxnreg): compute capability 9.0.
+    Sm90a,
+    /// Ampere and Ada: compute capability 8.x.
+    Sm80,
+    /// PTX of the sm_80 family, which the driver compiles for every newer card.
+    Ptx80,
+}
+
+impl Family {
+    /// All families.
+    pub const ALL: [Family; 3] = [Family::Sm90a, Family::Sm80, Family::Ptx80];
+
+    /// NVRTC's name of the target.
+    pub const fn target(self) -> &'static str {
+        match self {
+            Family::Sm90a => "sm_90a",
+            Family::Sm80 => "sm_80",
+            Family::Ptx80 => "compute_80",
+        }
+    }
+}
+
+/// One compilation: a source with its macros.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// Name of the unit in the bundle and in messages, unique.
+    pub name: String,
+    /// File name in the kernel folder.
+    pub source: &'static str,
+    /// Macros, as `NAME=VALUE`.
+    pub macros: Vec<String>,
+    /// Whether it uses Hopper's own instructions and is compiled for that family only.
+    pub hopper: bool,
+}
+
+impl Unit {
+    /// A source that every card runs, without macros, named as its file.
+    fn plain(source: &'static str) -> Unit {
+        let name = source.trim_end_matches(".cu").to_owned();
+        Unit { name, source, macros: Vec::new(), hopper: false }
+    }
+
+    /// The families it is compiled for.
+    pub fn families(&self) -> &'static [Family] {
+        if self.hopper { &[Family::Sm90a] } else { &Family::ALL }
+    }
+}
+
+/// Every unit of the bundles.
+pub fn units() -> Vec<Unit> {
+    ["elementwise.cu"].map(Unit::plain).into()
+}
