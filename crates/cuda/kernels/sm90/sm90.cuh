@@ -64,6 +64,8 @@ D u64 desc(u32 a, u32 lead = 16) {
 // The same in 64-byte and in 32-byte swizzle: rows of 64 or 32 bytes, groups of 8 rows next to each other.
 D u64 desc64(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(512 >> 4) << 32 | (u64)2 << 62; }
 D u64 desc32(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62; }
+// A descriptor moved on by `bytes`.
+D u64 moved(u64 d, u32 bytes) { return d + (bytes >> 4); }
 D void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 D void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> D void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
