@@ -8,14 +8,23 @@
 //          initial accumulator of every tile of scores; the row part is a number for each query and row of keys, added in the softmax.
 //   SPLIT  1: the keys are divided over blocks; sums, maxima and denominators go to `part` and `ml`, which NAME_combine joins
 //   PING   1 (NW = 2): the two warpgroups take turns, one's softmax under the other's products
-// Maps have axes (channel, x, y, picture), so that flat rows and windows are one case; boxes are (64, bx, by, 1) with bx·by = BN or QROWS.
+//   CL     blocks of a cluster, 1 or 2: neighbouring query tiles share keys and values by multicast, each loading its part
+// Channels beyond a multiple of 64 (8, 16 or 32 of them) are tiles of their own with rows of 32 or 64 bytes: the maps named _rest.
+// Maps have axes (channel, x, y, picture), so that flat rows and windows are one case; boxes are (64, bx, by, 1) with bx·by = BN / CL or QROWS.
 // Launch: (query tiles, heads, pictures · windows or pictures · splits) blocks of 128 · (NW + 1) threads.
 #include "sm90.cuh"
 #include "wgmma.cuh"
-constexpr int KS = (HD + 15) / 16, HP = (HD + 63) / 64, VP = (HV + 63) / 64;
-constexpr int QB = QROWS * 128, KB = BN * 128;  // bytes of one block of 64 channels of queries, of keys
+constexpr int KS = (HD + 15) / 16;                                         // products over 16 channels
+constexpr int HP = HD < 64 ? 1 : HD / 64, VP = HV < 64 ? 1 : HV / 64;      // blocks of 64 channels
+constexpr int REST = HD < 64 ? 0 : (HD % 64 + 15) / 16 * 16, RB = 2 * REST;  // channels after them as loaded, bytes of their rows
+constexpr int HW = HV < 64 ? HV : HV / 64 * 64; [[maybe_unused]] constexpr int HR = HV - HW;              // channels of values in the blocks, and after them
+static_assert(!REST || HD == HV, "the rest of keys and values has one width");
+constexpr int QB = QROWS * 128, KB = BN * 128;  // bytes of one block of queries, of keys
+constexpr int QBYTES = HP * QB + QROWS * RB, KBYTES = HP * KB + BN * RB, VBYTES = VP * KB + BN * RB, STAGE = KBYTES + VBYTES;
 #if BIAS
 constexpr int SP = 132;  // halves of a row of column terms: 127 and room against bank conflicts
+constexpr int TABLES = (128 + NW * 64) * (128 + RB);
+static_assert(TABLES <= STAGE && NW * 64 * SP * 2 <= STAGE && HP == 1, "the tables lie in the last stage before its first use");
 #endif
 
 struct Attention {
@@ -29,13 +38,21 @@ struct Attention {
 };
 
 extern "C" __global__ void __launch_bounds__(128 * (NW + 1), NW == 1 ? 2 : 1)
+#if CL > 1
+__cluster_dims__(CL, 1, 1)
+#endif
 NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V,
-     const __grid_constant__ TensorMap rows_table, const __grid_constant__ TensorMap columns_table, u16* O, float* part, float2* ml,
-     const __grid_constant__ Attention g) {
+     const __grid_constant__ TensorMap Q_rest, const __grid_constant__ TensorMap K_rest, const __grid_constant__ TensorMap V_rest,
+     const __grid_constant__ TensorMap rows_table, const __grid_constant__ TensorMap columns_table,
+     const __grid_constant__ TensorMap rows_rest, const __grid_constant__ TensorMap columns_rest,
+     u16* O, float* part, float2* ml, const __grid_constant__ Attention g) {
   extern __shared__ __align__(1024) u8 raw[];
-  __shared__ u64 fk[ST], fv[ST], ek[ST], ev[ST], fq;
-  const u32 sq = (smem(raw) + 1023) & ~1023u, sk = sq + HP * QB, sv = sk + ST * HP * KB, st = sv + ST * VP * KB;
-  const int wg = threadIdx.x / 128, head = blockIdx.y, parts = SPLIT ? g.splits : g.windows;
+  __shared__ u64 fk[ST], fv[ST], ek[ST], ev[ST], fq, ft;
+  const u32 sq = (smem(raw) + 1023) & ~1023u, stages = sq + QBYTES;
+#if BIAS  // tables and column terms in the last stage, row terms after it
+  const u32 st = stages + (ST - 1) * STAGE, str = st + (128 + NW * 64) * 128, sr = stages + ST * STAGE;
+#endif
+  const int wg = threadIdx.x / 128, head = blockIdx.y, parts = SPLIT ? g.splits : g.windows, rank = CL > 1 ? cta_rank() : 0;
   const int picture = blockIdx.z / parts, which = blockIdx.z % parts;
   const int t0 = SPLIT ? which * g.tiles : 0, nt = min(g.tiles, (g.keys + BN - 1) / BN - t0);
   const int wx = SPLIT ? 0 : which % g.windows_x, wy = SPLIT ? 0 : which / g.windows_x;
@@ -43,83 +60,109 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
   if (threadIdx.x == 0) {
     for (int i = 0; i < ST; i++) {
       mbar_init(smem(fk + i), 1); mbar_init(smem(fv + i), 1);
-      mbar_init(smem(ek + i), NW); mbar_init(smem(ev + i), NW);
+      mbar_init(smem(ek + i), NW * CL); mbar_init(smem(ev + i), NW * CL);
     }
-    mbar_init(smem(&fq), 1);
+    mbar_init(smem(&fq), 1); mbar_init(smem(&ft), NW * CL);
     mbar_fence();
   }
-  __syncthreads();
+  if (CL > 1) cluster_sync(); else __syncthreads();
   pdl_wait(); pdl_launch();
   if (wg == 0) {
-    if (NW < 3) regs_dec<24>(); else regs_dec<32>();
+    regs_dec<40>();
     if (threadIdx.x == 0) {
       const u32 f = smem(&fq);
       const int qx = wx * g.query_window + (g.query_step ? q0 : 0), qy = wy * g.query_window + (g.query_step ? 0 : q0 / g.query_window);
-      mbar_expect(f, HP * QB + (BIAS ? HP * (NW + 2) * 8192 : 0));
-      for (int c = 0; c < HP; c++) {
-        tma_load4(sq + c * QB, &Q, f, head * HD + c * 64, qx, g.query_step ? 0 : qy, picture);
-        if (BIAS) {
-          tma_load2(st + c * 16384, &columns_table, f, c * 64, 0);
-          for (int i = 0; i < NW; i++) tma_load2(st + HP * 16384 + (i * HP + c) * 8192, &rows_table, f, c * 64, 63 - (q0 / 64 + i));
-        }
+      mbar_expect(f, QBYTES + (BIAS ? (128 + NW * 64) * (128 + RB) : 0));
+      for (int c = 0; c < HP; c++) tma_load4(sq + c * QB, &Q, f, head * HD + c * 64, qx, g.query_step ? 0 : qy, picture);
+      if (REST) tma_load4(sq + HP * QB, &Q_rest, f, head * HD + HP * 64, qx, g.query_step ? 0 : qy, picture);
+#if BIAS
+      tma_load2(st, &columns_table, f, 0, 0);
+      if (REST) tma_load2(str, &columns_rest, f, 64, 0);
+      for (int i = 0; i < NW; i++) {
+        tma_load2(st + 16384 + i * 8192, &rows_table, f, 0, 63 - (q0 / 64 + i));
+        if (REST) tma_load2(str + (128 + i * 64) * RB, &rows_rest, f, 64, 63 - (q0 / 64 + i));
       }
+#endif
       int s = 0, ph = 1;
-      for (int t = t0; t < t0 + nt; t++) {
-        const int x = wx * g.key_window + t * g.key_step_x, y = wy * g.key_window + t * g.key_step_y;
-        mbar_wait(smem(ek + s), ph); mbar_expect(smem(fk + s), HP * KB);
-        for (int c = 0; c < HP; c++) tma_load4(sk + (s * HP + c) * KB, &K, smem(fk + s), head * HD + c * 64, x, y, picture);
-        mbar_wait(smem(ev + s), ph); mbar_expect(smem(fv + s), VP * KB);
-        for (int c = 0; c < VP; c++) tma_load4(sv + (s * VP + c) * KB, &V, smem(fv + s), head * HV + c * 64, x, y, picture);
+      // One tile of 64 channels or of the rest; a cluster's blocks load a part each for all.
+      auto load = [&](u32 to, const TensorMap* m, u32 bar, int c, int x, int y, int bytes) {
+        if (CL == 1) tma_load4(to, m, bar, c, x, y, picture);
+        else tma_load4_multicast(to + rank * (bytes / CL), m, bar, c, x, y, picture, (1 << CL) - 1);
+      };
+      _Pragma("unroll 1") for (int t = t0; t < t0 + nt; t++) {
+        const int x = wx * g.key_window + t * g.key_step_x + rank * (g.key_step_x / CL), y = wy * g.key_window + t * g.key_step_y + rank * (g.key_step_y / CL);
+        const u32 k = stages + s * STAGE, v = k + KBYTES;
+        if (BIAS && t == ST - 1) mbar_wait(smem(&ft), 0);  // the tables have been read
+        mbar_wait(smem(ek + s), ph); mbar_expect(smem(fk + s), KBYTES);
+        for (int c = 0; c < HP; c++) load(k + c * KB, &K, smem(fk + s), head * HD + c * 64, x, y, KB);
+        if (REST) load(k + HP * KB, &K_rest, smem(fk + s), head * HD + HP * 64, x, y, BN * RB);
+        mbar_wait(smem(ev + s), ph); mbar_expect(smem(fv + s), VBYTES);
+        for (int c = 0; c < VP; c++) load(v + c * KB, &V, smem(fv + s), head * HV + c * 64, x, y, KB);
+        if (REST) load(v + VP * KB, &V_rest, smem(fv + s), head * HV + VP * 64, x, y, BN * RB);
         if (++s == ST) { s = 0; ph ^= 1; }
       }
     }
+    __syncwarp();  // lanes 1..31 must not wait in the last cluster barrier before this one has loaded
   } else {
-    if (NW == 1) regs_inc<232>(); else if (NW == 2) regs_inc<240>(); else regs_inc<160>();
+    if (NW == 1) regs_inc<216>(); else regs_inc<232>();  // 40 + 216 twice a multiprocessor, or 40 + 2 · 232
     const int me = wg - 1, lane = threadIdx.x % 32, w = (threadIdx.x / 32) % 4, p2 = (lane % 4) * 2;
     const int i0 = q0 + me * 64 + w * 16 + lane / 4;  // this thread's queries: i0 and i0 + 8
     const bool leader = threadIdx.x % 128 == 0;
     const float sl = g.scale * LOG2E;
-    float o[HV / 2], a[BN / 2], m0 = LOWEST, m1 = LOWEST, l0 = 0, l1 = 0, c0, c1;
+    float o[HW / 2], a[BN / 2], m0 = LOWEST, m1 = LOWEST, l0 = 0, l1 = 0, c0, c1;
     u32 p[BN / 4];
-    UNROLL for (int i = 0; i < HV / 2; i++) o[i] = 0;
+    UNROLL for (int i = 0; i < HW / 2; i++) o[i] = 0;
+#if HV > 64 && HV % 64
+    float r[HR / 2];
+    UNROLL for (int i = 0; i < HR / 2; i++) r[i] = 0;
+#endif
+    auto release = [&](u64* bar) {
+      if (CL == 1) { if (leader) mbar_arrive(smem(bar)); }
+      else if (threadIdx.x % 128 < CL) mbar_arrive_at(smem(bar), threadIdx.x % 128);
+    };
     mbar_wait(smem(&fq), 0);
     // Products take channels 16 at a time: those of the next head must not count. Zeros in the queries suffice, halves being finite.
     if (HD % 16) {
-      const u32 row = skip + me * 64 + threadIdx.x % 128, piece = HD / 8;
-      if (threadIdx.x % 128 < 64)
-        asm volatile("st.shared.v4.b32 [%0],{%1,%1,%1,%1};" ::"r"(sq + piece / 8 * QB + row * 128 + ((piece % 8 ^ (row & 7)) << 4)), "r"(0) : "memory");
+      const u32 row = skip + me * 64 + threadIdx.x % 128;
+      const u32 at = HD < 64 ? sq + swizzled<128>(row, HD / 8) : sq + HP * QB + swizzled<RB ? RB : 32>(row, HD % 64 / 8);
+      if (threadIdx.x % 128 < 64) store16(at, make_uint4(0, 0, 0, 0));
       fence_async();
       bar_sync(3 + me, 128);
     }
-    auto query = [&](int k) { return desc(sq + (k / 4) * QB + skip * 128 + me * 8192 + (k % 4) * 32); };
+    const u64 qd = desc(sq + skip * 128 + me * 8192), qr = desc_of<RB ? RB : 32>(sq + HP * QB + (skip + me * 64) * RB);
+    auto query = [&](int k) { return k < HP * 4 ? moved(qd, (k / 4) * QB + (k % 4) * 32) : moved(qr, (k - HP * 4) * 32); };
 #if BIAS
     u32 cb[16], rb0 = 0, rb1 = 0;  // column terms of 2 rows × 8 octets × 2 keys; row terms of 2 rows × 2 rows of keys
     u32 rows_at;
     {
       float r[32];
       const float inv = 1 / g.scale;
+      auto table = [&](int k, u32 wide, u32 rest) { return k < 4 ? desc(wide + k * 32) : desc_of<RB ? RB : 32>(rest + (k - 4) * 32); };
       wg_fence();
-      UNROLL for (int k = 0; k < KS; k++) mma_ss(a, query(k), desc(st + (k / 4) * 16384 + (k % 4) * 32), k > 0);
-      UNROLL for (int k = 0; k < KS; k++) mma_ss(r, query(k), desc(st + HP * 16384 + (me * HP + k / 4) * 8192 + (k % 4) * 32), k > 0);
+      UNROLL for (int k = 0; k < KS; k++) mma_ss(a, query(k), table(k, st, str), k > 0);
+      UNROLL for (int k = 0; k < KS; k++) mma_ss(r, query(k), table(k, st + 16384 + me * 8192, str + (128 + me * 64) * RB), k > 0);
       wg_commit();
       wg_wait<0>();
       hold_all(a); hold_all(r);
-      bar_sync(5, NW * 128);  // the tables are read: their place takes the terms
-      const u32 warp = st + (me * 4 + w) * 16 * (64 + SP) * 2;
-      rows_at = warp + (lane / 4) * 128;
+      bar_sync(5, NW * 128);  // the tables are read: their place takes the column terms
+      const u32 warp = st + (me * 4 + w) * 16 * SP * 2;
+      rows_at = sr + (me * 4 + w) * 16 * 128 + (lane / 4) * 128;
       UNROLL for (int j = 0; j < 8; j++) UNROLL for (int h = 0; h < 2; h++)
         asm volatile("st.shared.b32 [%0],%1;" ::"r"(rows_at + h * 1024 + j * 16 + p2 * 2), "r"(pack(r[j * 4 + h * 2] * inv, r[j * 4 + h * 2 + 1] * inv)) : "memory");
       UNROLL for (int j = 0; j < 16; j++) UNROLL for (int h = 0; h < 2; h++)
-        asm volatile("st.shared.b32 [%0],%1;" ::"r"(warp + 2048 + (lane / 4 + h * 8) * SP * 2 + j * 16 + p2 * 2), "r"(pack(a[j * 4 + h * 2] * inv, a[j * 4 + h * 2 + 1] * inv)) : "memory");
+        asm volatile("st.shared.b32 [%0],%1;" ::"r"(warp + (lane / 4 + h * 8) * SP * 2 + j * 16 + p2 * 2), "r"(pack(a[j * 4 + h * 2] * inv, a[j * 4 + h * 2 + 1] * inv)) : "memory");
       __syncwarp();
       UNROLL for (int j = 0; j < 16; j++) {  // key column kx of query column qx has term kx - qx + 63
         const int row = lane / 4 + (j & 1) * 8, term = (j / 2) * 8 + p2 - (w * 16 + row) + 63;
         u32 x, y;
-        const u32 from = warp + 2048 + (row * SP + term) * 2;
+        const u32 from = warp + (row * SP + term) * 2;
         asm volatile("ld.shared.u16 %0,[%1];" : "=r"(x) : "r"(from) : "memory");
         asm volatile("ld.shared.u16 %0,[%1];" : "=r"(y) : "r"(from + 2) : "memory");
         cb[j] = x | y << 16;
       }
+      fence_async();  // ordinary accesses before the loads that follow
+      bar_sync(3 + me, 128);
+      release(&ft);
     }
 #endif
     auto start = [&](int t) {  // the accumulator before the products
@@ -134,14 +177,33 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
 #endif
     };
     auto scores = [&](int s) {
+      const u32 at = stages + s * STAGE;
+      const u64 kd = desc(at), kr = desc_of<RB ? RB : 32>(at + HP * KB);
       wg_fence();
-      UNROLL for (int k = 0; k < KS; k++) mma_ss(a, query(k), desc(sk + (s * HP + k / 4) * KB + (k % 4) * 32), BIAS | (k > 0));
+      UNROLL for (int k = 0; k < KS; k++)
+        mma_ss(a, query(k), k < HP * 4 ? moved(kd, (k / 4) * KB + (k % 4) * 32) : moved(kr, (k - HP * 4) * 32), BIAS | (k > 0));
       wg_commit();
     };
     auto values = [&](int s) {
+      const u32 at = stages + s * STAGE + KBYTES;
+      const u64 vd = desc(at, KB);
+#if HV > 64 && HV % 64
+      const u64 vr = desc_of<RB>(at + VP * KB);
+#endif
       wg_fence();
-      UNROLL for (int k = 0; k < BN / 16; k++) mma_rs_t(o, p + k * 4, desc(sv + s * VP * KB + k * 2048, KB), 1);
+      UNROLL for (int k = 0; k < BN / 16; k++) {
+        mma_rs_t(o, p + k * 4, moved(vd, k * 2048), 1);
+#if HV > 64 && HV % 64
+        mma_rs_t(r, p + k * 4, moved(vr, k * 16 * RB), 1);
+#endif
+      }
       wg_commit();
+    };
+    auto hold_sums = [&]() {
+      hold_all(o);
+#if HV > 64 && HV % 64
+      hold_all(r);
+#endif
     };
     auto softmax = [&](int t) {
       hold_all(a);
@@ -182,7 +244,7 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
     mbar_wait(smem(fk), 0);
     turn(); scores(0); pass();
     wg_wait<0>();
-    if (leader) mbar_arrive(smem(ek));
+    release(ek);
     softmax(t0);
     pack_p();
     if (++s == ST) { s = 0; ph ^= 1; }
@@ -195,12 +257,15 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
       values(sp);
       pass();
       wg_wait<1>();
-      if (leader) mbar_arrive(smem(ek + s));
+      release(ek + s);
       softmax(t);  // while the values' products run
       wg_wait<0>();
-      hold_all(o);
-      if (leader) mbar_arrive(smem(ev + sp));
-      UNROLL for (int i = 0; i < HV / 8; i++) { o[i * 4] *= c0; o[i * 4 + 1] *= c0; o[i * 4 + 2] *= c1; o[i * 4 + 3] *= c1; }
+      hold_sums();
+      release(ev + sp);
+      UNROLL for (int i = 0; i < HW / 8; i++) { o[i * 4] *= c0; o[i * 4 + 1] *= c0; o[i * 4 + 2] *= c1; o[i * 4 + 3] *= c1; }
+#if HV > 64 && HV % 64
+      UNROLL for (int i = 0; i < HR / 8; i++) { r[i * 4] *= c0; r[i * 4 + 1] *= c0; r[i * 4 + 2] *= c1; r[i * 4 + 3] *= c1; }
+#endif
       pack_p();
       if (++s == ST) { s = 0; ph ^= 1; }
       if (++sp == ST) { sp = 0; php ^= 1; }
@@ -208,7 +273,7 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
     mbar_wait(smem(fv + sp), php);
     values(sp);
     wg_wait<0>();
-    hold_all(o);
+    hold_sums();
     l0 = quad_sum(l0); l1 = quad_sum(l1);
     if (PING && me == 0) bar_sync(1, 256);  // takes the last turn the other passed
     UNROLL for (int h = 0; h < 2; h++) {
@@ -222,10 +287,14 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
       } else {
         const int y = wy * g.query_window + i / g.query_window, x = wx * g.query_window + i % g.query_window;
         u16* to = O + ((u64)picture * g.picture_queries + y * g.query_grid + x) * g.out_stride + head * HV + p2;
-        UNROLL for (int j = 0; j < HV / 8; j++) *(u32*)(to + j * 8) = pack(o[j * 4 + h * 2] * d, o[j * 4 + h * 2 + 1] * d);
+        UNROLL for (int j = 0; j < HW / 8; j++) *(u32*)(to + j * 8) = pack(o[j * 4 + h * 2] * d, o[j * 4 + h * 2 + 1] * d);
+#if HV > 64 && HV % 64
+        UNROLL for (int j = 0; j < HR / 8; j++) *(u32*)(to + HW + j * 8) = pack(r[j * 4 + h * 2] * d, r[j * 4 + h * 2 + 1] * d);
+#endif
       }
     }
   }
+  if (CL > 1) cluster_sync();  // a block must not leave while another can signal it
 }
 
 #if SPLIT

@@ -39,6 +39,9 @@ D void tma_load2_multicast(u32 dst, const TensorMap* m, u32 bar, int x, int y, u
 D void tma_load4(u32 dst, const TensorMap* m, u32 bar, int c, int x, int y, int b) {
   asm volatile(TMA_LOAD("4d", "") " [%0],[%1,{%3,%4,%5,%6}],[%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(b) : "memory");
 }
+D void tma_load4_multicast(u32 dst, const TensorMap* m, u32 bar, int c, int x, int y, int b, u16 mask) {
+  asm volatile(TMA_LOAD("4d", ".multicast::cluster") " [%0],[%1,{%3,%4,%5,%6}],[%2],%7;" ::"r"(dst), "l"(m), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(b), "h"(mask) : "memory");
+}
 #define TMA_STORE(dims) "cp.async.bulk.tensor." dims ".global.shared::cta.bulk_group"
 D void tma_store2(const TensorMap* m, u32 src, int x, int y) {
   asm volatile(TMA_STORE("2d") " [%0,{%2,%3}],[%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");
@@ -64,6 +67,14 @@ D u64 desc(u32 a, u32 lead = 16) {
 // The same in 64-byte and in 32-byte swizzle: rows of 64 or 32 bytes, groups of 8 rows next to each other.
 D u64 desc64(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(512 >> 4) << 32 | (u64)2 << 62; }
 D u64 desc32(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62; }
+template <int BYTES> D u64 desc_of(u32 a) { return BYTES == 128 ? desc(a) : BYTES == 64 ? desc64(a) : desc32(a); }
+// Bytes of the 16-byte piece `c` of row `r` in a tile whose rows are BYTES long, in the swizzle of that width.
+template <int BYTES> D u32 swizzled(u32 r, u32 c) {
+  return r * BYTES + ((c ^ (BYTES == 128 ? r & 7 : BYTES == 64 ? (r >> 1) & 3 : (r >> 2) & 1)) << 4);
+}
+D void store16(u32 at, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0],{%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
 // A descriptor moved on by `bytes`.
 D u64 moved(u64 d, u32 bytes) { return d + (bytes >> 4); }
 D void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

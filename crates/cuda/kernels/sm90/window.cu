@@ -1,15 +1,17 @@
-// Attention in windows of 14×14 keys (196), the last window of a row or column reaching beyond the grid: there keys and values are the
-// padding rows. Queries are 14×14 of the same grid, or 7×7 of a grid of half the size; those outside the grid are left out. Macros:
-//   NAME  the kernel's symbol        HD  channels of a head: 56, 64, 80 or 96
-//   BIAS  1: relative positions. Query (qy, qx) and key (ky, kx) add q·rows[ky - qy + 13] + q·columns[kx - qx + 13]. They are part of the
-//         products: queries get 28 more channels (the terms of 14 rows and 14 columns), keys the matching ones and zeros.
+// Attention in windows of 14×14 or 16×16 keys. Where the last window of a row or column of 14×14 windows reaches beyond the grid, its keys and
+// values there are the padding rows; 16×16 windows must tile the grid. Queries are the same windows of the same grid, or windows of half the side of a grid of half the size; those
+// outside the grid are left out. Macros:
+//   NAME  the kernel's symbol        SIDE  14 or 16        HD  channels of a head: 56, 64, 72, 80 or 96
+//   BIAS  1 (SIDE = 14): relative positions. Query (qy, qx) and key (ky, kx) add q·rows[ky - qy + 13] + q·columns[kx - qx + 13]. They are
+//         part of the products: queries get 28 more channels (the terms of 14 rows and 14 columns), keys the matching ones and zeros.
 // Persistent: a block takes (window, head, picture) by (window, head, picture), whole windows first. One thread loads keys and values of the
-// next unit by TMA, three warps write padding rows, two warpgroups take tiles of 64 queries in turn. All 196 scores of a query are in
+// next unit by TMA, three warps write padding rows, two warpgroups take tiles of 64 queries in turn. All scores of a query are in
 // registers, so there is no running maximum. Launch: 384 threads, as many blocks as multiprocessors.
 #include "sm90.cuh"
 #include "wgmma.cuh"
-constexpr int T = 196, KN = 200, VN = 208;  // keys; rows of keys and of values in shared memory
-constexpr int KS = (HD + 15) / 16, REST = HD > 64 ? HD - 64 : 0, RB = 2 * REST, WIDE = HD < 64 ? HD : 64;
+constexpr int T = SIDE * SIDE, KN = SIDE == 14 ? 200 : 256, VN = SIDE == 14 ? 208 : 256;  // keys; rows of keys and of values in shared memory
+constexpr int FIRST = SIDE == 14 ? 96 : 128, SECOND = KN - FIRST;                         // keys of the two products of a tile
+constexpr int KS = (HD + 15) / 16, REST = HD > 64 ? (HD - 64 + 15) / 16 * 16 : 0, RB = 2 * REST, WIDE = HD < 64 ? HD : 64;
 constexpr int KBYTES = KN * 128, KREST = KN * RB, VBYTES = VN * 128, VREST = VN * RB;
 constexpr int BUFFER = (KBYTES + KREST + VBYTES + VREST + 1023) / 1024 * 1024, LOADED = 2 * T * (128 + RB);
 constexpr int STEPS = BIAS ? KS + 2 : KS;  // products of queries and keys
@@ -20,7 +22,7 @@ constexpr int EXT = (KN * 64 + 1023) / 1024 * 1024, TERMS = 56, TABLE = TERMS * 
 struct Window {
   int pictures, heads;
   int key_grid[2], query_grid[2];        // height, width
-  int query_window;                      // 14 or 7
+  int query_window;                      // SIDE, or half of it
   int windows[2], whole[2];              // along y and x: all, and those inside the grid
   int query_stride, out_stride;          // halves between tokens
   float scale;
@@ -39,17 +41,17 @@ D Unit unit_of(const Window& g, int u) {
   return r;
 }
 
-// Bytes of the 16-byte piece `c` of row `r` in a tile whose rows are `width` bytes, in the swizzle of that width.
-template <int width> D u32 swizzled(u32 r, u32 c) {
-  return r * width + ((c ^ (width == 128 ? r & 7 : width == 64 ? (r >> 1) & 3 : (r >> 2) & 1)) << 4);
-}
-D void store16(u32 at, uint4 v) { asm volatile("st.shared.v4.b32 [%0],{%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory"); }
 // Where piece `c` (of HD / 8) of a row goes: the first 64 channels in one tile, the rest in another.
 D u32 piece_at(u32 wide, u32 rest, u32 r, u32 c) {
   if (!REST || c < 8) return wide + swizzled<128>(r, c);
   return rest + swizzled<RB ? RB : 32>(r, c - 8);
 }
-D u64 desc_rest(u32 a) { return REST == 32 ? desc64(a) : desc32(a); }
+D u64 desc_rest(u32 a) { return desc_of<RB ? RB : 32>(a); }
+// The tiles of a buffer.
+struct Buffer {
+  u32 k, v, k_rest, v_rest;
+  D explicit Buffer(u32 at) : k(at), v(at + KBYTES), k_rest(at + KBYTES + VBYTES), v_rest(at + KBYTES + VBYTES + KREST) {}
+};
 
 extern "C" __global__ void __launch_bounds__(384, 1)
 NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap K_rest,
@@ -68,13 +70,12 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
     mbar_fence();
   }
   // Rows beyond the keys are zeros for ever; the loads never reach them.
-  for (int i = threadIdx.x; i < 2 * (KN - T) * (HD + 7) / 8; i += 384) {
-    const u32 b = base + i / ((KN - T) * (HD + 7) / 8) * BUFFER, r = T + i / ((HD + 7) / 8) % (KN - T), c = i % ((HD + 7) / 8);
-    store16(piece_at(b, b + KBYTES, r, c), make_uint4(0, 0, 0, 0));
-  }
-  for (int i = threadIdx.x; i < 2 * (VN - T) * (HD + 7) / 8; i += 384) {
-    const u32 b = base + i / ((VN - T) * (HD + 7) / 8) * BUFFER + KBYTES + KREST, r = T + i / ((HD + 7) / 8) % (VN - T), c = i % ((HD + 7) / 8);
-    store16(piece_at(b, b + VBYTES, r, c), make_uint4(0, 0, 0, 0));
+  constexpr int LOADED_PIECES = WIDE < 64 ? 8 : (64 + REST) / 8;
+  for (int i = threadIdx.x; i < 2 * (VN - T) * LOADED_PIECES; i += 384) {
+    const Buffer to(base + i % 2 * BUFFER);
+    const u32 r = T + i / 2 / LOADED_PIECES, c = i / 2 % LOADED_PIECES;
+    if (r < KN) store16(piece_at(to.k, to.k_rest, r, c), make_uint4(0, 0, 0, 0));
+    store16(piece_at(to.v, to.v_rest, r, c), make_uint4(0, 0, 0, 0));
   }
 #if BIAS
   for (int i = threadIdx.x; i < KN * 4; i += 384) {  // ones where a key's row and column are
@@ -98,19 +99,20 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
   fence_async();
   __syncthreads();
   if (wg == 0) {
-    regs_dec<40>();
+    regs_dec<SIDE == 16 ? 24 : 40>();
     if (threadIdx.x == 0) {
       int b = 0, ph = 1;
       for (int u = blockIdx.x; u < units; u += gridDim.x) {
         const Unit at = unit_of(g, u);
-        const u32 k = base + b * BUFFER, v = k + KBYTES + KREST, f = smem(full + b);
+        const Buffer to(base + b * BUFFER);
+        const u32 f = smem(full + b);
         mbar_wait(smem(empty + b), ph);
         mbar_expect(f, LOADED);
-        tma_load4(k, &K, f, at.head * HD, at.wx * 14, at.wy * 14, at.picture);
-        tma_load4(v, &V, f, at.head * HD, at.wx * 14, at.wy * 14, at.picture);
+        tma_load4(to.k, &K, f, at.head * HD, at.wx * SIDE, at.wy * SIDE, at.picture);
+        tma_load4(to.v, &V, f, at.head * HD, at.wx * SIDE, at.wy * SIDE, at.picture);
         if (REST) {
-          tma_load4(k + KBYTES, &K_rest, f, at.head * HD + 64, at.wx * 14, at.wy * 14, at.picture);
-          tma_load4(v + VBYTES, &V_rest, f, at.head * HD + 64, at.wx * 14, at.wy * 14, at.picture);
+          tma_load4(to.k_rest, &K_rest, f, at.head * HD + 64, at.wx * SIDE, at.wy * SIDE, at.picture);
+          tma_load4(to.v_rest, &V_rest, f, at.head * HD + 64, at.wx * SIDE, at.wy * SIDE, at.picture);
         }
         if (b) ph ^= 1;
         b ^= 1;
@@ -121,15 +123,15 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
       int b = 0, ph = 0;
       for (int u = blockIdx.x; u < units; u += gridDim.x) {
         const Unit at = unit_of(g, u);
-        const int vh = min(14, g.key_grid[0] - at.wy * 14), vw = min(14, g.key_grid[1] - at.wx * 14);
+        const int vh = min(SIDE, g.key_grid[0] - at.wy * SIDE), vw = min(SIDE, g.key_grid[1] - at.wx * SIDE);
         mbar_wait(smem(full + b), ph);
-        if ((vh < 14 || vw < 14) && i < THREADS) {
-          const u32 k = base + b * BUFFER, v = k + KBYTES + KREST;
+        if (SIDE == 14 && (vh < SIDE || vw < SIDE) && i < THREADS) {
+          const Buffer to(base + b * BUFFER);
           const float *pk = pad_key + at.head * HD + c * 8, *pv = pad_value + at.head * HD + c * 8;
           const uint4 x = make_uint4(pack(pk[0], pk[1]), pack(pk[2], pk[3]), pack(pk[4], pk[5]), pack(pk[6], pk[7]));
           const uint4 z = make_uint4(pack(pv[0], pv[1]), pack(pv[2], pv[3]), pack(pv[4], pv[5]), pack(pv[6], pv[7]));
           _Pragma("unroll 1") for (int r = i / PIECES; r < T; r += THREADS / PIECES)
-            if (r / 14 >= vh || r % 14 >= vw) { store16(piece_at(k, k + KBYTES, r, c), x); store16(piece_at(v, v + VBYTES, r, c), z); }
+            if (r / SIDE >= vh || r % SIDE >= vw) { store16(piece_at(to.k, to.k_rest, r, c), x); store16(piece_at(to.v, to.v_rest, r, c), z); }
           fence_async();
         }
         mbar_arrive(smem(ready + b));
@@ -138,7 +140,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
       }
     }
   } else {
-    regs_inc<232>();
+    regs_inc<SIDE == 16 ? 240 : 232>();
     const int me = wg - 1, lane = threadIdx.x % 32, w = (threadIdx.x / 32) % 4, p2 = (lane % 4) * 2;
     const float sl = g.scale * LOG2E;
 #if BIAS
@@ -148,11 +150,12 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
     for (int u = blockIdx.x; u < units; u += gridDim.x) {
       const Unit at = unit_of(g, u);
       const int qw = g.query_window, vh = min(qw, g.query_grid[0] - at.wy * qw), vw = min(qw, g.query_grid[1] - at.wx * qw), nq = vh * vw;
-      const u32 k = base + b * BUFFER;
       const int first = (at.picture * g.query_grid[0] + at.wy * qw) * g.query_grid[1] + at.wx * qw;
       for (int t = 0; t < nq; t += 64, turn ^= 1) {
         if (turn != me) continue;
-        const u32 v = k + KBYTES + KREST;
+        u32 buffer = base + b * BUFFER;
+        asm volatile("" : "+r"(buffer));  // opaque: descriptors kept over the loop would take too many registers
+        const Buffer from(buffer);
         const int r0 = t + w * 16 + lane / 4;
         int token[2];
         UNROLL for (int h = 0; h < 2; h++) { const int r = min(r0 + h * 8, nq - 1); token[h] = first + r / vw * g.query_grid[1] + r % vw; }
@@ -163,15 +166,15 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
         }
 #if BIAS
         {
-          float x[TERMS / 2];
+          float z[TERMS / 2];
           const float inv = 1 / g.scale;
           wg_fence();
-          UNROLL for (int s = 0; s < KS; s++) mma_rs(x, q[s], s < 4 ? moved(desc(table), s * 32) : moved(desc_rest(table + TABLE), (s - 4) * 32), s > 0);
+          UNROLL for (int s = 0; s < KS; s++) mma_rs(z, q[s], s < 4 ? moved(desc(table), s * 32) : moved(desc_rest(table + TABLE), (s - 4) * 32), s > 0);
           wg_commit();
           wg_wait<0>();
-          hold_all(x);
+          hold_all(z);
           UNROLL for (int j = 0; j < TERMS / 8; j++) UNROLL for (int h = 0; h < 2; h++)
-            asm volatile("st.shared.b32 [%0],%1;" ::"r"(mine + ((lane / 4 + h * 8) * SP + j * 8 + p2) * 2), "r"(pack(x[j * 4 + h * 2] * inv, x[j * 4 + h * 2 + 1] * inv)) : "memory");
+            asm volatile("st.shared.b32 [%0],%1;" ::"r"(mine + ((lane / 4 + h * 8) * SP + j * 8 + p2) * 2), "r"(pack(z[j * 4 + h * 2] * inv, z[j * 4 + h * 2 + 1] * inv)) : "memory");
           __syncwarp();
           UNROLL for (int s = 0; s < 2; s++) UNROLL for (int i = 0; i < 4; i++) {
             const int r = min(r0 + (i & 1) * 8, nq - 1), qy = r / vw, qx = r % vw;
@@ -189,11 +192,9 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
         }
 #endif
         mbar_wait(smem(ready + b), ph);
-        u32 p[VN / 4];
-        float l0 = 0, l1 = 0;
+        float x[FIRST / 2], y[SECOND / 2], m0 = LOWEST, m1 = LOWEST, l0 = 0, l1 = 0;
         {
-          float x[52], y[48], m0 = LOWEST, m1 = LOWEST;  // keys 0..103 and 104..199
-          const u64 kd = desc(k), kr = desc_rest(k + KBYTES);
+          const u64 kd = desc(from.k), kr = desc_rest(from.k_rest);
 #if BIAS
           const u64 ed = desc64(ext);
 #endif
@@ -206,36 +207,41 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
           };
           wg_fence();
           UNROLL for (int s = 0; s < STEPS; s++) mma_rs(x, q[s], keys(s, 0), s > 0);
-          UNROLL for (int s = 0; s < STEPS; s++) mma_rs(y, q[s], keys(s, 104), s > 0);
+          UNROLL for (int s = 0; s < STEPS; s++) mma_rs(y, q[s], keys(s, FIRST), s > 0);
           wg_commit();
           wg_wait<0>();
           hold_all(x); hold_all(y);
-          if (p2 >= 4) y[44] = y[45] = y[46] = y[47] = LOWEST;  // rows 196..199 are no keys
-          UNROLL for (int j = 0; j < 13; j++) { m0 = fmaxf(m0, fmaxf(x[j * 4], x[j * 4 + 1])); m1 = fmaxf(m1, fmaxf(x[j * 4 + 2], x[j * 4 + 3])); }
-          UNROLL for (int j = 0; j < 12; j++) { m0 = fmaxf(m0, fmaxf(y[j * 4], y[j * 4 + 1])); m1 = fmaxf(m1, fmaxf(y[j * 4 + 2], y[j * 4 + 3])); }
-          m0 = -quad_max(m0) * sl; m1 = -quad_max(m1) * sl;
-          auto weigh = [&](const float* z, int j) {
-            const float a = ex2(fmaf(z[0], sl, m0)), c = ex2(fmaf(z[1], sl, m0)), d = ex2(fmaf(z[2], sl, m1)), e = ex2(fmaf(z[3], sl, m1));
-            l0 += a + c; l1 += d + e;
-            p[j * 2] = pack(a, c); p[j * 2 + 1] = pack(d, e);
-          };
-          UNROLL for (int j = 0; j < 13; j++) weigh(x + j * 4, j);
-          UNROLL for (int j = 0; j < 12; j++) weigh(y + j * 4, 13 + j);
-          p[50] = p[51] = 0;
         }
+        if (SIDE == 14 && p2 >= 4) y[48] = y[49] = y[50] = y[51] = LOWEST;  // rows 196..199 are no keys
+        UNROLL for (int j = 0; j < FIRST / 8; j++) { m0 = fmaxf(m0, fmaxf(x[j * 4], x[j * 4 + 1])); m1 = fmaxf(m1, fmaxf(x[j * 4 + 2], x[j * 4 + 3])); }
+        UNROLL for (int j = 0; j < SECOND / 8; j++) { m0 = fmaxf(m0, fmaxf(y[j * 4], y[j * 4 + 1])); m1 = fmaxf(m1, fmaxf(y[j * 4 + 2], y[j * 4 + 3])); }
+        m0 = -quad_max(m0) * sl; m1 = -quad_max(m1) * sl;
+        auto weigh = [&](const float* z, u32* p) {
+          const float a = ex2(fmaf(z[0], sl, m0)), c = ex2(fmaf(z[1], sl, m0)), d = ex2(fmaf(z[2], sl, m1)), e = ex2(fmaf(z[3], sl, m1));
+          l0 += a + c; l1 += d + e;
+          p[0] = pack(a, c); p[1] = pack(d, e);
+        };
         float o[WIDE / 2];
+        const u64 vd = desc(from.v);
 #if HD > 64
-        float rest[REST / 2];
-        const u64 vr = desc_rest(v + VBYTES);
+        float rest[(HD - 64) / 2];
+        const u64 vr = desc_rest(from.v_rest);
 #endif
-        const u64 vd = desc(v);
+        auto values = [&](const u32* p, int s) {  // 16 keys
+          mma_rs_t(o, p, moved(vd, s * 2048), s > 0);
+#if HD > 64
+          mma_rs_t(rest, p, moved(vr, s * 16 * RB), s > 0);
+#endif
+        };
+        u32 p[FIRST / 4], r[(VN - FIRST) / 4];
+        UNROLL for (int j = 0; j < FIRST / 8; j++) weigh(x + j * 4, p + j * 2);
         wg_fence();
-        UNROLL for (int s = 0; s < VN / 16; s++) {
-          mma_rs_t(o, p + s * 4, moved(vd, s * 2048), s > 0);
-#if HD > 64
-          mma_rs_t(rest, p + s * 4, moved(vr, s * 16 * RB), s > 0);
-#endif
-        }
+        UNROLL for (int s = 0; s < FIRST / 16; s++) values(p + s * 4, s);
+        wg_commit();
+        UNROLL for (int j = 0; j < SECOND / 8; j++) weigh(y + j * 4, r + j * 2);  // while the first products run
+        if (SIDE == 14) r[26] = r[27] = 0;
+        wg_fence();
+        UNROLL for (int s = FIRST / 16; s < VN / 16; s++) values(r + (s - FIRST / 16) * 4, s);
         wg_commit();
         l0 = 1 / quad_sum(l0); l1 = 1 / quad_sum(l1);
         wg_wait<0>();
@@ -248,7 +254,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
           const float d = h ? l1 : l0;
           UNROLL for (int j = 0; j < WIDE / 8; j++) *(u32*)(to + j * 8) = pack(o[j * 4 + h * 2] * d, o[j * 4 + h * 2 + 1] * d);
 #if HD > 64
-          UNROLL for (int j = 0; j < REST / 8; j++) *(u32*)(to + 64 + j * 8) = pack(rest[j * 4 + h * 2] * d, rest[j * 4 + h * 2 + 1] * d);
+          UNROLL for (int j = 0; j < (HD - 64) / 8; j++) *(u32*)(to + 64 + j * 8) = pack(rest[j * 4 + h * 2] * d, rest[j * 4 + h * 2 + 1] * d);
 #endif
         }
       }
