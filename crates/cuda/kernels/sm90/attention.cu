@@ -8,9 +8,8 @@
 //          initial accumulator of every tile of scores; the row part is a number for each query and row of keys, added in the softmax.
 //   SPLIT  1: the keys are divided over blocks; sums, maxima and denominators go to `part` and `ml`, which NAME_combine joins
 //   PING   1 (NW = 2): the two warpgroups take turns, one's softmax under the other's products
-//   CL     blocks of a cluster, 1 or 2: neighbouring query tiles share keys and values by multicast, each loading its part
 // Channels beyond a multiple of 64 (8, 16 or 32 of them) are tiles of their own with rows of 32 or 64 bytes: the maps named _rest.
-// Maps have axes (channel, x, y, picture), so that flat rows and windows are one case; boxes are (64, bx, by, 1) with bx·by = BN / CL or QROWS.
+// Maps have axes (channel, x, y, picture), so that flat rows and windows are one case; boxes are (64, bx, by, 1) with bx·by = BN or QROWS.
 // Launch: (query tiles, heads, pictures · windows or pictures · splits) blocks of 128 · (NW + 1) threads.
 #include "sm90.cuh"
 #include "wgmma.cuh"
@@ -38,9 +37,6 @@ struct Attention {
 };
 
 extern "C" __global__ void __launch_bounds__(128 * (NW + 1), NW == 1 ? 2 : 1)
-#if CL > 1
-__cluster_dims__(CL, 1, 1)
-#endif
 NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V,
      const __grid_constant__ TensorMap Q_rest, const __grid_constant__ TensorMap K_rest, const __grid_constant__ TensorMap V_rest,
      const __grid_constant__ TensorMap rows_table, const __grid_constant__ TensorMap columns_table,
@@ -52,7 +48,7 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
 #if BIAS  // tables and column terms in the last stage, row terms after it
   const u32 st = stages + (ST - 1) * STAGE, str = st + (128 + NW * 64) * 128, sr = stages + ST * STAGE;
 #endif
-  const int wg = threadIdx.x / 128, head = blockIdx.y, parts = SPLIT ? g.splits : g.windows, rank = CL > 1 ? cta_rank() : 0;
+  const int wg = threadIdx.x / 128, head = blockIdx.y, parts = SPLIT ? g.splits : g.windows;
   const int picture = blockIdx.z / parts, which = blockIdx.z % parts;
   const int t0 = SPLIT ? which * g.tiles : 0, nt = min(g.tiles, (g.keys + BN - 1) / BN - t0);
   const int wx = SPLIT ? 0 : which % g.windows_x, wy = SPLIT ? 0 : which / g.windows_x;
@@ -60,15 +56,15 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
   if (threadIdx.x == 0) {
     for (int i = 0; i < ST; i++) {
       mbar_init(smem(fk + i), 1); mbar_init(smem(fv + i), 1);
-      mbar_init(smem(ek + i), NW * CL); mbar_init(smem(ev + i), NW * CL);
+      mbar_init(smem(ek + i), NW); mbar_init(smem(ev + i), NW);
     }
-    mbar_init(smem(&fq), 1); mbar_init(smem(&ft), NW * CL);
+    mbar_init(smem(&fq), 1); mbar_init(smem(&ft), NW);
     mbar_fence();
   }
-  if (CL > 1) cluster_sync(); else __syncthreads();
+  __syncthreads();
   pdl_wait(); pdl_launch();
   if (wg == 0) {
-    regs_dec<40>();
+    if (NW == 1) regs_dec<24>(); else regs_dec<40>();
     if (threadIdx.x == 0) {
       const u32 f = smem(&fq);
       const int qx = wx * g.query_window + (g.query_step ? q0 : 0), qy = wy * g.query_window + (g.query_step ? 0 : q0 / g.query_window);
@@ -84,27 +80,21 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
       }
 #endif
       int s = 0, ph = 1;
-      // One tile of 64 channels or of the rest; a cluster's blocks load a part each for all.
-      auto load = [&](u32 to, const TensorMap* m, u32 bar, int c, int x, int y, int bytes) {
-        if (CL == 1) tma_load4(to, m, bar, c, x, y, picture);
-        else tma_load4_multicast(to + rank * (bytes / CL), m, bar, c, x, y, picture, (1 << CL) - 1);
-      };
       _Pragma("unroll 1") for (int t = t0; t < t0 + nt; t++) {
-        const int x = wx * g.key_window + t * g.key_step_x + rank * (g.key_step_x / CL), y = wy * g.key_window + t * g.key_step_y + rank * (g.key_step_y / CL);
+        const int x = wx * g.key_window + t * g.key_step_x, y = wy * g.key_window + t * g.key_step_y;
         const u32 k = stages + s * STAGE, v = k + KBYTES;
         if (BIAS && t == ST - 1) mbar_wait(smem(&ft), 0);  // the tables have been read
         mbar_wait(smem(ek + s), ph); mbar_expect(smem(fk + s), KBYTES);
-        for (int c = 0; c < HP; c++) load(k + c * KB, &K, smem(fk + s), head * HD + c * 64, x, y, KB);
-        if (REST) load(k + HP * KB, &K_rest, smem(fk + s), head * HD + HP * 64, x, y, BN * RB);
+        for (int c = 0; c < HP; c++) tma_load4(k + c * KB, &K, smem(fk + s), head * HD + c * 64, x, y, picture);
+        if (REST) tma_load4(k + HP * KB, &K_rest, smem(fk + s), head * HD + HP * 64, x, y, picture);
         mbar_wait(smem(ev + s), ph); mbar_expect(smem(fv + s), VBYTES);
-        for (int c = 0; c < VP; c++) load(v + c * KB, &V, smem(fv + s), head * HV + c * 64, x, y, KB);
-        if (REST) load(v + VP * KB, &V_rest, smem(fv + s), head * HV + VP * 64, x, y, BN * RB);
+        for (int c = 0; c < VP; c++) tma_load4(v + c * KB, &V, smem(fv + s), head * HV + c * 64, x, y, picture);
+        if (REST) tma_load4(v + VP * KB, &V_rest, smem(fv + s), head * HV + VP * 64, x, y, picture);
         if (++s == ST) { s = 0; ph ^= 1; }
       }
     }
-    __syncwarp();  // lanes 1..31 must not wait in the last cluster barrier before this one has loaded
   } else {
-    if (NW == 1) regs_inc<216>(); else regs_inc<232>();  // 40 + 216 twice a multiprocessor, or 40 + 2 · 232
+    regs_inc<232>();  // (24 + 232) twice a multiprocessor, or 40 + 2 · 232
     const int me = wg - 1, lane = threadIdx.x % 32, w = (threadIdx.x / 32) % 4, p2 = (lane % 4) * 2;
     const int i0 = q0 + me * 64 + w * 16 + lane / 4;  // this thread's queries: i0 and i0 + 8
     const bool leader = threadIdx.x % 128 == 0;
@@ -116,10 +106,7 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
     float r[HR / 2];
     UNROLL for (int i = 0; i < HR / 2; i++) r[i] = 0;
 #endif
-    auto release = [&](u64* bar) {
-      if (CL == 1) { if (leader) mbar_arrive(smem(bar)); }
-      else if (threadIdx.x % 128 < CL) mbar_arrive_at(smem(bar), threadIdx.x % 128);
-    };
+    auto release = [&](u64* bar) { if (leader) mbar_arrive(smem(bar)); };
     mbar_wait(smem(&fq), 0);
     // Products take channels 16 at a time: those of the next head must not count. Zeros in the queries suffice, halves being finite.
     if (HD % 16) {
@@ -294,7 +281,6 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
       }
     }
   }
-  if (CL > 1) cluster_sync();  // a block must not leave while another can signal it
 }
 
 #if SPLIT

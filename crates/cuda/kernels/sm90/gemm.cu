@@ -7,7 +7,9 @@
 //         0: "cooperative", both work on one (2·WM)×BN tile
 //   CL    blocks of a cluster, 1 or 2: neighbours along R share the B tile by multicast
 //   EPI   0: half = x + bias · 1: half = gelu(x + bias) · 2: f32 = x + bias + residual · 3: half = relu(x + bias)
-//         4: half = x + bias, then neighbouring pairs of the first `rope_columns` columns are rotated by a table
+//         4: half = x + bias, then neighbouring pairs of the first `rope_columns` columns are rotated by tables [positions, HEAD / 2]; the
+//         position of row r is that of token r % rope_tokens in its window, on a grid `rope_grid` wide
+//   HEAD  (EPI 4) channels of a head, 64 or 256
 //   SWAP  1: A is the weight and B the tokens, so out[c][r] is written and the bias belongs to rows (for shapes that tile better so)
 //   CONV  1: the rows of A are the pixels of an image, by boxes of bx×by pixels; the depth is `taps` × channels, 1 or 3×3 taps with zero
 //         padding; with `shuffle` the columns are (dy, dx, channel) of a 2×2 transposed convolution and go to their pixels
@@ -22,7 +24,7 @@ struct Gemm {
   int rows, columns, depth, row_tiles, column_tiles;  // rows and columns of the result as A and B have them
   int out_stride, residual_stride;                    // elements between rows, for results in f32
   int bias_mask, residual_mask;                       // -1 where the operand is present, 0 where it counts as zeros
-  int rope_columns, rope_tokens, rope_grid, rope_window, head_width;
+  int rope_columns, rope_tokens, rope_grid, rope_window;
   int height, width, tiles_x, tiles_y, box_x_log2, channels, taps, shuffle;
 };
 
@@ -204,22 +206,24 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
       auto column = [&](int) {};
       auto value = [&](int u, int j, int h, int i) { return acc[u][j * 4 + h * 2 + i]; };
 #endif
-#if EPI == 4  // rows of the tables
-      u32 position[MI][2];
+#if EPI == 4  // a pair of table entries serves the same channels of every head in the tile
+      constexpr int PERIOD = HEAD < BN ? HEAD / 8 : BN / 8;
+      static_assert(BN / 8 % PERIOD == 0, "heads end where tiles end");
       UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
         const int token = (r0 + u * 64 + w * 16 + q + 8 * h) % g.rope_tokens, y = token / g.rope_grid, x = token % g.rope_grid;
-        position[u][h] = (y % g.rope_window * g.rope_window + x % g.rope_window) * (g.head_width / 2);
+        const int at = (y % g.rope_window * g.rope_window + x % g.rope_window) * (HEAD / 2) + p2 / 2;
+        UNROLL for (int j = 0; j < PERIOD; j++) {
+          const int i = at + ((c0 + j * 8) & (HEAD - 1)) / 2;
+          const float cs = read1(cosines + i), sn = read1(sines + i);
+          UNROLL for (int k = j; k < BN / 8; k += PERIOD) if (c0 + k * 8 < g.rope_columns) {
+            const float x0 = acc[u][k * 4 + h * 2], x1 = acc[u][k * 4 + h * 2 + 1];
+            acc[u][k * 4 + h * 2] = x0 * cs - x1 * sn; acc[u][k * 4 + h * 2 + 1] = x0 * sn + x1 * cs;
+          }
+        }
       }
 #endif
       auto halves = [&](int u, int j, int h) {
         float x = value(u, j, h, 0), y = value(u, j, h, 1);
-#if EPI == 4
-        const int c = c0 + j * 8 + p2, i = (c & (g.head_width - 1)) / 2;
-        const bool turned = c < g.rope_columns;
-        const float cs = turned ? cosines[position[u][h] + i] : 1.f, sn = turned ? sines[position[u][h] + i] : 0.f;
-        const float a = x * cs - y * sn;
-        y = x * sn + y * cs; x = a;
-#endif
         return EPI == 1 ? pack(gelu(x), gelu(y)) : EPI == 3 ? pack(fmaxf(x, 0.f), fmaxf(y, 0.f)) : pack(x, y);
       };
       Pixel at;

@@ -39,9 +39,6 @@ D void tma_load2_multicast(u32 dst, const TensorMap* m, u32 bar, int x, int y, u
 D void tma_load4(u32 dst, const TensorMap* m, u32 bar, int c, int x, int y, int b) {
   asm volatile(TMA_LOAD("4d", "") " [%0],[%1,{%3,%4,%5,%6}],[%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(b) : "memory");
 }
-D void tma_load4_multicast(u32 dst, const TensorMap* m, u32 bar, int c, int x, int y, int b, u16 mask) {
-  asm volatile(TMA_LOAD("4d", ".multicast::cluster") " [%0],[%1,{%3,%4,%5,%6}],[%2],%7;" ::"r"(dst), "l"(m), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(b), "h"(mask) : "memory");
-}
 #define TMA_STORE(dims) "cp.async.bulk.tensor." dims ".global.shared::cta.bulk_group"
 D void tma_store2(const TensorMap* m, u32 src, int x, int y) {
   asm volatile(TMA_STORE("2d") " [%0,{%2,%3}],[%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");

@@ -9,6 +9,10 @@
 // registers, so there is no running maximum. Launch: 384 threads, as many blocks as multiprocessors.
 #include "sm90.cuh"
 #include "wgmma.cuh"
+#ifndef WG
+#define WG 2
+#endif
+constexpr int THREADS = 128 * (WG + 1);
 constexpr int T = SIDE * SIDE, KN = SIDE == 14 ? 200 : 256, VN = SIDE == 14 ? 208 : 256;  // keys; rows of keys and of values in shared memory
 constexpr int FIRST = SIDE == 14 ? 96 : 128, SECOND = KN - FIRST;                         // keys of the two products of a tile
 constexpr int KS = (HD + 15) / 16, REST = HD > 64 ? (HD - 64 + 15) / 16 * 16 : 0, RB = 2 * REST, WIDE = HD < 64 ? HD : 64;
@@ -53,7 +57,7 @@ struct Buffer {
   D explicit Buffer(u32 at) : k(at), v(at + KBYTES), k_rest(at + KBYTES + VBYTES), v_rest(at + KBYTES + VBYTES + KREST) {}
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap K_rest,
      const __grid_constant__ TensorMap V_rest, const u16* __restrict__ Q, const float* __restrict__ pad_key,
      const float* __restrict__ pad_value, const u16* __restrict__ rows, const u16* __restrict__ columns, u16* __restrict__ O,
@@ -66,19 +70,19 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
 #endif
   const int wg = threadIdx.x / 128, units = g.windows[0] * g.windows[1] * g.heads * g.pictures;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2; i++) { mbar_init(smem(full + i), 1); mbar_init(smem(ready + i), 96); mbar_init(smem(empty + i), 2); }
+    for (int i = 0; i < 2; i++) { mbar_init(smem(full + i), 1); mbar_init(smem(ready + i), 96); mbar_init(smem(empty + i), WG); }
     mbar_fence();
   }
   // Rows beyond the keys are zeros for ever; the loads never reach them.
   constexpr int LOADED_PIECES = WIDE < 64 ? 8 : (64 + REST) / 8;
-  for (int i = threadIdx.x; i < 2 * (VN - T) * LOADED_PIECES; i += 384) {
+  for (int i = threadIdx.x; i < 2 * (VN - T) * LOADED_PIECES; i += THREADS) {
     const Buffer to(base + i % 2 * BUFFER);
     const u32 r = T + i / 2 / LOADED_PIECES, c = i / 2 % LOADED_PIECES;
     if (r < KN) store16(piece_at(to.k, to.k_rest, r, c), make_uint4(0, 0, 0, 0));
     store16(piece_at(to.v, to.v_rest, r, c), make_uint4(0, 0, 0, 0));
   }
 #if BIAS
-  for (int i = threadIdx.x; i < KN * 4; i += 384) {  // ones where a key's row and column are
+  for (int i = threadIdx.x; i < KN * 4; i += THREADS) {  // ones where a key's row and column are
     const int r = i / 4, c = i % 4, at[2] = {r / 14, 14 + r % 14};
     u32 v[4] = {0, 0, 0, 0};
     if (r < T) UNROLL for (int j = 0; j < 2; j++) UNROLL for (int k = 0; k < 4; k++) {
@@ -90,7 +94,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
 #endif
   pdl_wait(); pdl_launch();
 #if BIAS
-  for (int i = threadIdx.x; i < TERMS * (HD / 8); i += 384) {
+  for (int i = threadIdx.x; i < TERMS * (HD / 8); i += THREADS) {
     const int r = i / (HD / 8), c = i % (HD / 8);
     const u16* from = (r < 27 ? rows + r * HD : columns + (r - 27) * HD) + c * 8;
     store16(piece_at(table, table + TABLE, r, c), r < 54 ? *(const uint4*)from : make_uint4(0, 0, 0, 0));
@@ -99,7 +103,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
   fence_async();
   __syncthreads();
   if (wg == 0) {
-    regs_dec<SIDE == 16 ? 24 : 40>();
+    regs_dec<WG == 3 ? 32 : SIDE == 16 ? 24 : 40>();
     if (threadIdx.x == 0) {
       int b = 0, ph = 1;
       for (int u = blockIdx.x; u < units; u += gridDim.x) {
@@ -118,19 +122,19 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
         b ^= 1;
       }
     } else if (threadIdx.x >= 32) {  // padding rows
-      constexpr int PIECES = HD / 8, THREADS = 96 / PIECES * PIECES;
+      constexpr int PIECES = HD / 8, WRITERS = 96 / PIECES * PIECES;
       const int i = threadIdx.x - 32, c = i % PIECES;
       int b = 0, ph = 0;
       for (int u = blockIdx.x; u < units; u += gridDim.x) {
         const Unit at = unit_of(g, u);
         const int vh = min(SIDE, g.key_grid[0] - at.wy * SIDE), vw = min(SIDE, g.key_grid[1] - at.wx * SIDE);
         mbar_wait(smem(full + b), ph);
-        if (SIDE == 14 && (vh < SIDE || vw < SIDE) && i < THREADS) {
+        if (SIDE == 14 && (vh < SIDE || vw < SIDE) && i < WRITERS) {
           const Buffer to(base + b * BUFFER);
           const float *pk = pad_key + at.head * HD + c * 8, *pv = pad_value + at.head * HD + c * 8;
           const uint4 x = make_uint4(pack(pk[0], pk[1]), pack(pk[2], pk[3]), pack(pk[4], pk[5]), pack(pk[6], pk[7]));
           const uint4 z = make_uint4(pack(pv[0], pv[1]), pack(pv[2], pv[3]), pack(pv[4], pv[5]), pack(pv[6], pv[7]));
-          _Pragma("unroll 1") for (int r = i / PIECES; r < T; r += THREADS / PIECES)
+          _Pragma("unroll 1") for (int r = i / PIECES; r < T; r += WRITERS / PIECES)
             if (r / SIDE >= vh || r % SIDE >= vw) { store16(piece_at(to.k, to.k_rest, r, c), x); store16(piece_at(to.v, to.v_rest, r, c), z); }
           fence_async();
         }
@@ -140,7 +144,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
       }
     }
   } else {
-    regs_inc<SIDE == 16 ? 240 : 232>();
+    regs_inc<WG == 3 ? 160 : SIDE == 16 ? 240 : 232>();
     const int me = wg - 1, lane = threadIdx.x % 32, w = (threadIdx.x / 32) % 4, p2 = (lane % 4) * 2;
     const float sl = g.scale * LOG2E;
 #if BIAS
@@ -151,7 +155,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
       const Unit at = unit_of(g, u);
       const int qw = g.query_window, vh = min(qw, g.query_grid[0] - at.wy * qw), vw = min(qw, g.query_grid[1] - at.wx * qw), nq = vh * vw;
       const int first = (at.picture * g.query_grid[0] + at.wy * qw) * g.query_grid[1] + at.wx * qw;
-      for (int t = 0; t < nq; t += 64, turn ^= 1) {
+      for (int t = 0; t < nq; t += 64, turn = turn + 1 == WG ? 0 : turn + 1) {
         if (turn != me) continue;
         u32 buffer = base + b * BUFFER;
         asm volatile("" : "+r"(buffer));  // opaque: descriptors kept over the loop would take too many registers
