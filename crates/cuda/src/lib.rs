@@ -4,5 +4,7 @@
 //! their addresses, captures them into one CUDA graph and replays it.
 #![allow(unsafe_code, reason = "the driver is a C library; only `driver.rs` calls it")]
 
+pub mod bundle;
+pub mod digest;
 pub mod launch;
 pub mod variants;

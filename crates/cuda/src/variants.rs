@@ -51,6 +51,13 @@ impl Unit {
         Unit { name, source, macros: Vec::new(), hopper: false }
     }
 
+    /// The options of NVRTC, without the target.
+    pub fn options(&self) -> Vec<String> {
+        let mut options = vec!["--std=c++17".to_owned(), "-default-device".to_owned()];
+        options.extend(self.macros.iter().map(|name| format!("-D{name}")));
+        options
+    }
+
     /// The families it is compiled for.
     pub fn families(&self) -> &'static [Family] {
         if self.hopper { &[Family::Sm90a] } else { &Family::ALL }
@@ -59,5 +66,7 @@ impl Unit {
 
 /// Every unit of the bundles.
 pub fn units() -> Vec<Unit> {
-    ["elementwise.cu"].map(Unit::plain).into()
+    ["elementwise.cu", "move.cu", "rows.cu", "image.cu", "product.cu", "attention.cu"]
+        .map(Unit::plain)
+        .into()
 }
