@@ -4,7 +4,7 @@
 // arithmetic, and no chain has to be compiled. A thread computes four neighbours along the innermost axis.
 #include "common.cuh"
 
-constexpr int MOST_INPUTS = 12, MOST_STEPS = 24;
+constexpr int MOST_INPUTS = 17, MOST_STEPS = 16;
 enum Access { STRIDED, DENSE4, REPEATED };
 
 struct Input {

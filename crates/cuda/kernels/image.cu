@@ -75,18 +75,19 @@ struct Patches {
   u32 kernel_width, stride_y, stride_x, before_y, before_x, depth, padded;  // depth: elements of a row; padded: with zeros behind
   int from, to;
   u32 group;  // elements a thread writes: 1, or 4 where channels and alignment allow
+  u32 first;  // pixel of row 0
 };
 // Row `pixel` of the output: the patch under the kernel, [kernel_height, kernel_width, channels], for a product with the weight.
 KERNEL patches(const void* input, void* output, const __grid_constant__ Patches c) {
   const u32 i = (blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= c.total) return;
-  const u32 groups = c.padded / c.group, pixel = i / groups, k = (i - pixel * groups) * c.group;
+  const u32 groups = c.padded / c.group, row = i / groups, k = (i - row * groups) * c.group, pixel = row + c.first;
   const u32 tap = k / c.channels, channel = k - tap * c.channels;
   const u32 y = pixel / c.out_width % c.out_height * c.stride_y + tap / c.kernel_width - c.before_y;
   const u32 x = pixel % c.out_width * c.stride_x + tap % c.kernel_width - c.before_x;
   const u32 image = pixel / c.out_width / c.out_height;
   const bool inside = k < c.depth && y < c.height && x < c.width;
-  const u64 at = ((u64)(image * c.height + y) * c.width + x) * c.channels + channel, to = (u64)pixel * c.padded + k;
+  const u64 at = ((u64)(image * c.height + y) * c.width + x) * c.channels + channel, to = (u64)row * c.padded + k;
   if (c.group == 4) store4(output, to, c.to, inside ? load4(input, at, c.from) : make_float4(0, 0, 0, 0));
   else store(output, to, c.to, inside ? load(input, at, c.from) : 0.0f);
 }

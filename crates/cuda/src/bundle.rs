@@ -103,18 +103,24 @@ mod tests {
     use crate::digest::sha256;
     use crate::variants::units;
 
-    #[test]
-    fn sources_are_those_of_the_bundle() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-        let hint = "run `cargo xtask kernels --nvrtc FOLDER`";
-        let mut found = BTreeMap::new();
+    /// Digests of the sources in a folder and its subfolders.
+    fn digests(folder: &Path, prefix: &str, found: &mut BTreeMap<String, String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            if name.ends_with(".cu") || name.ends_with(".cuh") {
+            let name = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
+            if path.is_dir() {
+                digests(&path, &format!("{name}/"), found);
+            } else if name.ends_with(".cu") || name.ends_with(".cuh") {
                 found.insert(name, sha256(&std::fs::read(path).unwrap()));
             }
         }
+    }
+
+    #[test]
+    fn sources_are_those_of_the_bundle() {
+        let hint = "run `cargo xtask kernels --nvrtc FOLDER`";
+        let mut found = BTreeMap::new();
+        digests(&Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels"), "", &mut found);
         assert_eq!(found, manifest().sources, "kernel sources changed: {hint}");
         let known: BTreeSet<String> = units().into_iter().map(|unit| unit.name).collect();
         assert_eq!(known, manifest().units.keys().cloned().collect(), "{hint}");

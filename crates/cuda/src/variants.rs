@@ -66,7 +66,33 @@ impl Unit {
 
 /// Every unit of the bundles.
 pub fn units() -> Vec<Unit> {
-    ["elementwise.cu", "move.cu", "rows.cu", "image.cu", "product.cu", "attention.cu"]
-        .map(Unit::plain)
-        .into()
+    let plain = [
+        "elementwise.cu",
+        "move.cu",
+        "rows.cu",
+        "image.cu",
+        "product.cu",
+        "attention.cu",
+        "gemm.cu",
+    ];
+    let mut units: Vec<Unit> = plain.map(Unit::plain).into();
+    for element in ["f16", "bf16"] {
+        units.extend(ATTENTION_WIDTHS.iter().map(|&widths| attention_unit(element, widths)));
+    }
+    units
+}
+
+/// Widths of queries and values in shared memory that the attention of halves is compiled for, smallest first.
+pub const ATTENTION_WIDTHS: &[(usize, usize)] =
+    &[(32, 32), (64, 64), (80, 80), (96, 96), (128, 128), (256, 64), (256, 256)];
+
+fn attention_unit(element: &str, (width, value_width): (usize, usize)) -> Unit {
+    let name = format!("attention_{element}_{width}_{value_width}");
+    let macros = vec![
+        format!("ELEMENT={}", element.to_uppercase()),
+        format!("DQ={width}"),
+        format!("DV={value_width}"),
+        format!("NAME={name}"),
+    ];
+    Unit { name, source: "attention_half.cu", macros, hopper: false }
 }

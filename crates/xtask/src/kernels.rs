@@ -26,8 +26,10 @@ pub(crate) fn build(folder: &Path, only: Option<&str>) -> Result<()> {
     let compiler = Nvrtc::open(folder)?;
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda/kernels");
     let sources = read_sources(&kernels)?;
-    let headers: Vec<(&String, &String)> =
-        sources.iter().filter(|(name, _)| name.ends_with(".cuh")).collect();
+    // Headers are included by file name alone, from every folder.
+    let headers = sources.iter().filter(|(name, _)| name.ends_with(".cuh"));
+    let headers: Vec<(String, &String)> =
+        headers.map(|(name, text)| (file_name(Path::new(name)), text)).collect();
     let digests = sources.iter().map(|(name, text)| (name.clone(), sha256(text.as_bytes())));
     let mut manifest = Manifest {
         compiler: compiler.version()?,
@@ -55,16 +57,25 @@ pub(crate) fn build(folder: &Path, only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// The sources of a folder and its subfolders, by path below the folder.
 fn read_sources(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(".cu") || name.ends_with(".cuh") {
+        let name = file_name(&path);
+        if path.is_dir() {
+            let below = read_sources(&path)?;
+            sources
+                .extend(below.into_iter().map(|(inner, text)| (format!("{name}/{inner}"), text)));
+        } else if name.ends_with(".cu") || name.ends_with(".cuh") {
             sources.insert(name, std::fs::read_to_string(&path)?);
         }
     }
     Ok(sources)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Compiles one unit for all its families and records it.
@@ -72,7 +83,7 @@ fn add_unit(
     compiler: &Nvrtc,
     unit: &Unit,
     text: &str,
-    headers: &[(&String, &String)],
+    headers: &[(String, &String)],
     (manifest, bundles): (&mut Manifest, &mut BTreeMap<Family, Vec<u8>>),
 ) -> Result<()> {
     let mut record = UnitRecord { options: unit.options(), ..UnitRecord::default() };
@@ -233,7 +244,7 @@ impl Nvrtc {
         &self,
         name: &str,
         text: &str,
-        headers: &[(&String, &String)],
+        headers: &[(String, &String)],
         options: &[String],
     ) -> Result<Compiled> {
         let program = self.create(name, text, headers)?;
@@ -260,7 +271,7 @@ impl Nvrtc {
         Ok(Compiled { ptx, cubin, log })
     }
 
-    fn create(&self, name: &str, text: &str, headers: &[(&String, &String)]) -> Result<Program> {
+    fn create(&self, name: &str, text: &str, headers: &[(String, &String)]) -> Result<Program> {
         type Create = unsafe extern "C" fn(
             *mut Program,
             *const c_char,
