@@ -107,7 +107,9 @@ impl Rules for CudaRules<'_> {
 
     fn stored(&self, graph: &Graph, node: NodeId) -> DType {
         let own = graph.ty(node).dtype;
-        if own != DType::F32 {
+        // A choice copies elements as they are stored.
+        let copies = graph.op(node).is_some_and(|op| matches!(op, Op::Select(_)));
+        if own != DType::F32 || copies {
             return own;
         }
         let halves = [DType::F16, DType::BF16];

@@ -389,6 +389,9 @@ fn padded_bytes(
 ) -> Result<Place, CompileError> {
     let (rows, width) = (values.ty.shape[0], values.ty.shape[1]);
     let place = site.scratch(rows * padded);
+    if rows * width == 0 {
+        return Ok(place);
+    }
     // Zeros first, then the rows over them.
     let zeros = site.table(vec![0]);
     let fill = parameters::Copy {
@@ -399,9 +402,6 @@ fn padded_bytes(
     };
     let arguments = vec![Argument::Read(zeros), Argument::Write(place), Argument::of(&fill)];
     site.launch_each("copy_elements", fill.total, arguments);
-    if rows * width == 0 {
-        return Ok(place);
-    }
     let strides = contiguous_strides(&values.ty.shape);
     let axes = Axes::merged(&values.ty.shape, &[strides, vec![padded, 1]]);
     let (Some(from), Some(to)) = (axes.walk(0), axes.walk(1)) else {
