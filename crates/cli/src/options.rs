@@ -15,7 +15,9 @@ use crate::{checkpoints, stdio};
 pub(crate) enum PrecisionName {
     /// Single precision: the same masks as Meta's code.
     F32,
-    /// bfloat16: not supported by any device yet.
+    /// Half precision with single-precision sums: GPUs only.
+    F16,
+    /// bfloat16 with single-precision sums: GPUs only.
     Bf16,
     /// 8-bit integers: fastest, slightly different masks.
     Int8,
@@ -60,6 +62,7 @@ impl RunOptions {
         if let Some(precision) = self.precision {
             profile.precision = match precision {
                 PrecisionName::F32 => Precision::F32,
+                PrecisionName::F16 => Precision::F16,
                 PrecisionName::Bf16 => Precision::Bf16,
                 PrecisionName::Int8 => Precision::Int8,
             };

@@ -82,6 +82,8 @@ pub enum Argument {
     Write(Place),
     /// A null pointer, where an optional operand is absent.
     Null,
+    /// Several pointers as one parameter: a structure or array of pointers, null where absent. All of them are read only.
+    Table(Vec<Option<Place>>),
     /// A parameter structure or a scalar, as bytes.
     Bytes(Vec<u8>),
     /// A TMA descriptor, encoded when the program is loaded.
@@ -98,6 +100,7 @@ impl Argument {
     pub fn size(&self) -> usize {
         match self {
             Argument::Read(_) | Argument::Write(_) | Argument::Null => 8,
+            Argument::Table(pointers) => 8 * pointers.len(),
             Argument::Bytes(bytes) => bytes.len(),
             Argument::TensorMap(_) => 128,
         }

@@ -51,6 +51,13 @@ impl Unit {
         Unit { name, source, macros: Vec::new(), hopper: false }
     }
 
+    /// The options of NVRTC, without the target.
+    pub fn options(&self) -> Vec<String> {
+        let mut options = vec!["--std=c++17".to_owned(), "-default-device".to_owned()];
+        options.extend(self.macros.iter().map(|name| format!("-D{name}")));
+        options
+    }
+
     /// The families it is compiled for.
     pub fn families(&self) -> &'static [Family] {
         if self.hopper { &[Family::Sm90a] } else { &Family::ALL }
@@ -59,5 +66,33 @@ impl Unit {
 
 /// Every unit of the bundles.
 pub fn units() -> Vec<Unit> {
-    ["elementwise.cu"].map(Unit::plain).into()
+    let plain = [
+        "elementwise.cu",
+        "move.cu",
+        "rows.cu",
+        "image.cu",
+        "product.cu",
+        "attention.cu",
+        "gemm.cu",
+    ];
+    let mut units: Vec<Unit> = plain.map(Unit::plain).into();
+    for element in ["f16", "bf16"] {
+        units.extend(ATTENTION_WIDTHS.iter().map(|&widths| attention_unit(element, widths)));
+    }
+    units
+}
+
+/// Widths of queries and values in shared memory that the attention of halves is compiled for, smallest first.
+pub const ATTENTION_WIDTHS: &[(usize, usize)] =
+    &[(32, 32), (64, 64), (80, 80), (96, 96), (128, 128), (256, 64), (256, 256)];
+
+fn attention_unit(element: &str, (width, value_width): (usize, usize)) -> Unit {
+    let name = format!("attention_{element}_{width}_{value_width}");
+    let macros = vec![
+        format!("ELEMENT={}", element.to_uppercase()),
+        format!("DQ={width}"),
+        format!("DV={value_width}"),
+        format!("NAME={name}"),
+    ];
+    Unit { name, source: "attention_half.cu", macros, hopper: false }
 }

@@ -10,11 +10,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-parallel", &[]),
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-parallel", "cutout-tensor"]),
+    ("cutout-cuda", &["cutout-graph", "cutout-tensor"]),
     ("cutout-weights", &["cutout-tensor"]),
     (
         "cutout-sam",
         &[
             "cutout-cpu",
+            "cutout-cuda",
             "cutout-graph",
             "cutout-imaging",
             "cutout-parallel",
@@ -31,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("cutout-testing", &["cutout-graph", "cutout-tensor"]),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-parallel", "cutout-tensor"]),
-    ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
+    ("xtask", &["cutout-cpu", "cutout-cuda", "cutout-graph", "cutout-tensor", "cutout-testing"]),
 ];
 
 /// Fails if a crate has a dependency outside the table, or is missing from it.

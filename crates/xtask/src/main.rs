@@ -1,4 +1,4 @@
-//! Developer tasks: ci, arm, bench, explain, fixtures, deps, size, licences.
+//! Developer tasks: ci, arm, bench, explain, fixtures, kernels, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
 mod arm;
@@ -7,6 +7,7 @@ mod ci;
 mod deps;
 mod explain;
 mod fixtures;
+mod kernels;
 mod licences;
 mod metadata;
 mod size;
@@ -50,6 +51,15 @@ enum Task {
     /// Write what the scripts in fixtures/ read.
     #[command(subcommand)]
     Fixtures(Fixtures),
+    /// Compile the CUDA kernels with NVRTC and write the bundles of the crate `cuda`.
+    Kernels {
+        /// Folder with libnvrtc.so and libnvrtc-builtins.so, of an unpacked nvidia-cuda-nvrtc-cu12 wheel.
+        #[arg(long)]
+        nvrtc: PathBuf,
+        /// Compile the units whose name contains this, and write nothing.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Run the benchmarks, with the machine's peak and other crates for comparison.
     #[command(subcommand)]
     Bench(Bench),
@@ -86,6 +96,7 @@ fn main() -> anyhow::Result<()> {
             explain::run(example, after.as_deref(), profile.as_deref())
         }
         Task::Fixtures(Fixtures::Cases { directory }) => fixtures::write_cases(&directory),
+        Task::Kernels { nvrtc, only } => kernels::build(&nvrtc, only.as_deref()),
         Task::Bench(Bench::Kernels { options }) => bench::kernels(&options),
     }
 }
