@@ -287,8 +287,10 @@ NAME(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K, c
 #define JOIN(a, b) a##b
 #define SYMBOL(name) JOIN(name, _combine)
 // Joins the parts of each row (picture, query, head): a warp a row. Launch: ceil(rows / 8) blocks of 256 threads.
-extern "C" __global__ void __launch_bounds__(256) SYMBOL(NAME)(const float* part, const float2* ml, u16* O, int rows, int splits) {
+struct Combine { int rows, splits; };
+extern "C" __global__ void __launch_bounds__(256) SYMBOL(NAME)(const float* part, const float2* ml, u16* O, const __grid_constant__ Combine c) {
   pdl_wait(); pdl_launch();
+  const int rows = c.rows, splits = c.splits;
   const int row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;
   float m = LOWEST, l = 0, x[HV / 32];

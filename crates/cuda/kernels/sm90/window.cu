@@ -161,12 +161,13 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
         asm volatile("" : "+r"(buffer));  // opaque: descriptors kept over the loop would take too many registers
         const Buffer from(buffer);
         const int r0 = t + w * 16 + lane / 4;
-        int token[2];
-        UNROLL for (int h = 0; h < 2; h++) { const int r = min(r0 + h * 8, nq - 1); token[h] = first + r / vw * g.query_grid[1] + r % vw; }
+        // Row of a query in memory; computed twice, for want of registers.
+        auto token = [&](int h) { const int r = min(r0 + h * 8, nq - 1); return first + r / vw * g.query_grid[1] + r % vw; };
+        const u16 *q0 = Q + (u64)token(0) * g.query_stride + at.head * HD + p2, *q1 = Q + (u64)token(1) * g.query_stride + at.head * HD + p2;
         u32 q[STEPS][4];
         UNROLL for (int s = 0; s < KS; s++) UNROLL for (int i = 0; i < 4; i++) {
           const int c = s * 16 + (i >> 1) * 8;
-          q[s][i] = c < HD ? *(const u32*)(Q + (u64)token[i & 1] * g.query_stride + at.head * HD + c + p2) : 0;
+          q[s][i] = c < HD ? *(const u32*)((i & 1 ? q1 : q0) + c) : 0;
         }
 #if BIAS
         {
@@ -254,7 +255,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
         hold_all(rest);
 #endif
         UNROLL for (int h = 0; h < 2; h++) if (r0 + h * 8 < nq) {
-          u16* to = O + (u64)token[h] * g.out_stride + at.head * HD + p2;
+          u16* to = O + (u64)token(h) * g.out_stride + at.head * HD + p2;
           const float d = h ? l1 : l0;
           UNROLL for (int j = 0; j < WIDE / 8; j++) *(u32*)(to + j * 8) = pack(o[j * 4 + h * 2] * d, o[j * 4 + h * 2 + 1] * d);
 #if HD > 64

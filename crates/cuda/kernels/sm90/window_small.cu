@@ -77,9 +77,6 @@ NAME(const u16* __restrict__ Q, const u16* __restrict__ K, const u16* __restrict
     const int r = min(j * 8 + row, keys - 1), y = wy * g.key_window[0] + r / g.key_window[1], x = wx * g.key_window[1] + r % g.key_window[1];
     key[j] = y < g.key_grid[0] && x < g.key_grid[1] ? (picture * g.key_grid[0] + y) * g.key_grid[1] + x : -1;
   }
-  // Values are read after the scores: bring them nearer meanwhile.
-  UNROLL for (int j = 0; j < GROUPS; j++)
-    if (key[j] >= 0) asm volatile("prefetch.global.L1 [%0];" ::"l"(V + (u64)key[j] * g.value_stride + head * HD + p * (HD / 4)));
   float s[GROUPS][4], m0 = LOWEST, m1 = LOWEST, l0 = 0, l1 = 0;
   UNROLL for (int j = 0; j < GROUPS; j++) {
     const Row k = key[j] >= 0 ? read_row(K + (u64)key[j] * g.key_stride + head * HD, p) : read_padding(pad_key + head * HD, p);
