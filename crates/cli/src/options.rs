@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use cutout_sam::device::fallback_reason;
 use cutout_sam::{Device, Precision, Profile, Sam, profile_beside, read_profile};
 
 use crate::environment::Environment;
@@ -97,7 +98,13 @@ impl ModelOption {
                 "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
             );
         }
-        source.open(run.profile(source.file())?)
+        let profile = run.profile(source.file())?;
+        let fallback = fallback_reason(&profile);
+        let sam = source.open(profile)?;
+        if let Some(reason) = fallback {
+            stdio::note(&format!("running on the processor: {reason}"));
+        }
+        Ok(sam)
     }
 }
 

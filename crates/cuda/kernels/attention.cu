@@ -9,9 +9,10 @@ struct Attention {
   u32 key_grid_width, key_grid_height, key_window_width, key_window_height;
   u32 windowed, causal, bias, bias_width, bias_height, bias_rows, bias_columns;  // bias: 0 none, 1 absolute, 2 relative
   u32 rotate, query_positions, key_positions, rotated_keys;
-  u32 parts, padded_width, padded_value;  // rows of shared memory, in floats
+  u32 parts, padded_width, padded_value;  // rows of shared memory, in floats: multiples of 4
   int query_type, key_type, value_type, rows_type, columns_type, to;
   float scale;
+  u32 wide, unused;  // wide: every row is a multiple of four channels, aligned
   i64 query_batch, query_row, key_batch, key_row, value_batch, value_row;
   i64 rows_batch, rows_row, rows_head, columns_batch, columns_row, columns_head;
 };
@@ -42,22 +43,34 @@ INLINE float rotated(const void* from, i64 at, u32 channel, int type, const floa
   return channel & 1 ? other * sines[row + channel / 2] + own * cosines[row + channel / 2] : own * cosines[row + channel / 2] - other * sines[row + channel / 2];
 }
 
-// Grid: x tiles of queries times parts, y heads times windows, z batch. 128 threads: four a query, each 8 keys of a tile, then a quarter of the channels.
-KERNEL __launch_bounds__(128) attention_f32(const __grid_constant__ Operands o, void* output, float* partial, const __grid_constant__ Attention c) {
-  extern __shared__ float memory[];
-  float *qs = memory, *ks = qs + BQ * c.padded_width, *vs = ks + BK * c.padded_width, *ps = vs + BK * c.padded_value, *os = ps + BQ * (BK + 1);
+// One row of `width` channels into shared memory, by the lanes of a warp; zeros behind them to a multiple of four.
+INLINE void load_row(float* to, const void* from, i64 at, u32 width, int type, const float* cosines, const float* sines, u32 table, bool wide) {
+  const u32 lane = threadIdx.x % 32;
+  if (!from) {
+    for (u32 i = lane; i < (width + 3) / 4 * 4; i += 32) to[i] = 0;
+  } else if (cosines) {
+    for (u32 i = lane; i < (width + 3) / 4 * 4; i += 32) to[i] = i < width ? rotated(from, at, i, type, cosines, sines, table) : 0.0f;
+  } else if (wide) {
+    for (u32 i = lane * 4; i < width; i += 128) *(float4*)(to + i) = load4(from, at + i, type);
+  } else {
+    for (u32 i = lane; i < (width + 3) / 4 * 4; i += 32) to[i] = i < width ? load(from, at + i, type) : 0.0f;
+  }
+}
+
+// Grid: x tiles of queries times parts, y heads times windows, z batch. 128 threads: four a query. Each has 8 keys of a tile, then
+// every fourth group of four channels of the values, FOURS of them at most.
+template <int FOURS> INLINE void attend(const Operands& o, void* output, float* partial, const Attention& c) {
+  extern __shared__ __align__(16) float memory[];
+  float *qs = memory, *ks = qs + BQ * c.padded_width, *vs = ks + BK * c.padded_width, *ps = vs + BK * c.padded_value;
   const u32 head = blockIdx.y % c.heads, window = blockIdx.y / c.heads, batch = blockIdx.z;
   const u32 part = blockIdx.x % c.parts, q0 = blockIdx.x / c.parts * BQ;
-  const u32 mine = threadIdx.x / 4, quarter = threadIdx.x % 4;
+  const u32 mine = threadIdx.x / 4, quarter = threadIdx.x % 4, warp = threadIdx.x / 32;
   const u32 half = c.width / 2;
-  for (u32 i = threadIdx.x; i < BQ * c.width; i += 128) {
-    const u32 row = i / c.width, channel = i % c.width, index = q0 + row, token = query_token(c, window, index);
-    float x = 0;
-    if (token != ~0u) {
-      const i64 at = batch * c.query_batch + token * c.query_row + head * c.width;
-      x = c.rotate ? rotated(o.query, at, channel, c.query_type, o.query_cos, o.query_sin, index % c.query_positions * half) : load(o.query, at + channel, c.query_type);
-    }
-    qs[row * c.padded_width + channel] = x;
+  const bool wide = c.wide;
+  for (u32 row = warp; row < BQ; row += 4) {
+    const u32 index = q0 + row, token = query_token(c, window, index);
+    load_row(qs + row * c.padded_width, token == ~0u ? 0 : o.query, batch * c.query_batch + token * c.query_row + head * c.width, c.width, c.query_type,
+             c.rotate ? o.query_cos : 0, o.query_sin, c.rotate ? index % c.query_positions * half : 0, wide);
   }
   const u32 index = q0 + mine, token = query_token(c, window, index);
   const i64 line = token == ~0u ? 0 : (i64)token;
@@ -66,42 +79,33 @@ KERNEL __launch_bounds__(128) attention_f32(const __grid_constant__ Operands o, 
   // Keys of this part: whole tiles.
   const u32 tiles = (c.window_keys + BK - 1) / BK, per = (tiles + c.parts - 1) / c.parts;
   const u32 first = part * per * BK, end = min(c.window_keys, (part + 1) * per * BK);
+  const u32 fours = (c.width + 3) / 4, value_fours = (c.value_width + 3) / 4;
   float top = -infinity(), sum = 0;
-  for (u32 i = threadIdx.x; i < BQ * c.padded_value; i += 128) os[i] = 0;
+  float4 mixed[FOURS];
+  UNROLL for (int i = 0; i < FOURS; i++) mixed[i] = make_float4(0, 0, 0, 0);
   for (u32 k0 = first; k0 < end; k0 += BK) {
     __syncthreads();
-    for (u32 i = threadIdx.x; i < BK * c.width; i += 128) {
-      const u32 row = i / c.width, channel = i % c.width, key = k0 + row;
-      float x = 0;
-      if (key < end) {
-        const u32 from = key_token(c, window, key);
-        const bool rotate = c.rotate && key < c.rotated_keys;
-        const u32 table = rotate ? key % c.key_positions * half : 0;
-        if (from != ~0u) {
-          const i64 at = batch * c.key_batch + from * c.key_row + head * c.width;
-          x = rotate ? rotated(o.key, at, channel, c.key_type, o.key_cos, o.key_sin, table) : load(o.key, at + channel, c.key_type);
-        } else {
-          x = rotate ? rotated(o.padding_key, head * c.width, channel, F32, o.key_cos, o.key_sin, table) : load(o.padding_key, head * c.width + channel, F32);
-        }
-      }
-      ks[row * c.padded_width + channel] = x;
-    }
-    for (u32 i = threadIdx.x; i < BK * c.value_width; i += 128) {
-      const u32 row = i / c.value_width, channel = i % c.value_width, key = k0 + row;
-      float x = 0;
-      if (key < end) {
-        const u32 from = key_token(c, window, key);
-        x = from != ~0u ? load(o.value, batch * c.value_batch + from * c.value_row + head * c.value_width + channel, c.value_type)
-                        : load(o.padding_value, head * c.value_width + channel, F32);
-      }
-      vs[row * c.padded_value + channel] = x;
+    for (u32 row = warp; row < BK; row += 4) {
+      const u32 key = k0 + row;
+      const bool exists = key < end, rotate = c.rotate && key < c.rotated_keys;
+      const u32 from = exists ? key_token(c, window, key) : 0;
+      const bool padding = from == ~0u;
+      load_row(ks + row * c.padded_width, !exists ? 0 : padding ? o.padding_key : o.key,
+               (padding ? 0 : batch * c.key_batch + from * c.key_row) + head * c.width, c.width, padding ? F32 : c.key_type,
+               rotate ? o.key_cos : 0, o.key_sin, rotate ? key % c.key_positions * half : 0, wide);
+      load_row(vs + row * c.padded_value, !exists ? 0 : padding ? o.padding_value : o.value,
+               (padding ? 0 : batch * c.value_batch + from * c.value_row) + head * c.value_width, c.value_width, padding ? F32 : c.value_type, 0, 0, 0, wide);
     }
     __syncthreads();
     float score[8];
     UNROLL for (int j = 0; j < 8; j++) score[j] = 0;
-    for (u32 d = 0; d < c.width; d++) {
-      const float x = qs[mine * c.padded_width + d];
-      UNROLL for (int j = 0; j < 8; j++) score[j] = multiply_add(x, ks[(j * 4 + quarter) * c.padded_width + d], score[j]);
+    const float4* q = (const float4*)(qs + mine * c.padded_width);
+    for (u32 d = 0; d < fours; d++) {
+      const float4 x = q[d];
+      UNROLL for (int j = 0; j < 8; j++) {
+        const float4 y = ((const float4*)(ks + (j * 4 + quarter) * c.padded_width))[d];
+        score[j] = multiply_add(x.x, y.x, multiply_add(x.y, y.y, multiply_add(x.z, y.z, multiply_add(x.w, y.w, score[j]))));
+      }
     }
     float highest = -infinity();
     UNROLL for (int j = 0; j < 8; j++) {
@@ -130,26 +134,39 @@ KERNEL __launch_bounds__(128) attention_f32(const __grid_constant__ Operands o, 
     }
     top = next;
     __syncwarp();
-    for (u32 d = quarter; d < c.value_width; d += 4) {
-      float mixed = os[mine * c.padded_value + d] * correction;
-      UNROLL for (int j = 0; j < BK; j++) mixed = multiply_add(ps[mine * (BK + 1) + j], vs[j * c.padded_value + d], mixed);
-      os[mine * c.padded_value + d] = mixed;
+    UNROLL for (int i = 0; i < FOURS; i++) mixed[i].x *= correction, mixed[i].y *= correction, mixed[i].z *= correction, mixed[i].w *= correction;
+    for (u32 j = 0; j < BK; j++) {
+      const float p = ps[mine * (BK + 1) + j];
+      const float4* v = (const float4*)(vs + j * c.padded_value) + quarter;
+      UNROLL for (int i = 0; i < FOURS; i++) if (i * 4 + quarter < value_fours) {
+        const float4 y = v[i * 4];
+        mixed[i].x = multiply_add(p, y.x, mixed[i].x), mixed[i].y = multiply_add(p, y.y, mixed[i].y);
+        mixed[i].z = multiply_add(p, y.z, mixed[i].z), mixed[i].w = multiply_add(p, y.w, mixed[i].w);
+      }
     }
     __syncwarp();
   }
   sum += __shfl_xor_sync(~0u, sum, 1);
   sum += __shfl_xor_sync(~0u, sum, 2);
   if (token == ~0u) return;
-  if (c.parts == 1) {
-    const u64 to = ((u64)batch * c.queries + token) * c.heads * c.value_width + head * c.value_width;
-    for (u32 d = quarter; d < c.value_width; d += 4) store(output, to + d, c.to, os[mine * c.padded_value + d] / sum);
-  } else {
-    // [batch, query, head, part, top, sum, channels]
-    float* to = partial + ((((u64)batch * c.queries + token) * c.heads + head) * c.parts + part) * (c.value_width + 2);
-    if (quarter == 0) to[0] = top, to[1] = sum;
-    for (u32 d = quarter; d < c.value_width; d += 4) to[2 + d] = os[mine * c.padded_value + d];
+  const u64 to = ((u64)batch * c.queries + token) * c.heads * c.value_width + head * c.value_width;
+  // [batch, query, head, part, top, sum, channels]
+  float* parts = partial + ((((u64)batch * c.queries + token) * c.heads + head) * c.parts + part) * (c.value_width + 2);
+  if (c.parts > 1 && quarter == 0) parts[0] = top, parts[1] = sum;
+  UNROLL for (int i = 0; i < FOURS; i++) {
+    const float values[4] = {mixed[i].x, mixed[i].y, mixed[i].z, mixed[i].w};
+    UNROLL for (int k = 0; k < 4; k++) {
+      const u32 d = (i * 4 + quarter) * 4 + k;
+      if (d >= c.value_width) continue;
+      if (c.parts > 1) parts[2 + d] = values[k];
+      else store(output, to + d, c.to, values[k] / sum);
+    }
   }
 }
+KERNEL __launch_bounds__(128) attention_f32_32(const __grid_constant__ Operands o, void* output, float* partial, const __grid_constant__ Attention c) { attend<2>(o, output, partial, c); }
+KERNEL __launch_bounds__(128) attention_f32_64(const __grid_constant__ Operands o, void* output, float* partial, const __grid_constant__ Attention c) { attend<4>(o, output, partial, c); }
+KERNEL __launch_bounds__(128) attention_f32_256(const __grid_constant__ Operands o, void* output, float* partial, const __grid_constant__ Attention c) { attend<16>(o, output, partial, c); }
+KERNEL __launch_bounds__(128) attention_f32_512(const __grid_constant__ Operands o, void* output, float* partial, const __grid_constant__ Attention c) { attend<32>(o, output, partial, c); }
 
 struct Join {
   u32 lines, parts, width;  // lines: batch * queries * heads

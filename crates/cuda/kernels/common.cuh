@@ -10,6 +10,8 @@ typedef long long i64;
 #define INLINE static __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
 #define UNROLL _Pragma("unroll")
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(count) PRAGMA(unroll count)
 
 // Element types, in the order of cutout_tensor::DType.
 enum { F32, F16, BF16, I8, U8, I32, I64, BOOL };

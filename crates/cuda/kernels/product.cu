@@ -67,25 +67,45 @@ KERNEL __launch_bounds__(256) product_128(const void* a, const void* b, const fl
   tiles<128>(a, b, bias, residual, output, p);
 }
 
-// At most 16 rows: a warp computes one column of all rows, its lanes share the depth. Reads the weight once.
+// Few rows: a warp, or with `split` the four warps of a block, compute one column of eight rows; lanes share the depth. The grid has
+// groups of eight rows along y.
 KERNEL __launch_bounds__(128) product_few_rows(const void* a, const void* b, const float* bias, const void* residual, void* output, const __grid_constant__ Product p) {
-  const u32 n = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (n >= p.columns) return;
-  const i64 a_start = walk(p.a_batch, blockIdx.z), b_start = walk(p.b_batch, blockIdx.z) + (i64)n * p.b_column;
+  __shared__ float shared[4][8];
   constexpr int ROWS = 8;
-  for (u32 m0 = blockIdx.y * ROWS; m0 < p.rows; m0 += gridDim.y * ROWS) {
-    float sums[ROWS];
-    UNROLL for (int i = 0; i < ROWS; i++) sums[i] = 0;
-    for (u32 k = lane; k < p.depth; k += 32) {
+  const bool split = p.unused & 1, wide = p.unused & 2;  // wide: both sides are f32 with 16-byte aligned rows
+  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, n = split ? blockIdx.x : blockIdx.x * 4 + warp, m0 = blockIdx.y * ROWS;
+  if (n >= p.columns) return;  // the whole block, where warps meet below
+  const i64 a_start = walk(p.a_batch, blockIdx.z) + (i64)m0 * p.a_row, b_start = walk(p.b_batch, blockIdx.z) + (i64)n * p.b_column;
+  const u32 rows = min((u32)ROWS, p.rows - m0);
+  float sums[ROWS];
+  UNROLL for (int i = 0; i < ROWS; i++) sums[i] = 0;
+  if (wide) {
+    const float4* weight = (const float4*)((const float*)b + b_start);
+    const u32 fours = p.depth / 4, step = split ? 128 : 32;
+    UNROLL_BY(2) for (u32 k = split ? threadIdx.x : lane; k < fours; k += step) {
+      const float4 w = weight[k];
+      UNROLL for (int i = 0; i < ROWS; i++) {
+        const float4 x = ((const float4*)((const float*)a + a_start + (i64)min((u32)i, rows - 1) * p.a_row))[k];
+        sums[i] = multiply_add(x.x, w.x, multiply_add(x.y, w.y, multiply_add(x.z, w.z, multiply_add(x.w, w.w, sums[i]))));
+      }
+    }
+  } else {
+    for (u32 k = split ? threadIdx.x : lane; k < p.depth; k += split ? 128 : 32) {
       const float w = load(b, b_start + (i64)k * p.b_depth, p.b_type);
       UNROLL for (int i = 0; i < ROWS; i++)
-        if (m0 + i < p.rows) sums[i] = multiply_add(load(a, a_start + (i64)(m0 + i) * p.a_row + (i64)k * p.a_depth, p.a_type), w, sums[i]);
-    }
-    UNROLL for (int i = 0; i < ROWS; i++) {
-      const float sum = warp_sum(sums[i]);
-      if (lane == i && m0 + i < p.rows) finish(p, bias, residual, output, ((u64)blockIdx.z * p.rows + m0 + i) * p.columns + n, n, sum);
+        if (i < rows) sums[i] = multiply_add(load(a, a_start + (i64)i * p.a_row + (i64)k * p.a_depth, p.a_type), w, sums[i]);
     }
   }
+  UNROLL for (int i = 0; i < ROWS; i++) sums[i] = warp_sum(sums[i]);
+  float sum = sums[0];
+  UNROLL for (int i = 1; i < ROWS; i++) sum = lane == i ? sums[i] : sum;
+  if (split) {
+    if (lane < ROWS) shared[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0) return;
+    sum = lane < ROWS ? shared[0][lane] + shared[1][lane] + shared[2][lane] + shared[3][lane] : 0.0f;
+  }
+  if (lane < rows) finish(p, bias, residual, output, ((u64)blockIdx.z * p.rows + m0 + lane) * p.columns + n, n, sum);
 }
 
 struct Quantize {

@@ -121,6 +121,20 @@ KERNEL __launch_bounds__(128) softmax(const void* input, void* output, const __g
   for (u32 i = threadIdx.x; i < c.width; i += 128) store(output, to + i, c.to, exponential(load(input, from + i, c.from) - top) / sum);
 }
 
+// The same for short rows, one warp a row.
+KERNEL __launch_bounds__(128) softmax_short(const void* input, void* output, const __grid_constant__ Rows c) {
+  const u32 row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= c.rows) return;
+  const i64 from = walk(c.walk, row);
+  const u64 to = (u64)row * c.width;
+  float top = -infinity(), sum = 0;
+  for (u32 i = lane; i < c.width; i += 32) top = larger(top, load(input, from + i, c.from));
+  top = warp_max(top);
+  for (u32 i = lane; i < c.width; i += 32) sum += exponential(load(input, from + i, c.from) - top);
+  sum = warp_sum(sum);
+  for (u32 i = lane; i < c.width; i += 32) store(output, to + i, c.to, exponential(load(input, from + i, c.from) - top) / sum);
+}
+
 struct Reduce {
   u32 outputs, count;
   int kind, from, to;  // kind in the order of ReduceKind
@@ -148,29 +162,52 @@ KERNEL __launch_bounds__(128) reduce(const void* input, void* output, const __gr
 }
 
 struct GroupNorm {
-  u32 pixels, channels, groups;
+  u32 pixels, channels, groups, parts;  // parts: blocks that share a group
   int from, to;
   float epsilon;
+  u32 total;  // elements of all images
 };
-// One block of 512 an image and group; x is contiguous [images, pixels, channels].
-KERNEL __launch_bounds__(512) group_norm(const void* input, const float* gain, const float* shift, void* output, const __grid_constant__ GroupNorm c) {
-  __shared__ float shared[16];
-  const u32 width = c.channels / c.groups, group = blockIdx.x % c.groups, count = c.pixels * width;
-  const u64 start = (u64)(blockIdx.x / c.groups) * c.pixels * c.channels + group * width;
+// x is contiguous [images, pixels, channels]. Mean and sum of squared distances of a part of a group's pixels: block (group, part).
+KERNEL __launch_bounds__(256) group_parts(const void* input, float2* statistics, const __grid_constant__ GroupNorm c) {
+  __shared__ float shared[8];
+  const u32 width = c.channels / c.groups, group = blockIdx.x % c.groups, per = (c.pixels + c.parts - 1) / c.parts;
+  const u32 first = min(blockIdx.y * per, c.pixels), count = (min(first + per, c.pixels) - first) * width;
+  const u64 start = ((u64)(blockIdx.x / c.groups) * c.pixels + first) * c.channels + group * width;
   auto at = [&](u32 i) { return start + (u64)(i / width) * c.channels + i % width; };
-  float sum = 0;
-  for (u32 i = threadIdx.x; i < count; i += 512) sum += load(input, at(i), c.from);
-  const float mean = block_sum(sum, shared) / count;
-  float squares = 0;
-  for (u32 i = threadIdx.x; i < count; i += 512) {
+  float sum = 0, squares = 0;
+  for (u32 i = threadIdx.x; i < count; i += 256) sum += load(input, at(i), c.from);
+  const float mean = count ? block_sum(sum, shared) / count : 0.0f;
+  for (u32 i = threadIdx.x; i < count; i += 256) {
     const float d = load(input, at(i), c.from) - mean;
     squares += d * d;
   }
-  const float factor = 1.0f / root(block_sum(squares, shared) / count + c.epsilon);
-  for (u32 i = threadIdx.x; i < count; i += 512) {
-    const u32 channel = group * width + i % width;
-    store(output, at(i), c.to, (load(input, at(i), c.from) - mean) * factor * gain[channel] + shift[channel]);
+  squares = block_sum(squares, shared);
+  if (threadIdx.x == 0) statistics[blockIdx.x * c.parts + blockIdx.y] = make_float2(mean, squares);
+}
+// Joins the parts of each group in their order, one thread a group: mean and factor.
+KERNEL group_join(const float2* statistics, float2* joined, const __grid_constant__ GroupNorm c, u32 groups) {
+  const u32 group = blockIdx.x * blockDim.x + threadIdx.x;
+  if (group >= groups) return;
+  const u32 width = c.channels / c.groups, per = (c.pixels + c.parts - 1) / c.parts;
+  float count = 0, mean = 0, squares = 0;
+  for (u32 part = 0; part < c.parts; part++) {
+    const u32 first = min(part * per, c.pixels);
+    const float more = (float)((min(first + per, c.pixels) - first) * width);
+    if (more == 0) continue;
+    const float2 other = statistics[group * c.parts + part];
+    const float all = count + more, distance = other.x - mean;
+    mean += distance * (more / all);
+    squares += other.y + distance * distance * (count * (more / all));
+    count = all;
   }
+  joined[group] = make_float2(mean, 1.0f / root(squares / count + c.epsilon));
+}
+KERNEL group_apply(const void* input, const float2* joined, const float* gain, const float* shift, void* output, const __grid_constant__ GroupNorm c) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= c.total) return;
+  const u32 channel = i % c.channels, image = i / c.channels / c.pixels;
+  const float2 s = joined[image * c.groups + channel / (c.channels / c.groups)];
+  store(output, i, c.to, (load(input, i, c.from) - s.x) * s.y * gain[channel] + shift[channel]);
 }
 
 struct Rope {

@@ -103,6 +103,24 @@ pub fn usable_gpu() -> Result<(String, usize), String> {
     Err("this build of cutout has no code for GPUs".to_owned())
 }
 
+/// Why `auto` runs on the processor although a driver is installed; `None` where a GPU is used, was not asked for, or there is no driver.
+pub fn fallback_reason(profile: &Profile) -> Option<String> {
+    if profile.device != Device::Auto || !has_driver() {
+        return None;
+    }
+    gpu(0).err()
+}
+
+#[cfg(feature = "cuda")]
+fn has_driver() -> bool {
+    !matches!(cutout_cuda::cards(), Err(cutout_cuda::DeviceError::NoDriver))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn has_driver() -> bool {
+    false
+}
+
 /// Number of threads of a profile; the number of cores unless set.
 pub fn threads(profile: &Profile) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

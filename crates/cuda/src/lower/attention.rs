@@ -257,9 +257,32 @@ fn join(
     Ok(())
 }
 
-/// Padded length of a row in shared memory: odd, so that rows start in different banks.
+/// Padded length of a row in shared memory: whole groups of four, and room so that rows start in different banks.
 fn padded(width: usize) -> usize {
-    width | 1
+    width.next_multiple_of(4) + 4
+}
+
+/// The general kernel for values of this width.
+fn general_kernel(value_width: usize, site: &Site<'_, '_>) -> Result<&'static str, CompileError> {
+    match value_width {
+        0..=32 => Ok("attention_f32_32"),
+        33..=64 => Ok("attention_f32_64"),
+        65..=256 => Ok("attention_f32_256"),
+        257..=512 => Ok("attention_f32_512"),
+        width => Err(site.unsupported(format!("heads with values {width} wide; 512 at most"))),
+    }
+}
+
+/// Whether every row of queries, keys, values and padding can be read four channels at a time.
+fn rows_are_wide(inputs: &AttentionInputs<&Input>, widths: [usize; 2]) -> bool {
+    let fits = |input: &Input| {
+        let rows = &input.strides[..input.strides.len() - 1];
+        input.place.offset.is_multiple_of(4 * input.stored.size())
+            && rows.iter().all(|stride| stride.is_multiple_of(4))
+    };
+    let AttentionInputs { query, key, value, padding, .. } = *inputs;
+    let all = [query, key, value].into_iter().chain(padding.into_iter().flatten());
+    widths.iter().all(|width| width.is_multiple_of(4)) && all.into_iter().all(fits)
 }
 
 /// The kernel that knows everything, in f32.
@@ -303,17 +326,22 @@ fn general(
         Argument::of(&c),
     ];
     let floats =
-        2 * TILE * c.padded_width as usize + 2 * TILE * c.padded_value as usize + TILE * (TILE + 1);
+        2 * TILE * c.padded_width as usize + TILE * c.padded_value as usize + TILE * (TILE + 1);
+    if floats * 4 > site.target().shared_bytes {
+        let (width, value) = (c.width, c.value_width);
+        return Err(site.unsupported(format!("heads {width} and {value} wide do not fit this card")));
+    }
+    let shared_bytes = site.count(floats * 4)?;
     let grid = [
         site.count(tiles * parts)?,
         site.count(c.heads as usize * c.windows as usize)?,
         site.count(batch)?,
     ];
     site.launches.push(Launch {
-        kernel: KernelName::from("attention_f32"),
+        kernel: KernelName::from(general_kernel(value_width, site)?),
         grid,
         block: 128,
-        shared_bytes: site.count(floats * 4)?,
+        shared_bytes,
         arguments,
     });
     join(partial, (lines, parts, c.value_width), site)
@@ -380,6 +408,7 @@ fn sizes(
         [code(query.stored), code(key.stored), code(value.stored)];
     c.to = code(site.stored);
     c.scale = op.scale;
+    c.wide = u32::from(rows_are_wide(inputs, [width, value_width]));
     let stride = |input: &Input, axis: usize| input.strides[axis] as i64;
     [c.query_batch, c.query_row] = [stride(query, 0), stride(query, 1)];
     [c.key_batch, c.key_row] = [stride(key, 0), stride(key, 1)];

@@ -54,7 +54,9 @@ parameters! {
     Reduce: 232 {
         outputs: u32, count: u32, kind: i32, from: i32, to: i32, threads: u32, kept: Walk, reduced: Walk,
     }
-    GroupNorm: 24 { pixels: u32, channels: u32, groups: u32, from: i32, to: i32, epsilon: f32 }
+    GroupNorm: 32 {
+        pixels: u32, channels: u32, groups: u32, parts: u32, from: i32, to: i32, epsilon: f32, total: u32,
+    }
     Rope: 152 {
         pairs: u32, tokens: u32, rotated: u32, half: u32, positions: u32, table: u32, grid_width: u32,
         window_height: u32, window_width: u32, from: i32, to: i32, unused: u32, walk: Walk,
@@ -91,7 +93,7 @@ parameters! {
         aligned: u32, step: u32, scale: f32, from: i32, boxes: i32, to: i32,
     }
     Product: 280 {
-        rows: u32, columns: u32, depth: u32, unused: u32, a_row: i64, a_depth: i64, b_column: i64, b_depth: i64,
+        rows: u32, columns: u32, depth: u32, few_rows: u32, a_row: i64, a_depth: i64, b_column: i64, b_depth: i64,
         a_stored: i32, b_stored: i32, residual: i32, to: i32, scale: f32, activation: i32, a_batch: Walk,
         b_batch: Walk,
     }
@@ -104,14 +106,14 @@ parameters! {
         rows: u32, columns: u32, padded: u32, group: u32, groups: u32, residual: i32, to: i32, activation: i32,
         scale: f32,
     }
-    Attention: 248 {
+    Attention: 256 {
         heads: u32, width: u32, value_width: u32, queries: u32, keys: u32, window_queries: u32, window_keys: u32,
         windows_x: u32, windows: u32, query_grid_width: u32, query_grid_height: u32, query_window_width: u32,
         query_window_height: u32, key_grid_width: u32, key_grid_height: u32, key_window_width: u32,
         key_window_height: u32, windowed: u32, causal: u32, bias: u32, bias_width: u32, bias_height: u32,
         bias_rows: u32, bias_columns: u32, rotate: u32, query_positions: u32, key_positions: u32, rotated_keys: u32,
         parts: u32, padded_width: u32, padded_value: u32, query_stored: i32, key_stored: i32, value_stored: i32,
-        rows_stored: i32, columns_stored: i32, to: i32, scale: f32, query_batch: i64, query_row: i64,
+        rows_stored: i32, columns_stored: i32, to: i32, scale: f32, wide: u32, unused: u32, query_batch: i64, query_row: i64,
         key_batch: i64, key_row: i64, value_batch: i64, value_row: i64, rows_batch: i64, rows_row: i64,
         rows_head: i64, columns_batch: i64, columns_row: i64, columns_head: i64,
     }

@@ -10,8 +10,14 @@ use super::{Input, Site};
 use crate::launch::{Argument, Place};
 use crate::weights::Form;
 
-/// At most this many rows go to the kernel that reads the weight once for all of them.
-const FEW_ROWS: usize = 24;
+/// At most this many rows go to the kernel that reads the weight once for every eight of them.
+const FEW_ROWS: usize = 32;
+
+/// The same where tiles of 64 x 64 would leave most of the card idle.
+const FEW_TILES_ROWS: usize = 256;
+
+/// From this depth on, the warps of a block share a column.
+const SPLIT_DEPTH: usize = 512;
 
 /// From this many tiles of 128 x 128 on, the larger tiles fill the card.
 const LARGE_TILES: usize = 200;
@@ -93,6 +99,22 @@ pub(crate) struct Sizes {
     pub(crate) batch: usize,
 }
 
+impl Side {
+    /// Whether rows are f32 and can be read four elements at a time.
+    fn is_wide(&self) -> bool {
+        let batches = self.batch.strides.iter().all(|stride| stride % 4 == 0);
+        let aligned = self.place.offset.is_multiple_of(16) && self.row.is_multiple_of(4);
+        self.stored == DType::F32 && self.depth == 1 && aligned && batches
+    }
+}
+
+/// Whether a product goes to the kernel for few rows.
+fn takes_few_rows(sizes: Sizes, b: Side, multiprocessors: usize) -> bool {
+    let tiles = sizes.rows.div_ceil(64) * sizes.columns.div_ceil(64) * sizes.batch;
+    let idle = 2 * tiles < multiprocessors && sizes.rows <= FEW_TILES_ROWS;
+    b.depth == 1 && (sizes.rows <= FEW_ROWS || idle)
+}
+
 fn one_matrix() -> Walk {
     bytemuck::Zeroable::zeroed()
 }
@@ -108,11 +130,15 @@ pub(crate) fn product_f32(
     let [rows, columns, batch] =
         [site.count(sizes.rows)?, site.count(sizes.columns)?, site.count(sizes.batch)?];
     let epilogue = finish.parameters();
+    let few = takes_few_rows(sizes, b, site.target().multiprocessors);
+    let split = few && sizes.depth >= SPLIT_DEPTH;
+    let wide = a.is_wide() && b.is_wide() && sizes.depth.is_multiple_of(4);
+    let few_rows = u32::from(split) | u32::from(wide) << 1;
     let parameters = Product {
         rows,
         columns,
         depth: site.count(sizes.depth)?,
-        unused: 0,
+        few_rows,
         a_row: a.row as i64,
         a_depth: a.depth as i64,
         b_column: b.row as i64,
@@ -140,9 +166,9 @@ pub(crate) fn product_f32(
     }
     let tiles = |side: u32| [columns.div_ceil(side), rows.div_ceil(side), batch];
     let large = tiles(128).iter().map(|&count| count as usize).product::<usize>();
-    if sizes.rows <= FEW_ROWS && b.depth == 1 {
-        let grid = [columns.div_ceil(4), rows.div_ceil(8), batch];
-        site.launch("product_few_rows", grid, 128, arguments);
+    if few {
+        let blocks = if split { columns } else { columns.div_ceil(4) };
+        site.launch("product_few_rows", [blocks, rows.div_ceil(8), batch], 128, arguments);
     } else if large >= LARGE_TILES {
         site.launch("product_128", tiles(128), 256, arguments);
     } else {

@@ -12,6 +12,9 @@ use crate::launch::Argument;
 /// Reductions of at least this many elements are shared by the threads of a block.
 const SHARED_REDUCTION: usize = 64;
 
+/// Longest row that one warp takes.
+const SHORT_ROW: u32 = 256;
+
 /// Lines along `axis` of a contiguous value.
 fn lines(input: &Input, axis: usize, site: &Site<'_, '_>) -> Result<Lines, CompileError> {
     let shape = &input.ty.shape;
@@ -85,7 +88,11 @@ pub(crate) fn softmax(site: &mut Site<'_, '_>) -> Result<(), CompileError> {
     let input = site.inputs[0].clone();
     let rows = rows_of(&input, site)?;
     let arguments = vec![input.read(), site.write(), Argument::of(&rows)];
-    site.launch("softmax", [rows.rows, 1, 1], 128, arguments);
+    if rows.width <= SHORT_ROW {
+        site.launch("softmax_short", [rows.rows.div_ceil(4), 1, 1], 128, arguments);
+    } else {
+        site.launch("softmax", [rows.rows, 1, 1], 128, arguments);
+    }
     Ok(())
 }
 
@@ -134,18 +141,42 @@ pub(crate) fn group_norm(op: &GroupNorm, site: &mut Site<'_, '_>) -> Result<(), 
     let shape = &input.ty.shape;
     let channels = shape.last_axis();
     let pixels: usize = shape[1..shape.rank() - 1].iter().product();
+    let groups = shape[0] * op.groups;
+    let parts = (8 * site.target().multiprocessors / groups.max(1)).clamp(1, pixels.div_ceil(64));
+    let total = site.count(shape.elements())?;
     let parameters = parameters::GroupNorm {
         pixels: site.count(pixels)?,
         channels: site.count(channels)?,
         groups: site.count(op.groups)?,
+        parts: site.count(parts)?,
         from: code(input.stored),
         to: code(site.stored),
         epsilon: op.epsilon,
+        total,
     };
-    let blocks = site.count(shape[0] * op.groups)?;
+    let statistics = site.scratch(groups * parts * 8);
+    let joined = site.scratch(groups * 8);
+    let groups = site.count(groups)?;
+    let arguments =
+        vec![input.read(), Argument::Write(statistics), Argument::of(&parameters)];
+    site.launch("group_parts", [groups, parameters.parts, 1], 256, arguments);
+    let arguments = vec![
+        Argument::Read(statistics),
+        Argument::Write(joined),
+        Argument::of(&parameters),
+        Argument::of(&groups),
+    ];
+    site.launch_each("group_join", groups, arguments);
     let (gain, shift) = (site.inputs[1].read(), site.inputs[2].read());
-    let arguments = vec![input.read(), gain, shift, site.write(), Argument::of(&parameters)];
-    site.launch("group_norm", [blocks, 1, 1], 512, arguments);
+    let arguments = vec![
+        input.read(),
+        Argument::Read(joined),
+        gain,
+        shift,
+        site.write(),
+        Argument::of(&parameters),
+    ];
+    site.launch_each("group_apply", total, arguments);
     Ok(())
 }
 
