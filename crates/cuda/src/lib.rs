@@ -9,6 +9,7 @@ pub mod bundle;
 pub mod check;
 pub mod digest;
 mod driver;
+pub mod fast;
 pub mod launch;
 pub mod lower;
 mod program;

@@ -79,6 +79,7 @@ pub fn units() -> Vec<Unit> {
     for element in ["f16", "bf16"] {
         units.extend(ATTENTION_WIDTHS.iter().map(|&widths| attention_unit(element, widths)));
     }
+    units.extend(crate::fast::units::units());
     units
 }
 
