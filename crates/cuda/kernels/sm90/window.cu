@@ -18,7 +18,6 @@ constexpr int FIRST = SIDE == 14 ? 96 : 128, SECOND = KN - FIRST;               
 constexpr int KS = (HD + 15) / 16, REST = HD > 64 ? (HD - 64 + 15) / 16 * 16 : 0, RB = 2 * REST, WIDE = HD < 64 ? HD : 64;
 constexpr int KBYTES = KN * 128, KREST = KN * RB, VBYTES = VN * 128, VREST = VN * RB;
 constexpr int BUFFER = (KBYTES + KREST + VBYTES + VREST + 1023) / 1024 * 1024, LOADED = 2 * T * (128 + RB);
-constexpr int PITCH = 16 * (HD / 8 | 1);   // bytes of a row of queries in shared memory: an odd number of pieces, against bank conflicts
 constexpr int STEPS = BIAS ? KS + 2 : KS;  // products of queries and keys
 #if BIAS  // bytes of the ones and zeros; terms, bytes of their tables; halves of a row of terms
 constexpr int EXT = (KN * 64 + 1023) / 1024 * 1024, TERMS = 56, TABLE = TERMS * 128, TREST = (TERMS * RB + 1023) / 1024 * 1024, SP = 58;
@@ -58,26 +57,6 @@ struct Buffer {
   D explicit Buffer(u32 at) : k(at), v(at + KBYTES), k_rest(at + KBYTES + VBYTES), v_rest(at + KBYTES + VBYTES + KREST) {}
 };
 
-D void copy16(u32 to, const void* from) { asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from) : "memory"); }
-D void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-D void load_matrix4(u32* r, u32 a) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory");
-}
-D void load_matrix2(u32* r, u32 a) { asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1},[%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(a) : "memory"); }
-
-// The queries of a unit: those of its window that exist.
-struct Queries { int head, first, width, count; };
-D Queries queries_of(const Window& g, int u) {
-  const Unit at = unit_of(g, u);
-  const int side = g.query_window, vh = min(side, g.query_grid[0] - at.wy * side), vw = min(side, g.query_grid[1] - at.wx * side);
-  return {at.head, (at.picture * g.query_grid[0] + at.wy * side) * g.query_grid[1] + at.wx * side, vw, vh * vw};
-}
-// Row of a query in memory.
-D int token_of(const Window& g, const Queries& q, int i) {
-  i = min(i, q.count - 1);
-  return q.first + i / q.width * g.query_grid[1] + i % q.width;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap K_rest,
      const __grid_constant__ TensorMap V_rest, const u16* __restrict__ Q, const float* __restrict__ pad_key,
@@ -87,9 +66,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
   __shared__ u64 full[2], ready[2], empty[2];
   const u32 base = (smem(raw) + 1023) & ~1023u;
 #if BIAS
-  const u32 ext = base + 2 * BUFFER, table = ext + EXT, scratch = table + TABLE + TREST, queries = scratch + WG * 64 * SP * 2;
-#else
-  const u32 queries = base + 2 * BUFFER;
+  const u32 ext = base + 2 * BUFFER, table = ext + EXT, scratch = table + TABLE + TREST;
 #endif
   const int wg = threadIdx.x / 128, units = g.windows[0] * g.windows[1] * g.heads * g.pictures;
   if (threadIdx.x == 0) {
@@ -173,41 +150,25 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
 #if BIAS
     const u32 mine = scratch + (me * 4 + w) * 16 * SP * 2;
 #endif
-    const u32 rows = queries + (me * 4 + w) * 16 * PITCH;  // this warp's queries
-    // Copies this warp's queries of the tile `t` queries after the start of unit `u`, which may lie in a later unit.
-    auto fetch = [&](int u, int t) {
-      Queries q;
-      while (true) {
-        if (u >= units) return;
-        q = queries_of(g, u);
-        const int span = (q.count + 63) & ~63;
-        if (t < span) break;
-        t -= span; u += gridDim.x;
-      }
-      for (int i = lane; i < 16 * (HD / 8); i += 32) {
-        const int r = i / (HD / 8), c = i % (HD / 8);
-        copy16(rows + r * PITCH + c * 16, Q + (u64)token_of(g, q, t + w * 16 + r) * g.query_stride + q.head * HD + c * 8);
-      }
-    };
-    fetch(blockIdx.x, me * 64);
     int b = 0, ph = 0, turn = 0;
     for (int u = blockIdx.x; u < units; u += gridDim.x) {
-      const Queries at = queries_of(g, u);
-      const int vw = at.width, nq = at.count;
+      const Unit at = unit_of(g, u);
+      const int qw = g.query_window, vh = min(qw, g.query_grid[0] - at.wy * qw), vw = min(qw, g.query_grid[1] - at.wx * qw), nq = vh * vw;
+      const int first = (at.picture * g.query_grid[0] + at.wy * qw) * g.query_grid[1] + at.wx * qw;
       for (int t = 0; t < nq; t += 64, turn = turn + 1 == WG ? 0 : turn + 1) {
         if (turn != me) continue;
         u32 buffer = base + b * BUFFER;
         asm volatile("" : "+r"(buffer));  // opaque: descriptors kept over the loop would take too many registers
         const Buffer from(buffer);
         const int r0 = t + w * 16 + lane / 4;
+        // Row of a query in memory; computed twice, for want of registers.
+        auto token = [&](int h) { const int r = min(r0 + h * 8, nq - 1); return first + r / vw * g.query_grid[1] + r % vw; };
+        const u16 *q0 = Q + (u64)token(0) * g.query_stride + at.head * HD + p2, *q1 = Q + (u64)token(1) * g.query_stride + at.head * HD + p2;
         u32 q[STEPS][4];
-        copies_done();
-        __syncwarp();
-        const u32 row = rows + ((lane & 7) + ((lane >> 3) & 1) * 8) * PITCH + (lane >> 4) * 16;
-        UNROLL for (int s = 0; s < HD / 16; s++) load_matrix4(q[s], row + s * 32);
-        if (HD % 16) { load_matrix2(q[KS - 1], row - (lane >> 4) * 16 + (KS - 1) * 32); q[KS - 1][2] = q[KS - 1][3] = 0; }
-        __syncwarp();
-        fetch(u, t + 64 * WG);
+        UNROLL for (int s = 0; s < KS; s++) UNROLL for (int i = 0; i < 4; i++) {
+          const int c = s * 16 + (i >> 1) * 8;
+          q[s][i] = c < HD ? *(const u32*)((i & 1 ? q1 : q0) + c) : 0;
+        }
 #if BIAS
         {
           float z[TERMS / 2];
@@ -294,7 +255,7 @@ NAME(const __grid_constant__ TensorMap K, const __grid_constant__ TensorMap V, c
         hold_all(rest);
 #endif
         UNROLL for (int h = 0; h < 2; h++) if (r0 + h * 8 < nq) {
-          u16* to = O + (u64)token_of(g, at, r0 + h * 8) * g.out_stride + at.head * HD + p2;
+          u16* to = O + (u64)token(h) * g.out_stride + at.head * HD + p2;
           const float d = h ? l1 : l0;
           UNROLL for (int j = 0; j < WIDE / 8; j++) *(u32*)(to + j * 8) = pack(o[j * 4 + h * 2] * d, o[j * 4 + h * 2 + 1] * d);
 #if HD > 64
