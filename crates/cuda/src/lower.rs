@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod hopper;
 mod image;
 mod movement;
 mod parameters;
@@ -133,6 +134,8 @@ pub(crate) struct Site<'a, 'l> {
     pub(crate) ty: TensorType,
     /// Element type of the output in memory.
     pub(crate) stored: DType,
+    /// The node of the graph.
+    pub(crate) node: NodeId,
     /// Half precision type that the node's products use.
     pub(crate) half: Option<DType>,
     pub(crate) lowering: &'l mut Lowering<'a>,
@@ -228,6 +231,8 @@ pub(crate) struct Lowering<'a> {
     target: Target,
     lowered: Lowered,
     known: HashMap<(NodeId, Form), usize>,
+    /// What is taken into other ops.
+    fusions: hopper::Fusions,
 }
 
 /// Lowers a planned graph.
@@ -245,7 +250,9 @@ pub fn lower(
         output_bytes: own.map(|(index, buffer)| (index, buffer.bytes)).collect(),
         ..Lowered::default()
     };
-    let mut lowering = Lowering { graph, plan, profile, target, lowered, known: HashMap::new() };
+    let fusions = hopper::Fusions::find(graph, profile, target);
+    let mut lowering =
+        Lowering { graph, plan, profile, target, lowered, known: HashMap::new(), fusions };
     let rules = CudaRules::new(profile);
     for step in &plan.steps {
         let (node, launches) = lowering.step(step, &rules)?;
@@ -285,13 +292,14 @@ impl Lowering<'_> {
             output,
             ty,
             stored,
+            node: id,
             half,
             lowering: self,
             launches: Vec::new(),
             scratch: 0,
             op: name,
         };
-        if site.ty.shape.elements() > 0 {
+        if site.ty.shape.elements() > 0 && !site.lowering.fusions.drops(id) {
             match op {
                 Some(op) => lower_op(op, &mut site)?,
                 None => movement::copy(&mut site)?,
@@ -429,6 +437,7 @@ impl Lowering<'_> {
             output,
             ty: operand.ty.clone(),
             stored: operand.ty.dtype,
+            node,
             half: None,
             lowering: self,
             launches: Vec::new(),

@@ -46,10 +46,10 @@ impl DeviceStorage for CudaValue {
 
 /// A failure of the card during a run.
 pub(crate) fn run_error(error: DeviceError) -> RunError {
-    match error {
-        DeviceError::OutOfMemory { bytes, .. } => RunError::OutOfMemory(bytes),
-        other => RunError::Device(other.to_string()),
+    if let DeviceError::OutOfMemory { bytes, .. } = error {
+        return RunError::OutOfMemory(bytes);
     }
+    RunError::Device(error.to_string())
 }
 
 impl Machine {
@@ -164,11 +164,12 @@ impl CudaProgram {
         let context = &machine.context;
         let constants = constants(context, planned, lowered)?;
         let slots = Slots::of(lowered);
-        let failed = |error: DeviceError| match error {
-            DeviceError::OutOfMemory { free, .. } => {
-                CompileError::Memory { needed: slots.end, limit: free + context.arena_bytes() }
+        let failed = |error: DeviceError| {
+            if let DeviceError::OutOfMemory { free, .. } = error {
+                let limit = free + context.arena_bytes();
+                return CompileError::Memory { needed: slots.end, limit };
             }
-            other => device_error("program", &other),
+            device_error("program", &error)
         };
         let base = context.arena(slots.end).map_err(failed)?;
         let addresses = Addresses { base, slots: &slots, constants: &constants };

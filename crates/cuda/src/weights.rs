@@ -29,6 +29,8 @@ pub enum Form {
     },
     /// `[outputs, inputs, height, width]` as `f32[height, width, inputs, outputs]`.
     ConvTaps,
+    /// `f32` elements this many times over.
+    Repeated(usize),
     /// `[inputs, outputs, height, width]` as the matrix `[(height, width, outputs), inputs]`, rows padded.
     TransposedMatrix {
         /// Element type.
@@ -49,6 +51,7 @@ impl Form {
                 axis(0) * padded * dtype.size()
             }
             Form::ConvTaps => elements * DType::F32.size(),
+            Form::Repeated(times) => elements * times * DType::F32.size(),
             Form::TransposedMatrix { dtype, padded } => {
                 axis(1) * axis(2) * axis(3) * padded * dtype.size()
             }
@@ -69,6 +72,7 @@ impl Form {
                 padded_rows(&tensor.permute(&[0, 2, 3, 1])?, dtype, padded)
             }
             Form::ConvTaps => encoded(&tensor.permute(&[2, 3, 1, 0])?, DType::F32),
+            Form::Repeated(times) => Ok(encoded(tensor, DType::F32)?.repeat(times)),
             Form::TransposedMatrix { dtype, padded } => {
                 let rows = tensor.permute(&[2, 3, 1, 0])?.to_contiguous()?;
                 let shape = rows.shape().to_vec();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 
 use anyhow::{Context, Result, bail, ensure};
-use cutout_cuda::bundle::{CodeRange, KernelRecord, Manifest, Resources, UnitRecord};
+use cutout_cuda::bundle::{self, CodeRange, KernelRecord, Manifest, Resources, UnitRecord};
 use cutout_cuda::digest::sha256;
 use cutout_cuda::variants::{Family, Unit, units};
 use flate2::Compression;
@@ -42,7 +42,13 @@ pub(crate) fn build(folder: &Path, only: Option<&str>) -> Result<()> {
             continue;
         }
         let text = sources.get(unit.source).with_context(|| format!("no file {}", unit.source))?;
-        add_unit(&compiler, &unit, text, &headers, (&mut manifest, &mut bundles))?;
+        let digest = unit_digest(&compiler.version()?, &unit, text, &headers);
+        if !reuse(&unit, &digest, &mut manifest, &mut bundles) {
+            add_unit(&compiler, &unit, text, &headers, (&mut manifest, &mut bundles))?;
+        }
+        if let Some(record) = manifest.units.get_mut(&unit.name) {
+            record.digest = digest;
+        }
     }
     if only.is_some() {
         return Ok(());
@@ -76,6 +82,39 @@ fn read_sources(folder: &Path) -> Result<BTreeMap<String, String>> {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What a unit is made from.
+fn unit_digest(compiler: &str, unit: &Unit, text: &str, headers: &[(String, &String)]) -> String {
+    let mut all = format!("{compiler}\n{:?}\n{text}", unit.options());
+    for (name, text) in headers {
+        all += &format!("\n{name}\n{text}");
+    }
+    sha256(all.as_bytes())
+}
+
+/// Takes a unit over from the bundles that this program was built with, if it was made from the same.
+fn reuse(
+    unit: &Unit,
+    digest: &str,
+    manifest: &mut Manifest,
+    bundles: &mut BTreeMap<Family, Vec<u8>>,
+) -> bool {
+    let known = bundle::manifest();
+    let Some(record) = known.units.get(&unit.name).filter(|record| record.digest == digest) else {
+        return false;
+    };
+    let mut record = record.clone();
+    for (family, range) in &mut record.code {
+        let Some(code) = bundle::compressed(*family, &unit.name) else { return false };
+        let bundle = bundles.entry(*family).or_default();
+        range.offset = bundle.len();
+        bundle.extend(code);
+    }
+    let kernels = known.kernels.iter().filter(|(_, kernel)| kernel.unit == unit.name);
+    manifest.kernels.extend(kernels.map(|(name, kernel)| (name.clone(), kernel.clone())));
+    manifest.units.insert(unit.name.clone(), record);
+    true
 }
 
 /// Compiles one unit for all its families and records it.

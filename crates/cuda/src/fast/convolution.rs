@@ -160,7 +160,7 @@ pub fn convolution(c: &Convolution, target: Target) -> Option<Launch> {
         kernel: KernelName::from(name),
         grid: [(row_tiles * column_tiles).min(target.multiprocessors) as u32, 1, 1],
         block: 384,
-        shared_bytes: tile.shared_bytes(false, !single) as u32,
+        shared_bytes: tile.shared_bytes([false, !single]) as u32,
         arguments,
     })
 }

@@ -129,7 +129,7 @@ pub fn product(product: &Product, target: Target) -> Option<Launch> {
     let [row_tiles, column_tiles] = tile.grid(extent);
     let clusters = row_tiles.div_ceil(tile.cluster) * column_tiles;
     let blocks = clusters.min(target.multiprocessors / tile.cluster) * tile.cluster;
-    let shared = tile.shared_bytes(swapped, half);
+    let shared = tile.shared_bytes([swapped, half]);
     (shared <= target.shared_bytes).then(|| Launch {
         kernel: KernelName::from(name),
         grid: [blocks as u32, 1, 1],

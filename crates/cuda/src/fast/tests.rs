@@ -9,7 +9,7 @@ use super::attention::{Attention, attention};
 use super::convolution::{Convolution, Taps, convolution};
 use super::norm::{Norm, NormOutput, norm, quantize};
 use super::product::{Finish, Parameters, Product, Rotation, product};
-use super::tiles::{BYTE_TILES, CONVOLUTION_TILES, Extent, SWAPPED, TILES, Tile};
+use super::tiles::{BYTE_TILES, CONVOLUTION_TILES, SWAPPED, TILES, Tile};
 use super::units::units;
 use super::{Matrix, Tokens};
 use crate::launch::{Argument, Launch, Place, Region};
@@ -135,7 +135,7 @@ fn covers(launch: &Launch) {
     let (p, tile, _) = decoded(launch);
     assert!(p.row_tiles as usize * tile.block_rows() >= p.rows as usize, "{launch:?}");
     assert!(p.column_tiles as usize * tile.columns >= p.columns as usize, "{launch:?}");
-    assert!(launch.grid[0] as usize % tile.cluster == 0);
+    assert!((launch.grid[0] as usize).is_multiple_of(tile.cluster));
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Tile {
     }
 
     /// Dynamic shared memory of a kernel, with room to align it.
-    pub fn shared_bytes(&self, swapped: bool, half_output: bool) -> usize {
+    pub fn shared_bytes(&self, [swapped, half_output]: [bool; 2]) -> usize {
         let chunk =
             if swapped { self.rows * 64 } else { self.rows * self.chunk_columns(false) * 2 };
         let staging = if half_output { 4 * chunk } else { 0 };

@@ -5,6 +5,7 @@ use cutout_graph::CompileError;
 use cutout_graph::ops::{Attention, AttentionInputs, BiasForm};
 use cutout_tensor::DType;
 
+use super::hopper;
 use super::movement::{converted, row_walk};
 use super::parameters::{self, code};
 use super::{Input, Site};
@@ -44,8 +45,8 @@ fn half_kernel(
 ) -> Option<HalfKernel> {
     let width = inputs.query.ty.shape[2] / op.heads;
     let value_width = inputs.value.ty.shape[2] / op.heads;
-    let plain = !op.key_mask && !op.causal && !(op.rope.is_some() && op.has_padding());
-    if !plain || !width.is_multiple_of(8) || !value_width.is_multiple_of(8) {
+    let special = op.key_mask || op.causal || (op.rope.is_some() && op.has_padding());
+    if special || !width.is_multiple_of(8) || !value_width.is_multiple_of(8) {
         return None;
     }
     let &(query, value) =
@@ -126,8 +127,8 @@ fn prepared(
     half: DType,
     site: &mut Site<'_, '_>,
 ) -> Result<[Input; 2], CompileError> {
-    let (Some(rope), Some([query_cos, query_sin, key_cos, key_sin])) = (&op.rope, inputs.rope)
-    else {
+    let rope = op.rope.filter(|_| !site.lowering.fusions.is_rotated(site.node));
+    let (Some(rope), Some([query_cos, query_sin, key_cos, key_sin])) = (rope, inputs.rope) else {
         return Ok([as_half(inputs.query, half, site)?, as_half(inputs.key, half, site)?]);
     };
     let window = op.windows.map(|windows| (windows.query_grid, windows.query_window));
@@ -147,6 +148,12 @@ fn in_half(
 ) -> Result<(), CompileError> {
     let [query, key] = prepared(op, inputs, half, site)?;
     let value = as_half(inputs.value, half, site)?;
+    if hopper::attention(op, [&query, &key, &value], inputs.padding, half, site) {
+        return Ok(());
+    }
+    if site.lowering.fusions.has_tables(site.node) {
+        return Err(site.unsupported("no kernel takes the tables of its bias".to_owned()));
+    }
     let padding = match inputs.padding {
         Some([key, value]) => {
             [Some(as_half(key, half, site)?.place), Some(as_half(value, half, site)?.place)]
@@ -329,7 +336,9 @@ fn general(
         2 * TILE * c.padded_width as usize + TILE * c.padded_value as usize + TILE * (TILE + 1);
     if floats * 4 > site.target().shared_bytes {
         let (width, value) = (c.width, c.value_width);
-        return Err(site.unsupported(format!("heads {width} and {value} wide do not fit this card")));
+        return Err(
+            site.unsupported(format!("heads {width} and {value} wide do not fit this card"))
+        );
     }
     let shared_bytes = site.count(floats * 4)?;
     let grid = [

@@ -7,9 +7,12 @@ use cutout_graph::ops::{
 };
 use cutout_tensor::DType;
 
+use super::hopper;
+use super::movement::converted;
 use super::parameters::{self, Conv, Patches, Shuffle, code};
 use super::product::{Finish, RowsOf, WeightMatrix, half_rows, rows_of, with_weight};
 use super::{Input, Site};
+use crate::fast::convolution::Taps;
 use crate::launch::{Argument, Place};
 use crate::weights::Form;
 
@@ -31,12 +34,12 @@ pub(crate) fn conv2d(op: &Conv2d, site: &mut Site<'_, '_>) -> Result<(), Compile
     let kernel = [weight.ty.shape[2], weight.ty.shape[3]];
     let Some(node) = weight.node.filter(|_| is_whole_weight(&weight)) else {
         let parameters = conv_parameters(op, &x, &weight, &finish, site)?;
-        return direct("conv_direct", &x, weight.place, &finish, parameters, site);
+        return direct(("conv_direct", parameters), &x, weight.place, &finish, site);
     };
     if op.groups > 1 {
         let taps = site.weight(node, Form::ConvTaps);
         let parameters = conv_parameters(op, &x, &weight, &finish, site)?;
-        return direct("conv_packed", &x, taps, &finish, parameters, site);
+        return direct(("conv_packed", parameters), &x, taps, &finish, site);
     }
     let columns = weight.ty.shape[0];
     let form = |dtype, padded| Form::ConvMatrix { dtype, padded };
@@ -46,7 +49,7 @@ pub(crate) fn conv2d(op: &Conv2d, site: &mut Site<'_, '_>) -> Result<(), Compile
         let rows = half_rows(&x, site)?;
         return with_weight(rows, &weight, &finish, site);
     }
-    by_patches(op, &x, kernel, &weight, &finish, site)
+    by_patches((op, kernel), &x, &weight, &finish, site)
 }
 
 fn conv_parameters(
@@ -76,11 +79,10 @@ fn conv_parameters(
 }
 
 fn direct(
-    kernel: &'static str,
+    (kernel, parameters): (&'static str, Conv),
     x: &Input,
     weight: Place,
     finish: &Finish,
-    parameters: Conv,
     site: &mut Site<'_, '_>,
 ) -> Result<(), CompileError> {
     let [bias, residual] = finish.arguments();
@@ -98,13 +100,19 @@ fn direct(
 
 /// The patches under the kernel as rows, then a product with the weight.
 fn by_patches(
-    op: &Conv2d,
+    (op, kernel): (&Conv2d, [usize; 2]),
     x: &Input,
-    kernel: [usize; 2],
     weight: &WeightMatrix<'_>,
     finish: &Finish,
     site: &mut Site<'_, '_>,
 ) -> Result<(), CompileError> {
+    if kernel == [3, 3]
+        && op.stride == [1, 1]
+        && op.padding == [[1, 1]; 2]
+        && by_three(x, weight, finish, site)?
+    {
+        return Ok(());
+    }
     let [_, height, width, channels] = image(x);
     let stored = site.half.unwrap_or(DType::F32);
     let depth = kernel[0] * kernel[1] * channels;
@@ -146,6 +154,55 @@ fn by_patches(
         with_weight(rows, weight, &finish, site)?;
     }
     Ok(())
+}
+
+/// A 3 × 3 convolution without patches; false if no kernel takes it.
+fn by_three(
+    x: &Input,
+    weight: &WeightMatrix<'_>,
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<bool, CompileError> {
+    let Some(half) = site.half else { return Ok(false) };
+    let before = site.launches.len();
+    let pixels = if x.stored == half { x.clone() } else { converted(x, half, site)? };
+    let depth = 9 * image(x)[3];
+    let place = site.weight(weight.node, (weight.form)(half, depth));
+    let taken =
+        hopper::convolve(&pixels, Taps::Three, (place, [weight.columns, depth]), finish, site);
+    if !taken {
+        site.launches.truncate(before);
+    }
+    Ok(taken)
+}
+
+/// A transposed 2 × 2 convolution that writes its pixels itself; false if no kernel takes it.
+fn upscaled(
+    x: &Input,
+    weight: &WeightMatrix<'_>,
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<bool, CompileError> {
+    let Some(half) = site.half else { return Ok(false) };
+    let bias = match finish.bias {
+        None => None,
+        // One bias for each of the four pixels.
+        Some(_) => match site.inputs[2].node {
+            Some(node) => Some(site.weight(node, Form::Repeated(4))),
+            None => return Ok(false),
+        },
+    };
+    let before = site.launches.len();
+    let pixels = if x.stored == half { x.clone() } else { converted(x, half, site)? };
+    let depth = image(x)[3];
+    let place = site.weight(weight.node, (weight.form)(half, depth));
+    let finish = Finish { bias, ..*finish };
+    let taken =
+        hopper::convolve(&pixels, Taps::Upscale, (place, [weight.columns, depth]), &finish, site);
+    if !taken {
+        site.launches.truncate(before);
+    }
+    Ok(taken)
 }
 
 impl Finish {
@@ -191,7 +248,7 @@ pub(crate) fn conv_transpose2d(
                 epilogue: Epilogue::NONE,
             };
             let parameters = conv_parameters(&as_conv, &x, &weight, &finish, site)?;
-            direct("conv_transpose", &x, place, &finish, parameters, site)
+            direct(("conv_transpose", parameters), &x, place, &finish, site)
         }
     }
 }
@@ -204,6 +261,9 @@ fn shuffled(
     finish: &Finish,
     site: &mut Site<'_, '_>,
 ) -> Result<(), CompileError> {
+    if kernel == [2, 2] && upscaled(x, weight, finish, site)? {
+        return Ok(());
+    }
     let [batch, height, width, _] = image(x);
     let rows = if site.half.is_some() { half_rows(x, site)? } else { rows_of(x, site)? };
     let scratch = site.scratch(rows.rows * weight.columns * 4);

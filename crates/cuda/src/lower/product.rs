@@ -4,6 +4,7 @@ use cutout_graph::CompileError;
 use cutout_graph::ops::{Activation, Epilogue, Linear, MatMul, QuantizedLinear};
 use cutout_tensor::{DType, contiguous_strides};
 
+use super::hopper;
 use super::movement::{converted, row_walk, too_many_axes};
 use super::parameters::{self, Axes, Gemm, Product, Walk, code, walk};
 use super::{Input, Site};
@@ -23,6 +24,7 @@ const SPLIT_DEPTH: usize = 512;
 const LARGE_TILES: usize = 200;
 
 /// What is done with the sums, and where they go.
+#[derive(Clone, Copy)]
 pub(crate) struct Finish {
     pub(crate) epilogue: Epilogue,
     pub(crate) bias: Option<Place>,
@@ -230,6 +232,9 @@ fn product_half(
     finish: &Finish,
     site: &mut Site<'_, '_>,
 ) -> Result<(), CompileError> {
+    if padded == a.depth && hopper::product_half(a, (weight, sizes.columns), finish, site) {
+        return Ok(());
+    }
     let epilogue = finish.parameters();
     let [rows, columns] = [site.count(sizes.rows)?, site.count(sizes.columns)?];
     let parameters = Gemm {

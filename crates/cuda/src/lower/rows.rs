@@ -4,6 +4,7 @@ use cutout_graph::CompileError;
 use cutout_graph::ops::{ArgMax, CumulativeSum, GroupNorm, LayerNorm, Reduce, ReduceKind, Rope};
 use cutout_tensor::contiguous_strides;
 
+use super::hopper;
 use super::movement::{row_walk, too_many_axes};
 use super::parameters::{self, Lines, Rows, Walk, code};
 use super::{Input, Site};
@@ -50,6 +51,9 @@ pub(crate) fn cumulative_sum(
 }
 
 pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
+    if hopper::layer_norm(op, site) {
+        return Ok(());
+    }
     let input = site.inputs[0].clone();
     let (gain, shift) = (site.inputs[1].read(), site.inputs[2].read());
     if op.axis + 1 < site.ty.rank() {
@@ -157,8 +161,7 @@ pub(crate) fn group_norm(op: &GroupNorm, site: &mut Site<'_, '_>) -> Result<(), 
     let statistics = site.scratch(groups * parts * 8);
     let joined = site.scratch(groups * 8);
     let groups = site.count(groups)?;
-    let arguments =
-        vec![input.read(), Argument::Write(statistics), Argument::of(&parameters)];
+    let arguments = vec![input.read(), Argument::Write(statistics), Argument::of(&parameters)];
     site.launch("group_parts", [groups, parameters.parts, 1], 256, arguments);
     let arguments = vec![
         Argument::Read(statistics),
