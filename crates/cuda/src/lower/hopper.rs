@@ -268,6 +268,38 @@ pub(crate) fn product_half(
     false
 }
 
+/// Bytes with their scales: rows by steps, and a weight by one scale for each output.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes {
+    /// Place, and `[rows, padded depth]`.
+    pub(crate) a: (Place, [usize; 2]),
+    /// Steps of the rows.
+    pub(crate) steps: Place,
+    /// Place, and outputs.
+    pub(crate) weight: (Place, usize),
+    /// Scales of the outputs.
+    pub(crate) scales: Place,
+}
+
+/// A product of bytes; false if no kernel takes it.
+pub(crate) fn product_bytes(bytes: Bytes, finish: &Finish, site: &mut Site<'_, '_>) -> bool {
+    let (a, [rows, depth]) = bytes.a;
+    let (weight, columns) = bytes.weight;
+    let out = Matrix::dense(finish.output, finish.to, [rows, columns]);
+    let Some(fast) = fast_finish(finish, DType::F16, out, None) else { return false };
+    let described = Product {
+        a: Matrix::dense(a, DType::I8, [rows, depth]),
+        weight: Matrix::dense(weight, DType::I8, [columns, depth]),
+        bias: finish.bias,
+        scales: Some([bytes.steps, bytes.scales]),
+        finish: fast,
+        out,
+    };
+    let launch = product(&described, site.target());
+    site.launches.extend(launch.clone());
+    launch.is_some()
+}
+
 /// A layer norm of f32 rows into halves; false if no kernel takes it.
 pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> bool {
     let x = &site.inputs[0];

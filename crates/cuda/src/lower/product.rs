@@ -365,7 +365,8 @@ pub(crate) fn quantized_linear(
     let (columns, width) = (values.ty.shape[0], values.ty.shape[1]);
     let padded = width.next_multiple_of(32);
     let rows = x.ty.shape.rows();
-    let bytes = match values.node {
+    let whole = values.place.region == crate::launch::Region::Weight(usize::MAX);
+    let bytes = match values.node.filter(|_| whole) {
         Some(node) => site.weight(node, Form::Matrix { dtype: DType::I8, padded }),
         None => padded_bytes(&values, padded, site)?,
     };
@@ -383,9 +384,18 @@ pub(crate) fn quantized_linear(
     let arguments =
         vec![x.read(), Argument::Write(quantized), Argument::Write(steps), Argument::of(&quantize)];
     site.launch("quantize_rows", [rows.div_ceil(4), 1, 1], 128, arguments);
+    let groups = scales.ty.shape[1];
+    let described = hopper::Bytes {
+        a: (quantized, [rows as usize, padded as usize]),
+        steps,
+        weight: (bytes, columns),
+        scales: scales.place,
+    };
+    if groups == 1 && width > 0 && hopper::product_bytes(described, &finish, site) {
+        return Ok(());
+    }
     let epilogue = finish.parameters();
     let columns = site.count(columns)?;
-    let groups = scales.ty.shape[1];
     let parameters = parameters::Quantized {
         rows,
         columns,
