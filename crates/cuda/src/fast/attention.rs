@@ -124,10 +124,12 @@ pub(super) struct Parameters {
     pub(super) key_step_y: i32,
     pub(super) picture_queries: i32,
     pub(super) out_stride: i32,
+    pub(super) query_tiles: i32,
+    pub(super) items: i32,
     pub(super) scale: f32,
 }
 
-const _: () = assert!(size_of::<Parameters>() == 68);
+const _: () = assert!(size_of::<Parameters>() == 76);
 
 /// Parameters of the kernel that joins the parts of a split attention.
 #[repr(C)]
@@ -181,7 +183,12 @@ pub fn attention(
     let Some(windows) = &a.op.windows else { return whole(a, target, scratch) };
     if is_24(windows) && a.widths == [64, 64] && a.op.bias.is_none() && !windows.has_padding() {
         let variant = VARIANTS.iter().find(|variant| variant.rows == 96)?;
-        return Some(vec![launch(a, variant, Extent::windows(a, windows, variant), [None; 2])?]);
+        return Some(vec![launch(
+            a,
+            (variant, target.multiprocessors),
+            Extent::windows(a, windows, variant),
+            [None; 2],
+        )?]);
     }
     Some(vec![window::attention(a, windows, target)?])
 }
@@ -212,12 +219,12 @@ fn whole(
     extent.tiles = keys.div_ceil(variant.keys).div_ceil(splits);
     extent.splits = splits;
     if !variant.split {
-        return Some(vec![launch(a, variant, extent, [None; 2])?]);
+        return Some(vec![launch(a, (variant, target.multiprocessors), extent, [None; 2])?]);
     }
     let rows = a.pictures * queries * a.op.heads;
     let part = scratch(splits * rows * a.widths[1] * 4);
     let tops = scratch(splits * rows * 8);
-    let main = launch(a, variant, extent, [Some(part), Some(tops)])?;
+    let main = launch(a, (variant, target.multiprocessors), extent, [Some(part), Some(tops)])?;
     let combine = Combine { rows: count(rows)?, splits: count(splits)? };
     let name = format!("{}_combine", variant.name(half_name(a.stored)?));
     let arguments = vec![
@@ -296,12 +303,14 @@ impl Extent {
 
 fn launch(
     a: &Attention<'_>,
-    variant: &Variant,
+    (variant, multiprocessors): (&Variant, usize),
     extent: Extent,
     scratch: [Option<Place>; 2],
 ) -> Option<Launch> {
     let heads = a.op.heads;
     let windows = extent.windows[0] * extent.windows[1];
+    let query_tiles = extent.queries.div_ceil(64 * variant.warpgroups);
+    let items = query_tiles * heads * a.pictures * windows.max(extent.splits);
     let parameters = Parameters {
         queries: count(extent.queries)?,
         keys: count(extent.keys)?,
@@ -319,6 +328,8 @@ fn launch(
         key_step_y: if extent.flat { 0 } else { count(extent.boxes[1][0])? },
         picture_queries: count(a.tokens[0])?,
         out_stride: count(heads * a.widths[1])?,
+        query_tiles: count(query_tiles)?,
+        items: count(items)?,
         scale: a.op.scale,
     };
     let write = |place: Option<Place>| place.map_or(Argument::Null, Argument::Write);
@@ -326,11 +337,11 @@ fn launch(
         maps(a, extent)?.into_iter().map(Argument::TensorMap).collect();
     arguments.extend([Argument::Write(a.output), write(scratch[0]), write(scratch[1])]);
     arguments.push(Argument::of(&parameters));
-    let tiles = extent.queries.div_ceil(64 * variant.warpgroups);
-    let third = a.pictures * windows.max(extent.splits);
+    // Short items gain from blocks that take several: the next one's loads begin early.
+    let blocks = if extent.flat { items } else { items.min(2 * multiprocessors) };
     Some(Launch {
         kernel: KernelName::from(variant.name(half_name(a.stored)?)),
-        grid: [tiles as u32, u32::try_from(heads).ok()?, u32::try_from(third).ok()?],
+        grid: [u32::try_from(blocks).ok()?, 1, 1],
         block: 128 * (variant.warpgroups as u32 + 1),
         shared_bytes: variant.shared_bytes() as u32,
         arguments,

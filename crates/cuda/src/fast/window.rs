@@ -51,9 +51,7 @@ impl Variant {
         let tables = 56 * 128 + (56 * 2 * self.rest()).next_multiple_of(1024);
         let terms = self.warpgroups * 4 * 16 * 58 * 2;
         let bias = if self.bias { ones + tables + terms } else { 0 };
-        // Room for the queries of every warpgroup, an odd number of 16-byte pieces a row.
-        let queries = self.warpgroups * 64 * 16 * (self.width / 8 | 1);
-        2 * (rows * row).next_multiple_of(1024) + bias + queries + 1024
+        2 * (rows * row).next_multiple_of(1024) + bias + 1024
     }
 }
 
