@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use cutout_sam::device::fallback_reason;
 use cutout_sam::{
     Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
 };
@@ -20,7 +21,9 @@ use crate::{checkpoints, format, stdio};
 pub(crate) enum PrecisionName {
     /// Single precision: the same masks as Meta's code.
     F32,
-    /// bfloat16: not supported by any device yet.
+    /// Half precision with single-precision sums: GPUs only.
+    F16,
+    /// bfloat16 with single-precision sums: GPUs only.
     Bf16,
     /// 8-bit integers: fastest, slightly different masks.
     Int8,
@@ -80,6 +83,7 @@ impl RunOptions {
         if let Some(precision) = self.precision {
             profile.precision = match precision {
                 PrecisionName::F32 => Precision::F32,
+                PrecisionName::F16 => Precision::F16,
                 PrecisionName::Bf16 => Precision::Bf16,
                 PrecisionName::Int8 => Precision::Int8,
             };
@@ -148,7 +152,13 @@ impl ModelSource {
                 "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
             );
         }
-        self.open(run.profile(self.file())?)
+        let profile = run.profile(self.file())?;
+        let fallback = fallback_reason(&profile);
+        let sam = self.open(profile)?;
+        if let Some(reason) = fallback {
+            stdio::note(&format!("running on the processor: {reason}"));
+        }
+        Ok(sam)
     }
 
     /// Opens the model with a profile.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cutout_graph::plan::{self, Action, Home, Operand, Source};
 use cutout_graph::{
-    Backend, CompileError, DeviceValue, Kind, NodeId, Op, Planned, Port, Program, RunError,
-    Transfers,
+    Backend, CompileError, DeviceValue, Kind, NodeId, Op, Planned, Port, Precision, Profile,
+    Program, RunError, Transfers,
 };
 use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
@@ -69,6 +69,7 @@ impl Cpu {
     }
 
     pub(crate) fn program(&self, planned: &Planned<'_>) -> Result<CpuProgram, CompileError> {
+        refuse_half_precision(planned)?;
         let Planned { graph, plan, .. } = planned;
         let mut statics = Statics { planned, tensors: HashMap::new() };
         let steps = plan.steps.iter().map(|step| self.instruction(step, &mut statics));
@@ -134,6 +135,20 @@ impl Cpu {
     }
 }
 
+/// Fails if the profile asks for a precision that the CPU has no kernels for: it is never ignored.
+fn refuse_half_precision(planned: &Planned<'_>) -> Result<(), CompileError> {
+    let half = planned.graph.parameters().find(|(path, _)| {
+        matches!(planned.profile.precision_of(path), Precision::F16 | Precision::Bf16)
+    });
+    match half {
+        None => Ok(()),
+        Some((path, _)) => {
+            let reason = "the CPU multiplies in f32 or int8, not in half precision".to_owned();
+            Err(CompileError::Unsupported { op: path.to_owned(), reason })
+        }
+    }
+}
+
 impl Backend for Cpu {
     fn name(&self) -> String {
         format!("cpu ({}, {} threads)", self.machine.isa.name(), self.machine.pool.threads())
@@ -143,8 +158,8 @@ impl Backend for Cpu {
         "cpu"
     }
 
-    fn rules(&self) -> &dyn plan::Rules {
-        &CpuRules
+    fn rules<'a>(&'a self, _: &'a Profile) -> Box<dyn plan::Rules + 'a> {
+        Box::new(CpuRules)
     }
 
     fn batch_limit(&self) -> usize {

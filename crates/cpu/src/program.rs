@@ -319,7 +319,7 @@ fn tensor_bytes(tensor: &Tensor) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use cutout_graph::plan::plan;
-    use cutout_graph::{Backend, Builder, Planned, Weights};
+    use cutout_graph::{Backend, Builder, Planned, Profile, Weights};
     use cutout_tensor::DType;
 
     use super::*;
@@ -343,9 +343,10 @@ mod tests {
         let graph = builder.finish().unwrap();
         for threads in [1, 3] {
             let cpu = Cpu::new(threads);
-            let plan = plan(&graph, cpu.rules());
-            let weights = Weights::default();
-            let planned = Planned { graph: &graph, plan: &plan, weights: weights.on("cpu") };
+            let (weights, profile) = (Weights::default(), Profile::default());
+            let plan = plan(&graph, &*cpu.rules(&profile));
+            let weights = weights.on("cpu");
+            let planned = Planned { graph: &graph, plan: &plan, weights, profile: &profile };
             let compile = || cpu.program(&planned).unwrap();
             let (program, mut greedy) = (compile(), compile());
             greedy.steps[0].kernel = Box::new(Greedy);

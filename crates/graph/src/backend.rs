@@ -19,8 +19,8 @@ pub trait Backend: Send + Sync {
     /// Key of the device in caches of packed weights.
     fn device(&self) -> &str;
 
-    /// Memory rules of the kernels, and element types in storage.
-    fn rules(&self) -> &dyn Rules;
+    /// Memory rules of the kernels, and element types in storage, for programs compiled with `profile`.
+    fn rules<'a>(&'a self, profile: &'a Profile) -> Box<dyn Rules + 'a>;
 
     /// Largest useful batch of pictures or objects. Larger batches cost memory and are not faster.
     fn batch_limit(&self) -> usize;
@@ -39,6 +39,11 @@ pub trait Backend: Send + Sync {
     /// Counts every upload, and every fetch of a value of this device.
     fn transfers(&self) -> &Transfers;
 
+    /// Waits until everything that was started is done. A device that computes while the host goes on needs it before a clock is read.
+    fn synchronize(&self) -> Result<(), RunError> {
+        Ok(())
+    }
+
     /// Compiles a graph. Weights that were packed or folded for an earlier program are shared with it.
     fn compile(
         &self,
@@ -50,14 +55,14 @@ pub trait Backend: Send + Sync {
         weights.check(graph)?;
         let context = passes::Context::new(Some(weights), profile);
         let graph = passes::optimize(graph, self.passes(), &context)?;
-        let plan = plan::plan(&graph, self.rules());
+        let plan = plan::plan(&graph, &*self.rules(profile));
         let limit =
             profile.memory_limit_mib.map_or(isize::MAX as usize, |mib| mib.saturating_mul(1 << 20));
         if plan.activation_bytes() > limit {
             return Err(CompileError::Memory { needed: plan.activation_bytes(), limit });
         }
         let weights = weights.on(self.device());
-        self.lower(&Planned { graph: &graph, plan: &plan, weights })
+        self.lower(&Planned { graph: &graph, plan: &plan, weights, profile })
     }
 }
 
@@ -69,6 +74,8 @@ pub struct Planned<'a> {
     pub plan: &'a Plan,
     /// The weights, as this device keeps them.
     pub weights: DeviceWeights<'a>,
+    /// How the graph is compiled.
+    pub profile: &'a Profile,
 }
 
 /// An input or output of a program.
@@ -261,6 +268,9 @@ pub enum RunError {
     /// The activations could not be allocated.
     #[error("{0} bytes of memory for activations could not be allocated")]
     OutOfMemory(usize),
+    /// The device failed: its driver's words.
+    #[error("the device failed: {0}")]
+    Device(String),
     /// The scratch memory of a thread could not be allocated.
     #[error("{op}: {bytes} bytes of scratch memory could not be allocated")]
     Scratch {

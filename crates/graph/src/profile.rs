@@ -48,10 +48,14 @@ impl From<Device> for String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Single precision, which gives the reference results.
+    /// What suits the device: single precision on the CPU; on a GPU half precision in image encoders.
     #[default]
+    Auto,
+    /// Single precision, which gives the reference results.
     F32,
-    /// bfloat16.
+    /// Half precision with single-precision sums; GPUs only.
+    F16,
+    /// bfloat16 with single-precision sums; GPUs only.
     Bf16,
     /// 8-bit integers with one scale per output channel.
     Int8,

@@ -146,7 +146,8 @@ impl Source<'_> {
         reader.limits(memory);
         let mut decoder = reader.into_decoder().map_err(|error| self.refuse(error))?;
         let (width, height) = decoder.dimensions();
-        self.check_size(Size::new(width as usize, height as usize), limits)?;
+        let found = Size::new(width as usize, height as usize);
+        self.check_size(found, limits)?;
         let mut memory = Limits::default();
         memory.max_alloc = Some(decoder.total_bytes().saturating_mul(2) + SPARE_BYTES);
         decoder.set_limits(memory).map_err(|error| self.refuse(error))?;
@@ -157,7 +158,7 @@ impl Source<'_> {
             return Err(self.damaged(&format!("a frame of {frame} exceeds the canvas of {found}")));
         }
         let orientation = decoder.orientation().map_err(|error| self.refuse(error))?;
-        self.probe(Size::new(width as usize, height as usize), decoder.total_bytes())?;
+        self.probe(found, decoder.total_bytes())?;
         let picture = DynamicImage::from_decoder(decoder).map_err(|error| self.refuse(error))?;
         self.upright(width, height, to_rgb(picture), orientation)
     }

@@ -1,20 +1,23 @@
 //! Times the graphs of a model by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`, `sam2.1_tiny`,
 //! `sam2.1_large` or `sam3`, with random weights, or a checkpoint, with its own; with `steps`, each step with its speed; with a
-//! part's name, that part alone.
+//! part's name, that part alone. With `cuda` it runs on the first GPU, in half precision as usual there or, with `f32`, in single
+//! precision; `compare` then compares the outputs with the CPU's.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use cutout_graph::{Backend, Graph, Profile, StepTime, Weights, passes};
+use cutout_graph::{
+    Backend, DeviceValue, Graph, Port, Profile, Program, StepTime, Weights, passes,
+};
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
     BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, PrepareImage, Project,
 };
 use cutout_sam::{device, load};
-use cutout_tensor::{DType, Tensor};
+use cutout_tensor::{DType, Tensor, Tolerance, compare};
 use cutout_testing::Random;
 use cutout_weights::Checkpoint;
 
@@ -38,17 +41,78 @@ fn inputs(graph: &Graph, numbers: &mut Random) -> Vec<(String, Tensor)> {
         .collect()
 }
 
-fn time(name: &str, backend: &dyn Backend, graph: &Graph, weights: &Weights, rounds: usize) {
+/// The largest relative error of an output in the second norm, against the CPU.
+fn compare_with_cpu(
+    name: &str,
+    program: &dyn Program,
+    graph: &Graph,
+    weights: &Weights,
+    given: &[(&str, &Tensor)],
+) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu = device::backends(threads).remove(0);
+    let expected =
+        cpu.compile(graph, weights, &Profile::default()).unwrap().run_named(given).unwrap();
+    let (first, second) = (program.run_named(given).unwrap(), program.run_named(given).unwrap());
+    for (((output, actual), (_, again)), (_, expected)) in first.iter().zip(&second).zip(&expected)
+    {
+        let difference = compare(actual, expected, Tolerance::Stage).unwrap();
+        let same = actual.as_bytes().unwrap() == again.as_bytes().unwrap();
+        println!(
+            "{name}.{output}: relative error {:.2e}{}",
+            difference.normalised_square_error.sqrt(),
+            if same { "" } else { ", TWO RUNS DIFFER" },
+        );
+    }
+}
+
+/// Runs without a clock between the steps, inputs on the device, waiting at the end.
+fn time_runs(name: &str, backend: &dyn Backend, program: &dyn Program, given: &[(&str, &Tensor)]) {
+    let ports = program.inputs();
+    let find = |port: &Port| given.iter().find(|(name, _)| *name == port.name).unwrap().1;
+    let values: Vec<DeviceValue> =
+        ports.iter().map(|port| program.upload(find(port)).unwrap()).collect();
+    let values: Vec<&DeviceValue> = values.iter().collect();
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let start = Instant::now();
+        drop(program.run(&values).unwrap());
+        backend.synchronize().unwrap();
+        times.push(start.elapsed());
+    }
     let start = Instant::now();
-    let program = backend.compile(graph, weights, &Profile::default()).unwrap();
+    for _ in 0..20 {
+        drop(program.run(&values).unwrap());
+    }
+    backend.synchronize().unwrap();
+    let many = start.elapsed() / 20;
+    times.sort();
+    println!("{name}: run {:?}, back to back {many:?}", times[times.len() / 2]);
+}
+
+fn time(
+    name: &str,
+    (backend, profile): (&dyn Backend, &Profile),
+    graph: &Graph,
+    weights: &Weights,
+    rounds: usize,
+) {
+    let start = Instant::now();
+    let program = backend.compile(graph, weights, profile).unwrap();
     let compile = start.elapsed();
     let start = Instant::now();
-    let program2 = backend.compile(graph, weights, &Profile::default()).unwrap();
+    let program2 = backend.compile(graph, weights, profile).unwrap();
     println!("{name}: compile {compile:?}, again {:?}", start.elapsed());
     drop(program2);
     let mut numbers = Random::new(3);
     let named = inputs(graph, &mut numbers);
     let given: Vec<(&str, &Tensor)> = named.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    if flag("compare") {
+        compare_with_cpu(name, &*program, graph, weights, &given);
+    }
+    if flag("cuda") {
+        time_runs(name, backend, &*program, &given);
+    }
     // Minimum over all rounds for each step, to exclude interference.
     let (mut best, mut steps) = (Duration::MAX, Vec::<StepTime>::new());
     for _ in 0..rounds {
@@ -64,9 +128,8 @@ fn time(name: &str, backend: &dyn Backend, graph: &Graph, weights: &Weights, rou
     }
     let sum: Duration = steps.iter().map(|step| step.time).sum();
     println!("{name}: best {best:?}, best steps {sum:?}");
-    if std::env::args().any(|argument| argument == "steps") {
-        let profile = Profile::default();
-        let context = passes::Context::new(Some(weights), &profile);
+    if flag("steps") {
+        let context = passes::Context::new(Some(weights), profile);
         print_steps(&passes::optimize(graph, backend.passes(), &context).unwrap(), &steps);
     } else {
         print_kinds(&steps);
@@ -155,10 +218,17 @@ fn weights(graph: &Graph) -> Weights {
     Weights::new(tensors)
 }
 
+fn flag(name: &str) -> bool {
+    std::env::args().any(|argument| argument == name)
+}
+
+const FLAGS: [&str; 4] = ["steps", "cuda", "f32", "compare"];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (config, loaded) = match arguments.first().map(String::as_str) {
         Some("vit_b") => (ModelConfig::sam1_vit_b(), None),
+        Some("vit_h") => (ModelConfig::sam1_vit_h(), None),
         Some("sam2.1_tiny") => (ModelConfig::sam2_tiny(MemoryForm::Sam2_1), None),
         Some("sam2.1_large") => (ModelConfig::sam2_large(MemoryForm::Sam2_1), None),
         Some("sam3") => (ModelConfig::sam3(), None),
@@ -169,14 +239,20 @@ fn main() {
         None => panic!("the model: vit_b, sam2.1_tiny, sam2.1_large, sam3 or a checkpoint"),
     };
     let wanted: Vec<&String> =
-        arguments.iter().skip(1).filter(|argument| *argument != "steps").collect();
+        arguments.iter().skip(1).filter(|argument| !FLAGS.contains(&argument.as_str())).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let backend = device::backends(threads).remove(0);
+    let mut backends = device::backends(threads);
+    let backend = if flag("cuda") { backends.remove(1) } else { backends.remove(0) };
+    let profile = if flag("cuda") && !flag("f32") {
+        device::gpu_profile(Profile::default())
+    } else {
+        Profile::default()
+    };
     for (name, graph, rounds) in &graphs(&config) {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
             match &loaded {
-                Some(weights) => time(name, &*backend, graph, weights, *rounds),
-                None => time(name, &*backend, graph, &weights(graph), *rounds),
+                Some(weights) => time(name, (&*backend, &profile), graph, weights, *rounds),
+                None => time(name, (&*backend, &profile), graph, &weights(graph), *rounds),
             }
         }
     }

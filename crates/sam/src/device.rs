@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Device, MAX_THREADS, Profile};
+use cutout_graph::{Backend, Device, MAX_THREADS, Precision, Profile};
 use cutout_parallel::Pool;
 
 mod check;
@@ -15,27 +15,117 @@ pub use cutout_cpu::Isa;
 /// Why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// A GPU: this version has no code for it.
-    #[error("device cuda:{0}: this version of cutout runs on the processor only")]
-    Cuda(usize),
+    /// A GPU that cannot be used.
+    #[error("device cuda:{number}: {reason}")]
+    Cuda {
+        /// Number of the card.
+        number: usize,
+        /// Why not.
+        reason: String,
+    },
     /// More threads than allowed.
     #[error("{0} threads are more than the {MAX_THREADS} allowed")]
     Threads(usize),
 }
 
-/// The device that a profile asks for, and the threads for work on the host. The CPU backend runs on the same threads.
-pub(crate) fn open(profile: &Profile) -> Result<(Arc<dyn Backend>, Arc<Pool>), DeviceError> {
-    let wanted = threads(profile);
+/// Parts of the models that a GPU computes in half precision unless the profile says otherwise, by prefix of weight paths: the
+/// image encoders and what attends to whole pictures. Decoders stay in single precision.
+const HALF_PARTS: &[&str] = &[
+    "image_encoder",
+    "detector.backbone.vision_backbone",
+    "memory_attention",
+    "tracker.transformer",
+    "detector.transformer.encoder",
+];
+
+/// A device that was opened.
+pub(crate) struct Opened {
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Threads for work on the host. The CPU backend runs on the same threads.
+    pub(crate) pool: Arc<Pool>,
+    /// The profile, with what was left to the device settled.
+    pub(crate) profile: Profile,
+}
+
+/// The device that a profile asks for. `auto` is the first GPU that can be used, else the CPU.
+pub(crate) fn open(profile: Profile) -> Result<Opened, DeviceError> {
+    let wanted = threads(&profile);
     if wanted > MAX_THREADS {
         return Err(DeviceError::Threads(wanted));
     }
-    match profile.device {
-        Device::Auto | Device::Cpu => {
-            let pool = Arc::new(Pool::new(wanted));
-            Ok((Arc::new(Cpu::on(Arc::clone(&pool))), pool))
+    let pool = Arc::new(Pool::new(wanted));
+    let gpu = match profile.device {
+        Device::Cpu => None,
+        Device::Auto => gpu(0).ok(),
+        Device::Cuda(number) => {
+            Some(gpu(number).map_err(|reason| DeviceError::Cuda { number, reason })?)
         }
-        Device::Cuda(number) => Err(DeviceError::Cuda(number)),
+    };
+    Ok(match gpu {
+        Some(backend) => Opened { backend, pool, profile: gpu_profile(profile) },
+        None => Opened { backend: Arc::new(Cpu::on(Arc::clone(&pool))), pool, profile },
+    })
+}
+
+/// The profile on a GPU: half precision in image encoders where the precision is left open.
+pub fn gpu_profile(mut profile: Profile) -> Profile {
+    if profile.precision == Precision::Auto {
+        for part in HALF_PARTS {
+            profile.parts.entry((*part).to_owned()).or_insert(Precision::F16);
+        }
     }
+    profile
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(number: usize) -> Result<Arc<dyn Backend>, String> {
+    match cutout_cuda::Cuda::open(number) {
+        Ok(cuda) => Ok(Arc::new(cuda)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_: usize) -> Result<Arc<dyn Backend>, String> {
+    Err("this build of cutout has no code for GPUs".to_owned())
+}
+
+/// A GPU that `auto` would use: its name and memory in bytes; or why there is none.
+#[cfg(feature = "cuda")]
+pub fn usable_gpu() -> Result<(String, usize), String> {
+    let cards = cutout_cuda::cards().map_err(|error| error.to_string())?;
+    let Some(first) = cards.first() else { return Err("the driver sees no card".to_owned()) };
+    match first.family() {
+        Some(_) => Ok((first.name.clone(), first.memory)),
+        None => {
+            let (major, minor) = first.capability;
+            Err(format!("{} has compute capability {major}.{minor}, 8.0 is needed", first.name))
+        }
+    }
+}
+
+/// A GPU that `auto` would use: its name and memory in bytes; or why there is none.
+#[cfg(not(feature = "cuda"))]
+pub fn usable_gpu() -> Result<(String, usize), String> {
+    Err("this build of cutout has no code for GPUs".to_owned())
+}
+
+/// Why `auto` runs on the processor although a driver is installed; `None` where a GPU is used, was not asked for, or there is no driver.
+pub fn fallback_reason(profile: &Profile) -> Option<String> {
+    if profile.device != Device::Auto || !has_driver() {
+        return None;
+    }
+    gpu(0).err()
+}
+
+#[cfg(feature = "cuda")]
+fn has_driver() -> bool {
+    !matches!(cutout_cuda::cards(), Err(cutout_cuda::DeviceError::NoDriver))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn has_driver() -> bool {
+    false
 }
 
 /// Number of threads of a profile; the number of cores unless set.
@@ -49,5 +139,6 @@ pub fn threads(profile: &Profile) -> usize {
 
 /// Every backend that this machine has, on `threads` threads each: tests of models run on all of them.
 pub fn backends(threads: usize) -> Vec<Arc<dyn Backend>> {
-    vec![Arc::new(Cpu::new(threads))]
+    let cpu: Arc<dyn Backend> = Arc::new(Cpu::new(threads));
+    std::iter::once(cpu).chain(gpu(0)).collect()
 }

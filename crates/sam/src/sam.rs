@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use cutout_graph::explain::{Question, explain};
 use cutout_graph::passes::Context;
@@ -120,7 +121,7 @@ impl Sam {
 
     /// The model in an open checkpoint.
     pub fn from_checkpoint(checkpoint: &Checkpoint, profile: Profile) -> Result<Self, SamError> {
-        let (backend, pool) = device::open(&profile)?;
+        let device::Opened { backend, pool, profile } = device::open(profile)?;
         Sam::on(checkpoint, profile, backend, pool)
     }
 
@@ -212,9 +213,9 @@ impl Sam {
             return Err(ExplainError::Part { part: part.to_owned(), known: known.join(", ") });
         };
         let backend = self.model().backend();
-        let (rules, passes) = (backend.rules(), backend.passes());
+        let (rules, passes) = (backend.rules(self.profile()), backend.passes());
         let context = Context::new(Some(self.model().weights()), self.profile());
-        let explained = explain(&Question { graph, rules, passes, after }, &context);
+        let explained = explain(&Question { graph, rules: &*rules, passes, after }, &context);
         Ok(explained.map_err(ModelError::from)?)
     }
 
@@ -258,6 +259,26 @@ impl Sam {
             Upsampling::ThroughInput => Upsampler::through_model(low, mapping),
             Upsampling::Direct => Upsampler::direct(low, mapping.original),
         }
+    }
+
+    /// Waits until everything that the device was given is done. Only clocks need it: results are waited for when they are read.
+    pub fn synchronize(&self) -> Result<(), SegmentError> {
+        Ok(self.model().backend().synchronize().map_err(ModelError::from)?)
+    }
+
+    /// Runs the image encoder alone, `repeat` times on one picture that is on the device already, and returns the time of each run.
+    pub fn time_encoder(&self, image: &Image, repeat: u32) -> Result<Vec<Duration>, SegmentError> {
+        let (pixels, _) = self.preprocess(image)?;
+        let pixels = self.model().upload(&pixels)?;
+        let part = Encode { pictures: 1 };
+        let mut times = Vec::new();
+        for _ in 0..repeat {
+            let start = Instant::now();
+            self.model().run(&part, Pixels { pixels: pixels.clone() })?;
+            self.synchronize()?;
+            times.push(start.elapsed());
+        }
+        Ok(times)
     }
 
     /// Embeds a picture. This is the slow step; it runs once per picture.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use cutout_graph::plan::{PlainRules, Rules};
 use cutout_graph::{
-    Backend, CompileError, DeviceStorage, DeviceValue, Graph, Planned, Port, Program, RunError,
-    StepTime, Transfers, Weights, interpret,
+    Backend, CompileError, DeviceStorage, DeviceValue, Graph, Planned, Port, Profile, Program,
+    RunError, StepTime, Transfers, Weights, interpret,
 };
 use cutout_tensor::Tensor;
 
@@ -42,8 +42,8 @@ impl Backend for Interpreted {
         "interpreter"
     }
 
-    fn rules(&self) -> &dyn Rules {
-        &PlainRules
+    fn rules<'a>(&'a self, _: &'a Profile) -> Box<dyn Rules + 'a> {
+        Box::new(PlainRules)
     }
 
     fn batch_limit(&self) -> usize {

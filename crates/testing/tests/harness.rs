@@ -32,8 +32,8 @@ impl Backend for Zeros {
         self.0.device()
     }
 
-    fn rules(&self) -> &dyn Rules {
-        self.0.rules()
+    fn rules<'a>(&'a self, profile: &'a Profile) -> Box<dyn Rules + 'a> {
+        self.0.rules(profile)
     }
 
     fn batch_limit(&self) -> usize {

@@ -12,11 +12,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-jpeg", &[]),
     ("cutout-graph", &["cutout-tensor"]),
     ("cutout-cpu", &["cutout-graph", "cutout-parallel", "cutout-tensor"]),
+    ("cutout-cuda", &["cutout-graph", "cutout-tensor"]),
     ("cutout-weights", &["cutout-files", "cutout-tensor"]),
     (
         "cutout-sam",
         &[
             "cutout-cpu",
+            "cutout-cuda",
             "cutout-files",
             "cutout-graph",
             "cutout-imaging",
@@ -52,7 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("cutout-bench", &["cutout-cpu", "cutout-graph", "cutout-parallel", "cutout-tensor"]),
-    ("xtask", &["cutout-cpu", "cutout-graph", "cutout-tensor", "cutout-testing"]),
+    ("xtask", &["cutout-cpu", "cutout-cuda", "cutout-graph", "cutout-tensor", "cutout-testing"]),
 ];
 
 /// Fails if a crate has a dependency outside the table, or is missing from it.

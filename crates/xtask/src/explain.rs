@@ -33,7 +33,8 @@ pub(crate) fn run(
     };
     let graph = build(example)?;
     let cpu = Cpu::new(1);
-    let question = Question { graph: &graph, rules: cpu.rules(), passes: cpu.passes(), after };
+    let rules = cpu.rules(&profile);
+    let question = Question { graph: &graph, rules: &*rules, passes: cpu.passes(), after };
     print!("{}", explain(&question, &Context::new(None, &profile))?);
     Ok(())
 }

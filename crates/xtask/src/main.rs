@@ -1,4 +1,4 @@
-//! Developer tasks: ci, arm, bench, fuzz, explain, fixtures, deps, size, licences.
+//! Developer tasks: ci, arm, bench, fuzz, explain, fixtures, kernels, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
 mod arm;
@@ -8,6 +8,7 @@ mod deps;
 mod explain;
 mod fixtures;
 mod fuzz;
+mod kernels;
 mod licences;
 mod metadata;
 mod size;
@@ -58,6 +59,15 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
+    /// Compile the CUDA kernels with NVRTC and write the bundles of the crate `cuda`.
+    Kernels {
+        /// Folder with libnvrtc.so and libnvrtc-builtins.so, of an unpacked nvidia-cuda-nvrtc-cu12 wheel.
+        #[arg(long)]
+        nvrtc: PathBuf,
+        /// Compile the units whose name contains this, and write nothing.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Run the benchmarks, with the machine's peak and other crates for comparison.
     #[command(subcommand)]
     Bench(Bench),
@@ -95,6 +105,7 @@ fn main() -> anyhow::Result<()> {
         }
         Task::Fixtures(Fixtures::Cases { directory }) => fixtures::write_cases(&directory),
         Task::Fuzz { options } => fuzz::run(&options),
+        Task::Kernels { nvrtc, only } => kernels::build(&nvrtc, only.as_deref()),
         Task::Bench(Bench::Kernels { options }) => bench::kernels(&options),
     }
 }

@@ -117,7 +117,13 @@ impl Bench {
     fn embedding(&self, sam: &Sam, image: &Image, report: &mut Report) -> Result<Scene> {
         report.warm("resize", self.repeat, || Ok(sam.preprocess(image).map(drop)?))?;
         let scene = report.cold("embed", || Ok(sam.embed(image)?))?;
-        report.warm("embed", self.repeat, || Ok(sam.embed(image).map(drop)?))?;
+        report.warm("embed", self.repeat, || {
+            drop(sam.embed(image)?);
+            Ok(sam.synchronize()?)
+        })?;
+        let mut encode = Samples::default();
+        sam.time_encoder(image, self.repeat)?.into_iter().for_each(|time| encode.push(time));
+        report.add("encode", &encode);
         Ok(scene)
     }
 
@@ -234,7 +240,10 @@ impl Report {
             self.lines.push(format!("{:<11} {peak:>10.0} MiB peak resident", "memory"));
         }
         let precision = match sam.profile().precision {
+            Precision::Auto if sam.device().starts_with("cpu") => "f32",
+            Precision::Auto => "f16 encoder, f32 decoder",
             Precision::F32 => "f32",
+            Precision::F16 => "f16",
             Precision::Bf16 => "bf16",
             Precision::Int8 => "int8",
         };

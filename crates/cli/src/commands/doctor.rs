@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use cutout_sam::Profile;
-use cutout_sam::device::{Isa, SelfCheck, self_check, threads};
+use cutout_sam::device::{Isa, SelfCheck, self_check, threads, usable_gpu};
 use serde_json::{Value, json};
 
 use crate::checkpoints::Catalogue;
@@ -195,12 +195,16 @@ impl Findings {
     }
 }
 
+/// Whether a GPU is used, or why not.
 fn gpu_text(gpu: &Gpu) -> String {
-    let Some(driver) = &gpu.driver else {
-        return "no NVIDIA driver; this version runs on the processor only".to_owned();
-    };
-    let names = if gpu.names.is_empty() { "NVIDIA".to_owned() } else { gpu.names.join(", ") };
-    format!("{names} ({driver}); this version does not use it and runs on the processor only")
+    let driver = gpu.driver.as_ref().map_or(String::new(), |driver| format!(" ({driver})"));
+    match usable_gpu() {
+        Ok((name, memory)) => {
+            format!("{name}{driver}, {}; used by --device auto", format::bytes(memory as u64))
+        }
+        Err(reason) if gpu.names.is_empty() => format!("none used: {reason}{driver}"),
+        Err(reason) => format!("{}{driver} not used: {reason}", gpu.names.join(", ")),
+    }
 }
 
 fn check_text(check: &SelfCheck) -> String {

@@ -10,7 +10,7 @@ use crate::ops::{Linear, QuantizedLinear};
 use crate::{CompileError, Op, Precision, Weights};
 
 /// A linear layer whose weight lies in a part of precision `int8` becomes a quantised one, with one scale per output
-/// channel. Nothing happens without weights. Parts of a precision that has no kernels are an error, never ignored.
+/// channel. Nothing happens without weights.
 ///
 /// ```text
 /// %1 = weight lin.weight : f32[8, 6]                  %1 = constant <int8 values of lin.weight> : i8[8, 6]
@@ -24,13 +24,9 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
         let &Op::Linear(op) = old.op(id)? else { return None };
         let Kind::Parameter(path) = &old.node(old.node(id).inputs[1]).kind else { return None };
         match context.profile.precision_of(path) {
-            Precision::F32 => return None,
+            // Half precision is up to the backend.
+            Precision::Auto | Precision::F32 | Precision::F16 | Precision::Bf16 => return None,
             Precision::Int8 => {}
-            Precision::Bf16 => {
-                let reason = "no backend multiplies in bf16 yet; use f32 or int8".to_owned();
-                problem.get_or_insert(CompileError::Unsupported { op: path.clone(), reason });
-                return None;
-            }
         }
         match quantized(context.weights?, path) {
             Ok(parts) => replace(draft, id, op, parts),

@@ -1,6 +1,6 @@
 //! Measured times of one stage.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -15,6 +15,11 @@ impl Samples {
         let result = work()?;
         self.0.push(start.elapsed().as_secs_f64() * 1e3);
         Ok(result)
+    }
+
+    /// Records a time that was measured elsewhere.
+    pub(super) fn push(&mut self, time: Duration) {
+        self.0.push(time.as_secs_f64() * 1e3);
     }
 
     /// The median.

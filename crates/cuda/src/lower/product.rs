@@ -1,0 +1,455 @@
+//! Matrix products: linear layers, products of two values, products with bytes.
+
+use cutout_graph::CompileError;
+use cutout_graph::ops::{Activation, Epilogue, Linear, MatMul, QuantizedLinear};
+use cutout_tensor::{DType, contiguous_strides};
+
+use super::hopper;
+use super::movement::{converted, row_walk, too_many_axes};
+use super::parameters::{self, Axes, Gemm, Product, Walk, code, walk};
+use super::{Input, Site};
+use crate::launch::{Argument, Place};
+use crate::weights::Form;
+
+/// At most this many rows go to the kernel that reads the weight once for every eight of them.
+const FEW_ROWS: usize = 32;
+
+/// The same where tiles of 64 x 64 would leave most of the card idle.
+const FEW_TILES_ROWS: usize = 256;
+
+/// From this depth on, the warps of a block share a column.
+const SPLIT_DEPTH: usize = 512;
+
+/// From this many tiles of 128 x 128 on, the larger tiles fill the card.
+const LARGE_TILES: usize = 200;
+
+/// What is done with the sums, and where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish {
+    pub(crate) epilogue: Epilogue,
+    pub(crate) bias: Option<Place>,
+    pub(crate) residual: Option<(Place, DType)>,
+    pub(crate) output: Place,
+    pub(crate) to: DType,
+}
+
+impl Finish {
+    /// The epilogue of a site whose extra inputs begin at `first`, with all of its output.
+    pub(crate) fn of(epilogue: Epilogue, first: usize, site: &Site<'_, '_>) -> Finish {
+        let bias = epilogue.bias.then(|| site.inputs[first].place);
+        let residual = &site.inputs.get(first + usize::from(epilogue.bias));
+        let residual = residual.filter(|_| epilogue.residual);
+        Finish {
+            epilogue,
+            bias,
+            residual: residual.map(|input| (input.place, input.stored)),
+            output: site.output,
+            to: site.stored,
+        }
+    }
+
+    fn bias_argument(&self) -> Argument {
+        self.bias.map_or(Argument::Null, Argument::Read)
+    }
+
+    fn residual_argument(&self) -> Argument {
+        self.residual.map_or(Argument::Null, |(place, _)| Argument::Read(place))
+    }
+
+    pub(crate) fn parameters(&self) -> parameters::Epilogue {
+        parameters::Epilogue {
+            scale: self.epilogue.scale,
+            activation: activation(self.epilogue.activation),
+            residual: self.residual.map_or(0, |(_, stored)| code(stored)),
+            to: code(self.to),
+        }
+    }
+
+    /// Pointers to bias and residual, as kernels take them.
+    pub(crate) fn arguments(&self) -> [Argument; 2] {
+        [self.bias_argument(), self.residual_argument()]
+    }
+}
+
+/// Number of an activation in kernels.
+pub(crate) fn activation(activation: Activation) -> i32 {
+    match activation {
+        Activation::Identity => 0,
+        Activation::Relu => 1,
+        Activation::Gelu => 2,
+        Activation::Sigmoid => 3,
+    }
+}
+
+/// One side of a product: element `(row, k)` at `row * row_stride + k * depth_stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Side {
+    pub(crate) place: Place,
+    pub(crate) stored: DType,
+    pub(crate) row: usize,
+    pub(crate) depth: usize,
+    /// First element of each matrix.
+    pub(crate) batch: Walk,
+}
+
+/// Lengths of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) depth: usize,
+    pub(crate) batch: usize,
+}
+
+impl Side {
+    /// Whether rows are f32 and can be read four elements at a time.
+    fn is_wide(&self) -> bool {
+        let batches = self.batch.strides.iter().all(|stride| stride % 4 == 0);
+        let aligned = self.place.offset.is_multiple_of(16) && self.row.is_multiple_of(4);
+        self.stored == DType::F32 && self.depth == 1 && aligned && batches
+    }
+}
+
+/// Whether a product goes to the kernel for few rows.
+fn takes_few_rows(sizes: Sizes, b: Side, multiprocessors: usize) -> bool {
+    let tiles = sizes.rows.div_ceil(64) * sizes.columns.div_ceil(64) * sizes.batch;
+    let idle = 2 * tiles < multiprocessors && sizes.rows <= FEW_TILES_ROWS;
+    b.depth == 1 && (sizes.rows <= FEW_ROWS || idle)
+}
+
+fn one_matrix() -> Walk {
+    bytemuck::Zeroable::zeroed()
+}
+
+/// A product in f32.
+pub(crate) fn product_f32(
+    sizes: Sizes,
+    a: Side,
+    b: Side,
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<(), CompileError> {
+    let [rows, columns, batch] =
+        [site.count(sizes.rows)?, site.count(sizes.columns)?, site.count(sizes.batch)?];
+    let epilogue = finish.parameters();
+    let few = takes_few_rows(sizes, b, site.target().multiprocessors);
+    let split = few && sizes.depth >= SPLIT_DEPTH;
+    let wide = a.is_wide() && b.is_wide() && sizes.depth.is_multiple_of(4);
+    let few_rows = u32::from(split) | u32::from(wide) << 1;
+    let parameters = Product {
+        rows,
+        columns,
+        depth: site.count(sizes.depth)?,
+        few_rows,
+        a_row: a.row as i64,
+        a_depth: a.depth as i64,
+        b_column: b.row as i64,
+        b_depth: b.depth as i64,
+        a_stored: code(a.stored),
+        b_stored: code(b.stored),
+        residual: epilogue.residual,
+        to: epilogue.to,
+        scale: epilogue.scale,
+        activation: epilogue.activation,
+        a_batch: a.batch,
+        b_batch: b.batch,
+    };
+    let [bias, residual] = finish.arguments();
+    let arguments = vec![
+        Argument::Read(a.place),
+        Argument::Read(b.place),
+        bias,
+        residual,
+        Argument::Write(finish.output),
+        Argument::of(&parameters),
+    ];
+    if batch > 65535 {
+        return Err(site.unsupported(format!("{batch} matrices are too many for one launch")));
+    }
+    let tiles = |side: u32| [columns.div_ceil(side), rows.div_ceil(side), batch];
+    let large = tiles(128).iter().map(|&count| count as usize).product::<usize>();
+    if few {
+        let blocks = if split { columns } else { columns.div_ceil(4) };
+        site.launch("product_few_rows", [blocks, rows.div_ceil(8), batch], 128, arguments);
+    } else if large >= LARGE_TILES {
+        site.launch("product_128", tiles(128), 256, arguments);
+    } else {
+        site.launch("product_64", tiles(64), 256, arguments);
+    }
+    Ok(())
+}
+
+/// Rows of an activation, `[rows, depth]` with one stride between rows.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsOf {
+    pub(crate) place: Place,
+    pub(crate) stored: DType,
+    pub(crate) rows: usize,
+    pub(crate) depth: usize,
+    pub(crate) stride: usize,
+}
+
+/// The weight of a product: columns, elements of a row behind padding, and how to get it in an element type.
+pub(crate) struct WeightMatrix<'f> {
+    pub(crate) node: cutout_graph::NodeId,
+    pub(crate) columns: usize,
+    pub(crate) form: &'f dyn Fn(DType, usize) -> Form,
+}
+
+/// A product of rows with a weight, in half precision where the node asks for it and the shape allows it.
+pub(crate) fn with_weight(
+    a: RowsOf,
+    weight: &WeightMatrix<'_>,
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<(), CompileError> {
+    let sizes = Sizes { rows: a.rows, columns: weight.columns, depth: a.depth, batch: 1 };
+    if let Some(half) = site.half
+        && a.stored == half
+        && is_aligned(&a)
+        && a.depth > 0
+    {
+        let padded = a.depth.next_multiple_of(8);
+        let place = site.weight(weight.node, (weight.form)(half, padded));
+        return product_half(sizes, a, (place, padded), finish, site);
+    }
+    let place = site.weight(weight.node, (weight.form)(DType::F32, a.depth));
+    let a = Side { place: a.place, stored: a.stored, row: a.stride, depth: 1, batch: one_matrix() };
+    let b = Side { place, stored: DType::F32, row: sizes.depth, depth: 1, batch: one_matrix() };
+    product_f32(sizes, a, b, finish, site)
+}
+
+/// Whether rows can be copied 16 bytes at a time: whole groups of eight halves.
+fn is_aligned(a: &RowsOf) -> bool {
+    a.stride.is_multiple_of(8) && a.place.offset.is_multiple_of(16) && a.depth.is_multiple_of(8)
+}
+
+/// A product of halves with f32 sums on the tensor cores.
+fn product_half(
+    sizes: Sizes,
+    a: RowsOf,
+    (weight, padded): (Place, usize),
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<(), CompileError> {
+    if padded == a.depth && hopper::product_half(a, (weight, sizes.columns), finish, site) {
+        return Ok(());
+    }
+    let epilogue = finish.parameters();
+    let [rows, columns] = [site.count(sizes.rows)?, site.count(sizes.columns)?];
+    let parameters = Gemm {
+        rows,
+        columns,
+        depth: site.count(sizes.depth)?,
+        a_row: site.count(a.stride)?,
+        b_column: site.count(padded)?,
+        scale: epilogue.scale,
+        activation: epilogue.activation,
+        residual: epilogue.residual,
+        to: epilogue.to,
+        unused: 0,
+    };
+    let [bias, residual] = finish.arguments();
+    let arguments = vec![
+        Argument::Read(a.place),
+        Argument::Read(weight),
+        bias,
+        residual,
+        Argument::Write(finish.output),
+        Argument::of(&parameters),
+    ];
+    let tiles = |height: u32, width: u32| rows.div_ceil(height) * columns.div_ceil(width);
+    let large = tiles(128, 128) as usize >= site.target().multiprocessors;
+    let (kernel, height, width, shared) = match (a.stored, large) {
+        (DType::BF16, true) => ("gemm_bf16_128x128", 128, 128, 4 * 2 * 128 * 64),
+        (DType::BF16, false) => ("gemm_bf16_64x64", 64, 64, 4 * 2 * 64 * 64),
+        (_, true) => ("gemm_f16_128x128", 128, 128, 4 * 2 * 128 * 64),
+        (_, false) => ("gemm_f16_64x64", 64, 64, 4 * 2 * 64 * 64),
+    };
+    let grid = [columns.div_ceil(width), rows.div_ceil(height), 1];
+    let block = if large { 256 } else { 128 };
+    site.launch(kernel, grid, block, arguments);
+    if let Some(last) = site.launches.last_mut() {
+        last.shared_bytes = shared;
+    }
+    Ok(())
+}
+
+/// The rows of a value that has one stride between them.
+pub(crate) fn rows_of(input: &Input, site: &Site<'_, '_>) -> Result<RowsOf, CompileError> {
+    let Some((rows, stride)) = input.layout().as_rows() else {
+        return Err(site.unsupported("rows with several strides".to_owned()));
+    };
+    let depth = input.ty.shape.last_axis();
+    Ok(RowsOf { place: input.place, stored: input.stored, rows, depth, stride })
+}
+
+/// Rows in the half precision type of the site, converted if they are stored otherwise.
+pub(crate) fn half_rows(input: &Input, site: &mut Site<'_, '_>) -> Result<RowsOf, CompileError> {
+    let rows = rows_of(input, site)?;
+    let Some(half) = site.half else { return Ok(rows) };
+    if (rows.stored == half && is_aligned(&rows))
+        || !rows.depth.is_multiple_of(8)
+        || rows.depth == 0
+    {
+        return Ok(rows);
+    }
+    let input = converted(input, half, site)?;
+    rows_of(&input, site)
+}
+
+pub(crate) fn linear(op: &Linear, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
+    let (x, weight) = (site.inputs[0].clone(), site.inputs[1].clone());
+    let finish = Finish::of(op.epilogue, 2, site);
+    let columns = weight.ty.shape[0];
+    let whole = weight.place.region == crate::launch::Region::Weight(usize::MAX);
+    if let Some(node) = weight.node.filter(|_| whole) {
+        let rows = half_rows(&x, site)?;
+        let form = |dtype, padded| Form::Matrix { dtype, padded };
+        return with_weight(rows, &WeightMatrix { node, columns, form: &form }, &finish, site);
+    }
+    let rows = rows_of(&x, site)?;
+    let sizes = Sizes { rows: rows.rows, columns, depth: rows.depth, batch: 1 };
+    let a =
+        Side { place: x.place, stored: x.stored, row: rows.stride, depth: 1, batch: one_matrix() };
+    let (row, depth) = (weight.strides[0], weight.strides[1]);
+    let b = Side { place: weight.place, stored: weight.stored, row, depth, batch: one_matrix() };
+    product_f32(sizes, a, b, &finish, site)
+}
+
+pub(crate) fn matmul(op: &MatMul, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
+    let (a, b) = (site.inputs[0].clone(), site.inputs[1].clone());
+    let finish = Finish::of(op.epilogue, 2, site);
+    let rank = site.ty.rank();
+    let batch_shape = site.ty.shape[..rank - 2].to_vec();
+    let batch_strides = |input: &Input| {
+        let own = input.ty.rank() - 2;
+        let leading = Input {
+            ty: cutout_tensor::TensorType::new(input.ty.dtype, input.ty.shape[..own].to_vec()),
+            strides: input.strides[..own].to_vec(),
+            ..input.clone()
+        };
+        leading.broadcast_strides(&batch_shape)
+    };
+    let axes = Axes::merged(&batch_shape, &[batch_strides(&a), batch_strides(&b)]);
+    let (Some(a_batch), Some(b_batch)) = (axes.walk(0), axes.walk(1)) else {
+        return Err(too_many_axes(site, axes.lengths.len()));
+    };
+    let last = |input: &Input| {
+        let rank = input.ty.rank();
+        (input.strides[rank - 2], input.strides[rank - 1])
+    };
+    let (a_row, a_depth) = last(&a);
+    let (first, second) = last(&b);
+    let (b_row, b_depth) = if op.transpose_right { (first, second) } else { (second, first) };
+    let sizes = Sizes {
+        rows: site.ty.shape[rank - 2],
+        columns: site.ty.shape[rank - 1],
+        depth: a.ty.shape.last_axis(),
+        batch: batch_shape.iter().product(),
+    };
+    let left =
+        Side { place: a.place, stored: a.stored, row: a_row, depth: a_depth, batch: a_batch };
+    let right =
+        Side { place: b.place, stored: b.stored, row: b_row, depth: b_depth, batch: b_batch };
+    product_f32(sizes, left, right, &finish, site)
+}
+
+pub(crate) fn quantized_linear(
+    op: &QuantizedLinear,
+    site: &mut Site<'_, '_>,
+) -> Result<(), CompileError> {
+    let (x, values, scales) =
+        (site.inputs[0].clone(), site.inputs[1].clone(), site.inputs[2].clone());
+    let finish = Finish::of(op.epilogue, 3, site);
+    let (columns, width) = (values.ty.shape[0], values.ty.shape[1]);
+    let padded = width.next_multiple_of(32);
+    let rows = x.ty.shape.rows();
+    let whole = values.place.region == crate::launch::Region::Weight(usize::MAX);
+    let bytes = match values.node.filter(|_| whole) {
+        Some(node) => site.weight(node, Form::Matrix { dtype: DType::I8, padded }),
+        None => padded_bytes(&values, padded, site)?,
+    };
+    let quantized = site.scratch(rows * padded);
+    let steps = site.scratch(rows * 4);
+    let walk = if x.ty.rank() == 1 { one_matrix() } else { row_walk(&x, site)? };
+    let [rows, padded] = [site.count(rows)?, site.count(padded)?];
+    let quantize = parameters::Quantize {
+        rows,
+        width: site.count(width)?,
+        padded,
+        from: code(x.stored),
+        walk,
+    };
+    let arguments =
+        vec![x.read(), Argument::Write(quantized), Argument::Write(steps), Argument::of(&quantize)];
+    site.launch("quantize_rows", [rows.div_ceil(4), 1, 1], 128, arguments);
+    let groups = scales.ty.shape[1];
+    let described = hopper::Bytes {
+        a: (quantized, [rows as usize, padded as usize]),
+        steps,
+        weight: (bytes, columns),
+        scales: scales.place,
+    };
+    if groups == 1 && width > 0 && hopper::product_bytes(described, &finish, site) {
+        return Ok(());
+    }
+    let epilogue = finish.parameters();
+    let columns = site.count(columns)?;
+    let parameters = parameters::Quantized {
+        rows,
+        columns,
+        padded,
+        group: site.count(op.scales.block_length(width))?,
+        groups: site.count(groups)?,
+        residual: epilogue.residual,
+        to: epilogue.to,
+        activation: epilogue.activation,
+        scale: epilogue.scale,
+    };
+    let [bias, residual] = finish.arguments();
+    let arguments = vec![
+        Argument::Read(quantized),
+        Argument::Read(steps),
+        Argument::Read(bytes),
+        scales.read(),
+        bias,
+        residual,
+        Argument::Write(finish.output),
+        Argument::of(&parameters),
+    ];
+    site.launch("product_bytes", [columns.div_ceil(64), rows.div_ceil(64), 1], 256, arguments);
+    Ok(())
+}
+
+/// Bytes that are given at each run, each row with zeros behind it.
+fn padded_bytes(
+    values: &Input,
+    padded: usize,
+    site: &mut Site<'_, '_>,
+) -> Result<Place, CompileError> {
+    let (rows, width) = (values.ty.shape[0], values.ty.shape[1]);
+    let place = site.scratch(rows * padded);
+    if rows * width == 0 {
+        return Ok(place);
+    }
+    // Zeros first, then the rows over them.
+    let zeros = site.table(vec![0]);
+    let fill = parameters::Copy {
+        total: site.count(rows * padded)?,
+        bytes: 1,
+        from: walk(&[rows * padded], &[0]).unwrap_or_else(one_matrix),
+        to: walk(&[rows * padded], &[1]).unwrap_or_else(one_matrix),
+    };
+    let arguments = vec![Argument::Read(zeros), Argument::Write(place), Argument::of(&fill)];
+    site.launch_each("copy_elements", fill.total, arguments);
+    let strides = contiguous_strides(&values.ty.shape);
+    let axes = Axes::merged(&values.ty.shape, &[strides, vec![padded, 1]]);
+    let (Some(from), Some(to)) = (axes.walk(0), axes.walk(1)) else {
+        return Err(too_many_axes(site, 2));
+    };
+    let copy = parameters::Copy { total: site.count(rows * width)?, bytes: 1, from, to };
+    let arguments = vec![values.read(), Argument::Write(place), Argument::of(&copy)];
+    site.launch_each("copy_elements", copy.total, arguments);
+    Ok(place)
+}

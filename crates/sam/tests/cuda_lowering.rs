@@ -1,0 +1,84 @@
+//! Lowering of all models to launches, without a card.
+#![cfg(feature = "cuda")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic")]
+
+use cutout_cuda::CudaRules;
+use cutout_cuda::check::check;
+use cutout_cuda::lower::{Target, lower};
+use cutout_graph::passes::{Context, optimize};
+use cutout_graph::plan::plan;
+use cutout_graph::{Graph, Precision, Profile};
+use cutout_sam::device::gpu_profile;
+use cutout_sam::model::config::{MemoryForm, ModelConfig};
+use cutout_sam::model::part::{Part, Stages, graph_of};
+use cutout_sam::parts::{
+    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, PrepareImage, Project,
+};
+
+fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
+    graph_of(&part, config, Stages::Hidden).unwrap().0
+}
+
+fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
+    let mut graphs = vec![("encoder", graph(config, Encode { pictures: 1 }))];
+    if config.decoder.is_some() {
+        let many = Decode { prompts: 64, ..Decode::ONE_CLICK };
+        graphs.extend([
+            ("prepare_image", graph(config, PrepareImage)),
+            ("decoder", graph(config, Decode::ONE_CLICK)),
+            ("decoder_64", graph(config, many)),
+        ]);
+    }
+    if config.memory.is_some() {
+        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16) };
+        graphs.extend([
+            ("follow", graph(config, follow(1))),
+            ("follow_5", graph(config, follow(5))),
+            ("project", graph(config, Project)),
+        ]);
+    }
+    if config.finder.is_some() {
+        graphs.extend([
+            ("find_features", graph(config, FindFeatures)),
+            ("text", graph(config, EncodeText { tokens: 4, kept: 4 })),
+            ("detector", graph(config, Detect { text: 4, exemplars: 1 })),
+        ]);
+    }
+    graphs
+}
+
+fn lowers(model: &str, config: &ModelConfig) {
+    let single = Profile { precision: Precision::F32, ..Profile::default() };
+    for profile in [single, gpu_profile(Profile::default())] {
+        let context = Context::new(None, &profile);
+        for (name, graph) in graphs(config) {
+            let graph = optimize(&graph, &[], &context).unwrap();
+            let plan = plan(&graph, &CudaRules::new(&profile));
+            for target in [Target::HOPPER, Target::AMPERE] {
+                let lowered = lower(&graph, &plan, &profile, target)
+                    .unwrap_or_else(|error| panic!("{model} {name}: {error}"));
+                let count = check(&lowered, target)
+                    .unwrap_or_else(|problem| panic!("{model} {name}: {problem}"));
+                let arena = lowered.arena_bytes >> 20;
+                println!("{model} {name} {:?}: {count} launches, {arena} MiB", target.family);
+            }
+        }
+    }
+}
+
+#[test]
+fn sam1_lowers() {
+    lowers("vit_b", &ModelConfig::sam1_vit_b());
+    lowers("vit_h", &ModelConfig::sam1_vit_h());
+}
+
+#[test]
+fn sam2_lowers() {
+    lowers("sam2.1_tiny", &ModelConfig::sam2_tiny(MemoryForm::Sam2_1));
+    lowers("sam2.1_large", &ModelConfig::sam2_large(MemoryForm::Sam2_1));
+}
+
+#[test]
+fn sam3_lowers() {
+    lowers("sam3", &ModelConfig::sam3());
+}
