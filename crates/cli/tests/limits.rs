@@ -298,7 +298,7 @@ fn little_memory() {
     let outputs = ["-o", "mask.png", "-o", "mask.npy", "--overlay", "o.png", "--cutout", "c.png"];
     let run = ["segment", "vast.png", "-m", MODEL, "-p", "11999,999", "--threads", "1"];
     let (mut failed, mut succeeded) = (0, 0);
-    for mib in (60..480).step_by(30) {
+    for mib in (60..480).step_by(60) {
         let ended = limited(&folder, mib, &[&run[..], &outputs].concat());
         match ended.code {
             Some(0) => succeeded += 1,
@@ -310,7 +310,7 @@ fn little_memory() {
             _ => panic!("{mib} MiB: {:?} {}", ended.code, ended.stderr),
         }
     }
-    assert!(failed > 3 && succeeded > 0, "{failed} failed, {succeeded} succeeded");
+    assert!(failed > 1 && succeeded > 0, "{failed} failed, {succeeded} succeeded");
     assert!(folder.temporary_files().is_empty());
 }
 

@@ -17,8 +17,8 @@ pub(super) const PICTURES: Target = Target {
         "BM",
     ],
     read,
-    // The limits of a decoder: 64 MiB beside the pixels, which the TIFF decoder counts twice.
-    memory: 144 << 20,
+    // The TIFF decoder's own limits, which hold until it is given ours: 256 MiB of pixels and 128 MiB of strips.
+    memory: 400 << 20,
 };
 
 pub(super) const JPEG: Target = Target {
