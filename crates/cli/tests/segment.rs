@@ -265,7 +265,7 @@ pub(crate) fn devices_threads_and_precisions() {
     folder.segment(&["--device", "cuda:4711"]).fails(&["cuda:4711"]);
     folder.segment(&["--device", "abacus"]).wrong_usage(&["abacus", "auto, cpu, cuda"]);
     folder.segment(&["--threads", "0"]).wrong_usage(&["--threads"]);
-    folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, bf16, int8"]);
+    folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, f16, bf16, int8"]);
 }
 
 #[test]

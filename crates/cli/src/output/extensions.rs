@@ -23,10 +23,13 @@ pub(crate) fn check_extension(path: &Path, known: &[&str]) -> anyhow::Result<()>
     if names_folder(path) || found.is_some_and(|found| known.contains(&found.as_str())) {
         return Ok(());
     }
+    let wanted = match known {
+        [] => "this must be a folder".to_owned(),
+        known => format!("the extension must be {}", listed(known)),
+    };
+    let path = path.display();
     Err(Usage::error(format!(
-        "{}: the extension must be {}; a folder has none, exists already or ends with /",
-        path.display(),
-        listed(known)
+        "{path}: {wanted}; a folder has no extension, exists already or ends with /"
     )))
 }
 
