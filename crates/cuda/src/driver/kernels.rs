@@ -1,0 +1,264 @@
+//! Kernels of a card: loading, launching, capturing, timing.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::result;
+use cudarc::driver::sys;
+use cutout_tensor::DType;
+
+use super::{Context, DeviceError, called, locked};
+use crate::bundle;
+use crate::launch::{Swizzle, TensorMap};
+
+/// A kernel that is loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Function(sys::CUfunction);
+
+// SAFETY: a handle of the driver, whose functions may be called from any thread.
+unsafe impl Send for Function {}
+// SAFETY: see `Send`.
+unsafe impl Sync for Function {}
+
+/// Functions by name, and the modules they are in.
+#[derive(Default)]
+pub(super) struct Loaded {
+    pub(super) modules: HashMap<String, sys::CUmodule>,
+    functions: HashMap<String, Function>,
+}
+
+impl Context {
+    /// A kernel by name; its unit is loaded on first use.
+    pub(crate) fn function(&self, name: &str) -> Result<Function, DeviceError> {
+        let mut loaded = locked(&self.loaded);
+        if let Some(&function) = loaded.functions.get(name) {
+            return Ok(function);
+        }
+        self.enter()?;
+        let missing = || DeviceError::NoKernel(name.to_owned());
+        let unit = &bundle::manifest().kernels.get(name).ok_or_else(missing)?.unit;
+        let module = match loaded.modules.get(unit) {
+            Some(&module) => module,
+            None => {
+                let code = bundle::code(self.family, unit).ok_or_else(missing)?;
+                // SAFETY: a whole cubin, or PTX that ends with zero; the driver copies it.
+                let answer = unsafe { result::module::load_data(code.as_ptr().cast::<c_void>()) };
+                let module = called("loading kernels", answer)?;
+                loaded.modules.insert(unit.clone(), module);
+                module
+            }
+        };
+        let symbol = CString::new(name).map_err(|_| missing())?;
+        // SAFETY: the module is loaded until this value is dropped.
+        let answer = unsafe { result::module::get_function(module, symbol) };
+        let function = Function(called("finding a kernel", answer)?);
+        self.allow_shared_memory(function)?;
+        loaded.functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+
+    /// Lets a kernel use as much dynamic shared memory as a block may have.
+    fn allow_shared_memory(&self, function: Function) -> Result<(), DeviceError> {
+        let most = c_int::try_from(self.card.shared_bytes).unwrap_or(0);
+        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // SAFETY: the function was just loaded.
+        let own = unsafe { result::function::get_function_attribute(function.0, which) };
+        let own = called("reading a kernel's attribute", own)?;
+        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function was just loaded.
+        let answer =
+            unsafe { result::function::set_function_attribute(function.0, which, most - own) };
+        called("setting a kernel's shared memory", answer)
+    }
+
+    /// The 128 bytes of a tensor map over memory at `address`.
+    pub(crate) fn encode(&self, map: &TensorMap, address: u64) -> Result<[u8; 128], DeviceError> {
+        use sys::CUtensorMapDataType as Type;
+        let element = match map.element {
+            DType::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            DType::BF16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::I8 | DType::U8 | DType::Bool => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            DType::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
+            DType::I64 => Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
+        };
+        let swizzle = match map.swizzle {
+            Swizzle::None => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+            Swizzle::Bytes32 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+            Swizzle::Bytes64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            Swizzle::Bytes128 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        };
+        let steps = vec![1u32; map.dims.len()];
+        // SAFETY: a structure of numbers.
+        let mut encoded: sys::CUtensorMap = unsafe { std::mem::zeroed() };
+        let rank = u32::try_from(map.dims.len()).unwrap_or(0);
+        // SAFETY: `dims`, `box_dims` and `steps` have `rank` elements and `strides` one less (checked by lowering's tests and by the driver's
+        // own checks of the rank); all live through the call, which only encodes.
+        let answer = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut encoded,
+                element,
+                rank,
+                address as *mut c_void,
+                map.dims.as_ptr(),
+                map.strides.as_ptr(),
+                map.box_dims.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        called("encoding a tensor map", answer.result())?;
+        // SAFETY: both types are 128 bytes of plain numbers.
+        Ok(unsafe { std::mem::transmute::<sys::CUtensorMap, [u8; 128]>(encoded) })
+    }
+
+    /// Enqueues a launch.
+    pub(crate) fn launch(&self, call: &Call) -> Result<(), DeviceError> {
+        self.enter()?;
+        self.launch_on(call, self.stream)
+    }
+
+    fn launch_on(&self, call: &Call, stream: sys::CUstream) -> Result<(), DeviceError> {
+        let mut pointers: Vec<*mut c_void> = call
+            .parameters
+            .iter()
+            .map(|parameter| parameter.as_ptr().cast_mut().cast::<c_void>())
+            .collect();
+        let [x, y, z] = call.grid;
+        // SAFETY: the driver copies the parameters during the call. Their number and sizes are those of the kernel: lowering's tests
+        // compare every launch with the manifest. Addresses are ranges of memory that the program holds.
+        let answer = unsafe {
+            result::launch_kernel(
+                call.function.0,
+                (x, y, z),
+                (call.block, 1, 1),
+                call.shared_bytes,
+                stream,
+                &mut pointers,
+            )
+        };
+        called("launching a kernel", answer)
+    }
+
+    /// Captures launches into a graph.
+    pub(crate) fn capture(self: &Arc<Self>, calls: &[Call]) -> Result<Replay, DeviceError> {
+        self.enter()?;
+        let stream = self.capture_stream;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is this context's, and only used here, under the caller's lock.
+        called("capturing", unsafe { result::stream::begin_capture(stream, mode) })?;
+        let launched = calls.iter().try_for_each(|call| self.launch_on(call, stream));
+        // SAFETY: the capture was begun above, and must be ended whatever happened.
+        let graph = called("capturing", unsafe { result::stream::end_capture(stream) });
+        launched?;
+        let graph = graph?;
+        // SAFETY: the graph was just captured.
+        let answer = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        // SAFETY: the graph is not used any more; what was instantiated is apart from it.
+        let destroyed = unsafe { result::graph::destroy(graph) };
+        let executable = called("building a graph", answer)?;
+        called("building a graph", destroyed)?;
+        Ok(Replay { context: Arc::clone(self), executable })
+    }
+
+    /// Enqueues a captured graph.
+    pub(crate) fn replay(&self, replay: &Replay) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the graph lives as long as `replay`; its memory is held by the program that captured it.
+        called("replaying a graph", unsafe {
+            result::graph::launch(replay.executable, self.stream)
+        })
+    }
+
+    /// Marks a moment on the stream.
+    pub(crate) fn mark(self: &Arc<Self>) -> Result<Mark, DeviceError> {
+        self.enter()?;
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+        let event = called("making an event", result::event::create(flags))?;
+        let mark = Mark { _context: Arc::clone(self), event };
+        // SAFETY: event and stream are this context's.
+        called("recording an event", unsafe { result::event::record(event, self.stream) })?;
+        Ok(mark)
+    }
+}
+
+/// A launch with everything resolved.
+pub(crate) struct Call {
+    pub(crate) function: Function,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: u32,
+    pub(crate) shared_bytes: u32,
+    /// The bytes of each parameter, aligned for any type.
+    pub(crate) parameters: Vec<Parameter>,
+}
+
+/// Bytes of one parameter, aligned as tensor maps want it.
+pub(crate) struct Parameter(Vec<Aligned>);
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Aligned([u8; 64]);
+
+impl Parameter {
+    pub(crate) fn new(bytes: &[u8]) -> Parameter {
+        let pieces = bytes.chunks(64).map(|piece| {
+            let mut aligned = Aligned([0; 64]);
+            aligned.0[..piece.len()].copy_from_slice(piece);
+            aligned
+        });
+        Parameter(pieces.collect())
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
+}
+
+/// A captured graph.
+pub(crate) struct Replay {
+    context: Arc<Context>,
+    executable: sys::CUgraphExec,
+}
+
+// SAFETY: a handle of the driver, used under the context's lock.
+unsafe impl Send for Replay {}
+// SAFETY: see `Send`.
+unsafe impl Sync for Replay {}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            let _ = self.context.synchronize();
+            // SAFETY: instantiated once; the stream was synchronised, so it is not running.
+            let _ = unsafe { result::graph::exec_destroy(self.executable) };
+        }
+    }
+}
+
+/// A moment on the stream.
+pub(crate) struct Mark {
+    _context: Arc<Context>,
+    event: sys::CUevent,
+}
+
+impl Mark {
+    /// Time between two marks, when both have passed.
+    pub(crate) fn since(&self, earlier: &Mark) -> Result<Duration, DeviceError> {
+        // SAFETY: both events are recorded, and live through the call.
+        let answer = unsafe { result::event::elapsed(earlier.event, self.event) };
+        let milliseconds = called("reading an event", answer)?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds).max(0.0) / 1e3))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: created once.
+        let _ = unsafe { result::event::destroy(self.event) };
+    }
+}
