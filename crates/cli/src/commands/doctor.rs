@@ -135,11 +135,14 @@ impl Findings {
         if !self.checks.iter().all(SelfCheck::passed) {
             return "Do not use this machine: the self check failed.".to_owned();
         }
-        let device = format!(
-            "on the processor, with {} on {}",
-            Isa::detect().name(),
-            format::counted(self.threads, "thread")
-        );
+        let device = match usable_gpu() {
+            Ok((name, _)) => format!("on the GPU, {name}"),
+            Err(_) => format!(
+                "on the processor, with {} on {}",
+                Isa::detect().name(),
+                format::counted(self.threads, "thread")
+            ),
+        };
         let identities = self.catalogue.found.iter().filter_map(|file| file.content.as_ref().ok());
         let runnable = identities.filter(|content| content.problem.is_none()).count();
         let found = match (runnable, self.catalogue.found.len()) {

@@ -1,4 +1,4 @@
-//! Attention over whole pictures and over windows of 24×24: `sm90/attention.cu`. [`window`](super::window) has the other windows.
+//! Attention over whole pictures and over windows of 24×24: `sm90/attention.cu`. [`super::window`] has the other windows.
 
 use cutout_graph::ops::{Attention as Op, BiasForm, Windows};
 use cutout_tensor::DType;
