@@ -41,7 +41,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 /// Prints what the parser of the command line says, which may be the help that was asked for.
 pub(crate) fn report_parser(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        // There is nothing else to tell it to.
+        // If standard error cannot be written either, there is nowhere to report it.
         let _ignored = error.print();
         return ExitCode::from(2);
     }

@@ -62,7 +62,7 @@ pub(crate) struct Wanted {
 /// How to fetch.
 #[derive(Debug)]
 pub(crate) struct PullOptions {
-    /// Only look; open no connection.
+    /// Whether only files on this machine are used and no connection is opened.
     pub(crate) offline: bool,
     /// Hosts that are asked before the origin.
     pub(crate) mirrors: Vec<String>,

@@ -108,8 +108,9 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
+    use cutout_testing::fixtures::sha256;
+
     use super::*;
-    use crate::digest::sha256;
     use crate::variants::units;
 
     /// Digests of the sources in a folder and its subfolders.

@@ -50,7 +50,7 @@ pub enum Region {
     Weight(usize),
     /// The slot of an input, by number. Inputs are copied there before the launches.
     Input(usize),
-    /// The slot of an output in memory of its own: the plan's buffer of this number.
+    /// An output that the plan keeps outside the arena; the index is that of its buffer in the plan.
     Output(usize),
 }
 

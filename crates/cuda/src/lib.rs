@@ -2,12 +2,11 @@
 //!
 //! A planned graph is lowered to a list of [`launch::Launch`]es: plain data, made and tested without a GPU. A program resolves
 //! their addresses, captures them into one CUDA graph and replays it. Kernels are compiled ahead of time; [`bundle`] has them.
-#![allow(unsafe_code, reason = "the driver is a C library; only `driver.rs` calls it")]
 
 mod backend;
 pub mod bundle;
 pub mod check;
-pub mod digest;
+#[allow(unsafe_code, reason = "the driver is a C library")]
 mod driver;
 pub mod fast;
 pub mod launch;

@@ -8,7 +8,7 @@ use cutout_graph::{
     CompileError, DeviceStorage, DeviceValue, NodeId, Planned, Port, Program, RunError, StepTime,
     Transfers,
 };
-use cutout_tensor::{Tensor, TensorType};
+use cutout_tensor::{Tensor, TensorType, memory};
 
 use crate::driver::{Call, Context, DeviceError, Memory, Parameter, Replay};
 use crate::launch::{Argument, Launch, Place, Region};
@@ -34,7 +34,8 @@ pub(crate) struct CudaValue {
 
 impl DeviceStorage for CudaValue {
     fn fetch(&self) -> Result<Tensor, RunError> {
-        let mut words = vec![0u64; self.ty.bytes().div_ceil(8)];
+        let words = memory::zeroed::<u64>(self.ty.bytes().div_ceil(8));
+        let mut words = words.map_err(|error| RunError::OutOfMemory(error.bytes))?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
         let context = self.memory.context();
         context
@@ -72,7 +73,7 @@ struct Step {
     op: &'static str,
     node: NodeId,
     printed: String,
-    /// Its part of the calls.
+    /// Its range in the list of calls.
     calls: std::ops::Range<usize>,
 }
 

@@ -35,7 +35,7 @@ fn has_our_mark(bytes: &[u8]) -> bool {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => holds(&png),
         [b'G', b'I', b'F', ..] => holds(&gif),
-        // Nothing is lost with these.
+        // Empty files and empty lists hold nothing to lose.
         [] | b"[]" => true,
         [_, _, _, _, _, _, _, _, b'{', ..] => holds(safetensors.as_bytes()),
         other => BEGINNINGS.iter().any(|beginning| other.starts_with(beginning)),

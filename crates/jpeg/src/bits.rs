@@ -20,7 +20,7 @@ pub(crate) struct BitReader<'a> {
     /// The marker that ends the data, once it was found.
     marker: Option<u8>,
     pub(crate) window: Window,
-    /// How many bits at the end of the window are not from the file.
+    /// Number of bits at the end of the window that are padding zeros after the end of the data.
     padding: u32,
     /// Whether bits beyond the data were used.
     overrun: bool,
@@ -253,7 +253,7 @@ fn resynchronise(input: &mut Input<'_>, mut found: u8, expected: u8) -> Option<u
             marker::RESTART_0..=marker::RESTART_7 => match ahead {
                 // One of the next two: the expected one is lost.
                 1 | 2 => return Some(found),
-                // One of the last two: the expected one follows.
+                // One of the previous two markers: the expected one is still ahead.
                 6 | 7 => {}
                 _ => return None,
             },

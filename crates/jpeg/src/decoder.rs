@@ -1,4 +1,4 @@
-//! The order of steps.
+//! Decoding a file from its first segment to its pixels: the order of steps.
 
 use crate::JpegError;
 use crate::arithmetic::Arithmetic;

@@ -89,7 +89,7 @@ pub(crate) struct RowSmoother<'a> {
 }
 
 impl<'a> RowSmoother<'a> {
-    /// Of row `row` of the rows of blocks in `unit_row`.
+    /// For row `row` of blocks within row `unit_row` of units.
     pub(crate) fn new(
         coefficients: &'a Coefficients,
         knowledge: &Knowledge,
@@ -146,8 +146,8 @@ impl<'a> RowSmoother<'a> {
     }
 }
 
-/// The row of blocks, two above and two below. libjpeg counts rows by those of its unit row, so that at the bottom the rows
-/// of incomplete units are used and at the top fewer rows are above.
+/// Five rows of blocks: the given one, two above and two below. As in libjpeg, which rows exist is decided per row of units:
+/// the last row of units includes its padding rows, and in the first one fewer rows are above.
 fn rows_around<'a>(
     plane: &'a Plane,
     component: &Component,

@@ -101,6 +101,12 @@ pub fn digest(case: &Case) -> Result<String, TensorError> {
     Ok(format!("{:016x}", fnv1a(&text)))
 }
 
+/// The SHA-256 of bytes, in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A tensor's element type and row-major bytes, as a safetensors file stores them.
 pub fn stored(tensor: &Tensor) -> Result<(Dtype, Vec<u8>), TensorError> {
     fn bytes<T: Element>(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {

@@ -11,8 +11,8 @@ use std::ptr::{null, null_mut};
 
 use anyhow::{Context, Result, bail, ensure};
 use cutout_cuda::bundle::{self, CodeRange, KernelRecord, Manifest, Resources, UnitRecord};
-use cutout_cuda::digest::sha256;
 use cutout_cuda::variants::{Family, Unit, units};
+use cutout_testing::fixtures::sha256;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};

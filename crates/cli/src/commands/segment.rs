@@ -106,7 +106,7 @@ impl Segment {
         self.output.is_empty() && self.raw.is_none() && self.save_scene.is_none()
     }
 
-    /// Adds what is read and written.
+    /// Adds the inputs and outputs of this command to `claims`.
     fn claim(&self, claims: &mut Claims) -> Result<()> {
         claims.reads(&self.image);
         self.prompts.files().chain(self.scene.as_deref()).for_each(|file| claims.reads(file));

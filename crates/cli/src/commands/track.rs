@@ -176,7 +176,7 @@ impl Track {
         StateFile::beside(&self.outputs.first(&self.video), question, self.resume)
     }
 
-    /// Adds what is read and written.
+    /// Adds the inputs and outputs of this command to `claims`.
     fn claim(&self, claims: &mut Claims) -> Result<()> {
         if !self.is_live() {
             claims.reads(&self.video);

@@ -134,7 +134,7 @@ pub(crate) struct MaskIndex {
     pub(crate) prompt: usize,
     pub(crate) best: bool,
     pub(crate) category_id: usize,
-    /// Tolerance of outlines; run lengths without it.
+    /// Tolerance of simplified outlines in pixels; `None` writes the mask as run lengths.
     pub(crate) simplify: Option<f64>,
 }
 

@@ -59,7 +59,7 @@ impl Client {
         patience: Duration,
         advice: Advice,
     ) -> Self {
-        // Fails if it is installed already, which is the aim.
+        // An error means that a provider is installed already, which is all that is needed.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let tls = TlsConfig::builder().root_certs(roots()).build();
         let wait = Some(patience);

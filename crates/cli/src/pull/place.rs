@@ -99,7 +99,7 @@ impl Place {
             Place::Hub { root, folder, .. } => {
                 root.join(".locks").join(folder).join(format!("{sha256}.lock"))
             }
-            // PyTorch has no locks.
+            // PyTorch's cache uses no lock files.
             Place::Plain { .. } => with_ending(&part, ".lock"),
         };
         make_parent(&lock)?;

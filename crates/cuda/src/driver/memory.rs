@@ -78,7 +78,11 @@ impl Context {
         let start = arena.base + arena.mapped as u64;
         // SAFETY: the addresses are reserved and not mapped yet.
         let answer = unsafe { sys::cuMemMap(start, more, 0, handle, 0) };
-        called("mapping memory", answer.result())?;
+        if let Err(error) = called("mapping memory", answer.result()) {
+            // SAFETY: created above, and mapped nowhere.
+            let _ = unsafe { sys::cuMemRelease(handle) };
+            return Err(error);
+        }
         arena.pieces.push((handle, more));
         arena.mapped += more;
         let access = sys::CUmemAccessDesc {

@@ -1,6 +1,6 @@
 //! Ops on the fast kernels of Hopper, where [`crate::fast`] has one for their shapes.
 //!
-//! Some take in what the graph computes before them: SAM 1's relative positions are products of the queries with two tables, which
+//! Some kernels also compute what the graph has as separate ops before them: SAM 1's relative positions are products of the queries with two tables, which
 //! attention computes itself; the rotation of queries and keys is part of the product they come from.
 
 use std::collections::{HashMap, HashSet};

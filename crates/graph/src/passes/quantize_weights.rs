@@ -24,7 +24,7 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
         let &Op::Linear(op) = old.op(id)? else { return None };
         let Kind::Parameter(path) = &old.node(old.node(id).inputs[1]).kind else { return None };
         match context.profile.precision_of(path) {
-            // Half precision is up to the backend.
+            // Half precision is not a rewrite of the graph: the backend stores and multiplies values in it.
             Precision::Auto | Precision::F32 | Precision::F16 | Precision::Bf16 => return None,
             Precision::Int8 => {}
         }

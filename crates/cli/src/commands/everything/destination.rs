@@ -68,7 +68,7 @@ impl Destination {
         stdio::note_written(!self.are_usual, paths);
     }
 
-    /// Adds what is written for pictures with these names.
+    /// Adds the outputs for pictures with these names to `claims`.
     pub(super) fn claim(&self, claims: &mut Claims, names: &[&String]) -> Result<()> {
         if let Some(path) = &self.output
             && self.folder

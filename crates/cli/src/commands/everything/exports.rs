@@ -81,7 +81,7 @@ impl Exports {
         self.coco.iter().chain(&self.yolo).map(PathBuf::as_path)
     }
 
-    /// Checks that the data sets can hold these pictures, and adds what is written.
+    /// Checks that the data sets can hold these pictures, and adds their files to `claims`.
     pub(super) fn claim(&self, claims: &mut Claims, pictures: &[PathBuf]) -> Result<()> {
         if self.outlines.simplify.is_some() && self.is_empty() {
             return Err(Usage::error("--simplify needs --coco or --yolo"));

@@ -43,7 +43,7 @@ pub(super) struct Writers {
 }
 
 impl TrackOutputs {
-    /// Adds what is written for a video.
+    /// Adds the outputs for a video to `claims`.
     pub(super) fn claim(&self, claims: &mut Claims, video: &Path, resume: bool) -> Result<()> {
         if let Some(path) = self.overlay.as_ref().filter(|path| resume && !is_folder(path)) {
             let path = path.display();
