@@ -1,5 +1,4 @@
 //! Kernels of image ops on sizes beyond one task: thread counts, ragged shapes, shared weights, strided inputs, NaN.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 use std::sync::Arc;

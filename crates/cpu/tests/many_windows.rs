@@ -1,5 +1,4 @@
 //! Attention in so many windows that their tasks are grouped: one thread runs several of them one after the other.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::ops::{Attention, Windows};

@@ -1,5 +1,4 @@
 //! Outputs are handed over: a result in memory of its own is not copied, and what is passed through keeps its memory.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::Cpu;
 use cutout_graph::{Backend, Builder, Profile, RunError, Weights};

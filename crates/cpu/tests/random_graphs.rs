@@ -1,5 +1,4 @@
 //! Random graphs: the compiled program gives the interpreter's result, on every path and for any number of threads.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::{Backend, Named, Profile, Weights, interpret_in};

@@ -1,5 +1,4 @@
 //! Packed weights are shared by programs, and memory stays flat from run to run.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
 //! Each weight is in memory once: its source tensor is dropped after packing and not read again.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,5 +1,4 @@
 //! Winograd convolutions against plain sums at some of their pixels.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Files of every format are decoded; damaged files are errors and cause no panic.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::Cursor;
 

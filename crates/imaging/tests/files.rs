@@ -1,5 +1,4 @@
 //! Files are written completely or not at all, and can be read back.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! Masks compared with results of PyTorch, pycocotools and torchvision (fixtures/make_imaging.py).
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{
     Candidate, Fit, Image, Mapping, Preprocess, Rect, Rle, Size, Threshold, Upsampler,

@@ -1,5 +1,4 @@
 //! Resizes compared with results of Pillow and torchvision (fixtures/make_imaging.py).
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{Filter, Image, Size, resize_pillow, resize_torch_bytes, resize_torch_floats};
 use cutout_parallel::Pool;

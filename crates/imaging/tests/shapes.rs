@@ -1,5 +1,4 @@
 //! Polygons and connected components: hand-made cases, properties, and results of OpenCV (fixtures/make_imaging.py).
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_imaging::{
     Mask, Point, Polygon, Rle, Size, SmallRegions, fill_polygons, polygons, remove_small_regions,

@@ -93,19 +93,6 @@ struct Inner {
     pool: Arc<Pool>,
 }
 
-/// The options for automatic masks that suit the model in a file.
-pub(crate) fn everything_options(
-    checkpoint: &Checkpoint,
-    identity: Identity,
-) -> Result<Everything, OpenError> {
-    let options = Everything::for_model(identity.family, checkpoint.metadata());
-    options.map_err(|error| OpenError::Config {
-        file: checkpoint.file().to_owned(),
-        identity,
-        error,
-    })
-}
-
 impl Sam {
     /// Opens a checkpoint: any format and layout; family and size are read from its tensors. A `cutout.toml` in the
     /// same folder, if present, sets the profile.
@@ -133,7 +120,7 @@ impl Sam {
         pool: Arc<Pool>,
     ) -> Result<Self, SamError> {
         let identity = StoredModel::of(checkpoint)?.identity();
-        let everything = everything_options(checkpoint, identity)?;
+        let everything = Everything::for_checkpoint(checkpoint, identity)?;
         let (config, weights) = load(checkpoint)?;
         let model = Model::new(config, weights, backend, profile);
         let fingerprint = OnceLock::new();

@@ -1,5 +1,4 @@
 //! Quality of the built-in model on drawn scenes with exact masks.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_sam::imaging::{Image, Mask, Size};
 use cutout_sam::{Direction, Everything, Prompt, Sam, Scene, TrackOptions};

@@ -1,10 +1,8 @@
 //! Whole models from checkpoint files: written in every format and layout, opened by content, and run.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::path::Path;
 
+use crate::support::{Folder, SmallModel, Tensors, outgoing, sam2_metadata, tensors};
 use cutout_sam::model::config::EncoderConfig;
 use cutout_sam::parts::{Decode, DecodeInputs, Encode, Encoded, Pixels, PrepareImage};
 use cutout_sam::{Candidates, OpenError, inspect, load};
@@ -12,7 +10,6 @@ use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
 use cutout_weights::layout::Family;
 use cutout_weights::{Checkpoint, Encoding, Metadata, write_gguf, write_safetensors};
-use support::{Folder, SmallModel, Tensors, outgoing, sam2_metadata, tensors};
 
 fn open(path: &Path) -> Result<SmallModel, OpenError> {
     SmallModel::open(&Checkpoint::open(path)?)

@@ -1,12 +1,10 @@
 //! Automatic masks against Meta's own generators, on a small trained model of SAM 1 and one of SAM 2.1.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use crate::support::{ModelFile, sam2_metadata, tensors};
 use cutout_sam::imaging::{Image, Rle, Size};
 use cutout_sam::{
     AutoMask, Everything, EverythingError, EverythingOptionError, Phase, PixelBox, Point, Profile,
@@ -15,7 +13,6 @@ use cutout_sam::{
 use cutout_testing::StageFile;
 use cutout_weights::{Checkpoint, Metadata};
 use serde_json::Value;
-use support::{ModelFile, sam2_metadata, tensors};
 
 /// A model, pictures, and the masks of Meta's generator.
 struct Model {

@@ -1,11 +1,9 @@
 //! A small random SamModel of `transformers`, opened from a file with its tensor names, stage by stage.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::support::SmallModel;
 use cutout_graph::{DeviceValue, Named};
 use cutout_sam::Candidates;
 use cutout_sam::device;
@@ -16,7 +14,6 @@ use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::{StageFile, check_graph};
 use cutout_weights::layout::{Dialect, Model};
 use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
-use support::SmallModel;
 
 const FIXTURE: &str = "sam1/hugging_face.safetensors";
 const PROMPTS: [&str; 5] = ["point", "points", "box", "points_box", "points_mask"];

@@ -1,17 +1,13 @@
 //! Pictures and prompts against Meta's predictors, of SAM 1 and of SAM 2, and against `transformers`' Sam2Model and
 //! Sam3TrackerModel, opened from files with their tensor names: embedding, low-resolution logits, scores, and masks at full
 //! size.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod answers;
-mod support;
-
-use answers::{PICTURES, PROMPTS};
+use crate::answers::{PICTURES, PROMPTS};
+use crate::support::{ModelFile, sam2_metadata, tensors};
 use cutout_sam::{Candidates, Masks, Prompt, Sam, Scene};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::StageFile;
 use cutout_weights::Metadata;
-use support::{ModelFile, sam2_metadata, tensors};
 
 /// What `fixtures/make_predictor.py` stored, and `fixtures/make_sam2_hf.py` and `fixtures/make_sam3_tracker_hf.py`.
 const FIXTURES: [&str; 4] = ["sam1/predictor", "sam2/predictor", TRANSFORMERS[0], TRANSFORMERS[1]];
@@ -48,7 +44,7 @@ impl Fixture {
 
     /// A prompt in pixels of its picture.
     fn prompt(&self, run: &str) -> Prompt {
-        answers::prompt(&|part| self.file.tensor(&format!("{run}/{part}")))
+        crate::answers::prompt(&|part| self.file.tensor(&format!("{run}/{part}")))
     }
 }
 
@@ -58,7 +54,7 @@ fn check(fixture: &Fixture, run: &str, masks: &Masks) {
     let part = |name: &str| fixture.file.tensor(&format!("{run}/{name}"));
     // Meta fills holes in masks of SAM 3, `transformers` does not.
     assert_eq!(part("masks").is_none(), fixture.name == TRANSFORMERS[1], "{about}");
-    answers::check(&about, &part, masks);
+    crate::answers::check(&about, &part, masks);
 }
 
 /// Embeds every picture with every fixture's model.
@@ -67,7 +63,7 @@ fn for_each_scene(test: &str, check: impl Fn(&Fixture, &str, &Scene)) {
         let fixture = Fixture::load(name);
         let sam = fixture.sam(test);
         for title in PICTURES {
-            let picture = answers::picture(&fixture.get(&format!("{title}/pixels")));
+            let picture = crate::answers::picture(&fixture.get(&format!("{title}/pixels")));
             check(&fixture, title, &sam.embed(&picture).unwrap());
         }
     }

@@ -1,5 +1,4 @@
 //! SAM 3 from files: Hugging Face's names against `transformers`, Meta's against Meta's modules.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,13 +1,10 @@
 //! Invalid queries of SAM 3, and checkpoints with some of its components.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod small_sam3;
-
+use crate::small_sam3::{Small, assert_near};
 use cutout_sam::model::tokenizer::{LONGEST_PHRASE, PhraseError};
 use cutout_sam::{
     Find, FindError, Label, ModelError, Point, Prompt, PromptError, Rect, Sam, Scene, SegmentError,
 };
-use small_sam3::{Small, assert_near};
 
 fn scene(small: &Small, sam: &Sam) -> Scene {
     sam.embed(&small.picture("landscape")).unwrap()

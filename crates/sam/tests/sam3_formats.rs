@@ -1,15 +1,12 @@
 //! SAM 3 from files of every format and element type.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod small_sam3;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::small_sam3::Small;
 use cutout_sam::{Candidates, Find, Label, Prompt, Rect, Sam};
 use cutout_tensor::{DType, Tensor};
 use cutout_weights::{Checkpoint, Encoding, Metadata, OutgoingTensor, write_gguf};
-use small_sam3::Small;
 
 type Tensors = BTreeMap<String, Tensor>;
 

@@ -1,16 +1,12 @@
 //! SAM 3 under other tensor names: saved and in-memory names of Hugging Face's tracker, and SAM 3.1.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod small_sam3;
-mod support;
-
+use crate::small_sam3::{Small, assert_near};
+use crate::support::{Folder, ModelFile, Tensors, outgoing, tensors};
 use cutout_sam::imaging::{Image, Size};
 use cutout_sam::{Candidates, Family, Find, Label, Masks, Point, Prompt, Rect, Sam};
 use cutout_tensor::Tensor;
 use cutout_testing::StageFile;
 use cutout_weights::{Checkpoint, Encoding, Metadata, write_gguf};
-use small_sam3::{Small, assert_near};
-use support::{Folder, ModelFile, Tensors, outgoing, tensors};
 
 /// Clicks, a box, a mask and candidates, on a picture of any size above 30.
 fn asked(sam: &Sam, image: &Image) -> Vec<Masks> {

@@ -1,12 +1,9 @@
 //! Pictures, phrases, exemplars and clicks against Meta's image processor and interactive predictor of SAM 3.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod small_sam3;
-
+use crate::small_sam3::answers::{PICTURES, PROMPTS, label, rect};
+use crate::small_sam3::{Small, assert_near};
 use cutout_sam::{Candidates, Everything, Family, Find, Point, Prompt, Rect, Scene};
 use cutout_tensor::{Tensor, Tolerance, compare};
-use small_sam3::answers::{PICTURES, PROMPTS, label, rect};
-use small_sam3::{Small, assert_near};
 
 const RUNS: [&str; 6] = ["text", "other_text", "text_box", "negative_box", "boxes", "points"];
 

@@ -1,5 +1,4 @@
 //! Pictures and prompts in, masks out: the public API on a small model with random weights.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
 //! Phrases to tokens, against Meta's tokenizer.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use cutout_sam::model::tokenizer::Tokenizer;
 

@@ -1,11 +1,9 @@
 //! A clip tracked as Meta's video predictor tracks it, with small random models: two objects, corrections, a mask prompt,
 //! objects that come later, go, and are hidden, both directions.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::collections::HashMap;
 
+use crate::support::{Folder, ModelFile, sam2_metadata, tensors};
 use cutout_sam::imaging::{Image, Mask, Size};
 use cutout_sam::{
     Corrections, Direction, History, Label, Point, Prompt, PromptError, Rect, Sam, TrackError,
@@ -14,7 +12,6 @@ use cutout_sam::{
 use cutout_tensor::Tensor;
 use cutout_testing::StageFile;
 use serde_json::{Map, Value};
-use support::{Folder, ModelFile, sam2_metadata, tensors};
 
 const VERSIONS: [&str; 2] = ["2.0", "2.1"];
 

@@ -1,11 +1,9 @@
 //! Animations are composed as a viewer shows them; damaged ones end with an error.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::io::Cursor;
 use std::path::Path;
 
+use crate::support::{Folder, greys};
 use cutout_imaging::{DecodeLimits, Image, Size};
 use cutout_video::{
     FrameSource, OpenOptions, Prefetch, VideoError, VideoLimits, from_reader, open,
@@ -13,7 +11,6 @@ use cutout_video::{
 use gif::{DisposalMethod, Repeat};
 use image::{ExtendedColorType, ImageEncoder};
 use png::{BlendOp, DisposeOp};
-use support::{Folder, greys};
 
 /// A frame of a test animation on a canvas of 4×2 pixels: some columns, all rows, one colour.
 #[derive(Clone, Copy)]
@@ -237,9 +234,11 @@ fn still_images_of_animation_formats_have_one_frame() {
     let mut bytes = Vec::new();
     let encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
     encoder.write_image(&[7; 12], 2, 2, ExtendedColorType::Rgb8).unwrap();
-    for bytes in
-        [bytes, gif_of(&[frame(0, 4, [7, 255], Dispose::Clear)], &[4]), support::png(2, 2, 7)]
-    {
+    for bytes in [
+        bytes,
+        gif_of(&[frame(0, 4, [7, 255], Dispose::Clear)], &[4]),
+        crate::support::png(2, 2, 7),
+    ] {
         let source = read(&bytes).unwrap();
         assert_eq!(source.length(), Some(1));
         assert!(matches!(greys(source), (found, None) if found == [7]));

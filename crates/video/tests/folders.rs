@@ -1,14 +1,11 @@
 //! Folders of images, raw frames, streams of PPM images.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::fs;
 use std::io::{self, Cursor, Read};
 
+use crate::support::{Folder, greys, opened, png};
 use cutout_imaging::{DecodeError, DecodeLimits, Size};
 use cutout_video::{FrameSource, OpenOptions, VideoError, VideoLimits, from_reader, open};
-use support::{Folder, greys, opened, png};
 
 fn read(bytes: impl Into<Vec<u8>>, options: &OpenOptions) -> Box<dyn FrameSource> {
     from_reader(Cursor::new(bytes.into()), "the pipe", options).unwrap()

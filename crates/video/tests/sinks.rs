@@ -1,17 +1,14 @@
 //! Results can be read back, also if the run is interrupted.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::fs;
 
+use crate::support::{Folder, columns, fake_tools, grey_image, names_in, opened};
 use cutout_imaging::{Image, Rle, Size, WriteError, distinct_colour};
 use cutout_video::{
     FrameFolder, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
     SinkError, Tools, open_overlay,
 };
 use serde_json::Value;
-use support::{Folder, columns, fake_tools, grey_image, names_in, opened};
 
 const SIZE: Size = Size::new(6, 4);
 

@@ -1,8 +1,5 @@
 //! Video files, read through a stand-in for `ffmpeg`: each "video" is a shell script that the stand-in runs.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,10 +8,10 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use crate::support::{Folder, fake_tools, greys};
 use cutout_video::{
     FrameSource, OpenOptions, Prefetch, Tools, VideoError, find_program, from_reader, open,
 };
-use support::{Folder, fake_tools, greys};
 
 fn options() -> OpenOptions {
     OpenOptions { tools: fake_tools(), ..OpenOptions::default() }

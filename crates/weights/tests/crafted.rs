@@ -1,13 +1,10 @@
 //! Hand-made files, valid and invalid, and the errors they give.
-#![allow(clippy::unwrap_used, reason = "test code may panic")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::torch_file::{Pickle, Zip, dict, torch_file, zip};
 use cutout_tensor::SharedBytes;
 use cutout_weights::{Checkpoint, Problem, WeightsError, limits};
-use support::torch_file::{Pickle, Zip, dict, torch_file, zip};
 
 fn open(bytes: Vec<u8>) -> Result<Checkpoint, WeightsError> {
     Checkpoint::from_bytes("made.pt", Arc::new(bytes) as SharedBytes)

@@ -1,17 +1,14 @@
 //! Identification of the published checkpoints, and translation of Hugging Face's names to Meta's.
-#![allow(clippy::unwrap_used, reason = "test code may panic")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::Folder;
 use cutout_tensor::{Shape, SharedBytes, Tensor, TensorType};
 use cutout_weights::layout::{Dialect, Family, Identity, Model, Report, Size, identify};
 use cutout_weights::{
     Checkpoint, Metadata, OutgoingTensor, WeightsError, write_gguf, write_safetensors,
 };
-use support::Folder;
 
 type Keys = BTreeMap<String, Shape>;
 

@@ -1,14 +1,11 @@
 //! Files written by PyTorch, safetensors and gguf (fixtures/make_checkpoints.py), compared tensor by tensor.
-#![allow(clippy::unwrap_used, reason = "test code may panic")]
 
-mod support;
-
+use crate::support::{Folder, fixture};
 use cutout_tensor::{DType, Tolerance, compare};
 use cutout_weights::{
     BlockType, Checkpoint, Encoding, Format, Metadata, MetadataValue, OutgoingTensor, Problem,
     StoredType, WeightsError, write_gguf,
 };
-use support::{Folder, fixture};
 
 /// Compares every tensor with the one of the same name in the `.safetensors` file of the same stem.
 fn check(name: &str, extension: &str, tolerance: Tolerance) -> Checkpoint {

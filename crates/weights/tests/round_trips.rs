@@ -1,16 +1,13 @@
 //! Round trips: names, types, shapes, values and metadata are the same after writing and reading.
-#![allow(clippy::unwrap_used, reason = "test code may panic")]
-
-mod support;
 
 use std::collections::BTreeMap;
 
+use crate::support::{Folder, Random};
 use cutout_tensor::{DType, Tensor, Tolerance, compare};
 use cutout_weights::{
     Checkpoint, Encoding, Format, Metadata, MetadataValue, Outgoing, OutgoingTensor, StoredType,
     WeightsError, write_gguf, write_safetensors, write_safetensors_in_turn,
 };
-use support::{Folder, Random};
 
 /// Tensors of random number, type, rank, shape and values; some are strided.
 fn random_tensors(random: &mut Random) -> BTreeMap<String, Tensor> {
@@ -136,7 +133,7 @@ fn encodings_choose_the_documented_types() {
 #[test]
 fn a_whole_checkpoint_is_converted_tensor_by_tensor() {
     let folder = Folder::new("convert");
-    let source = Checkpoint::open(support::fixture("flat.pt")).unwrap();
+    let source = Checkpoint::open(crate::support::fixture("flat.pt")).unwrap();
     let path = folder.0.join("out");
     write_safetensors(&path, &Outgoing::of(&source).tensors, source.metadata()).unwrap();
     let back = Checkpoint::open(&path).unwrap();
@@ -149,7 +146,7 @@ fn a_whole_checkpoint_is_converted_tensor_by_tensor() {
 
 #[test]
 fn tensors_that_cannot_be_written_are_listed() {
-    let source = Checkpoint::open(support::fixture("complex.pt")).unwrap();
+    let source = Checkpoint::open(crate::support::fixture("complex.pt")).unwrap();
     let outgoing = Outgoing::of(&source);
     let lost: Vec<String> = outgoing.left_out.iter().map(ToString::to_string).collect();
     assert_eq!(outgoing.tensors.len() + lost.len(), source.tensors().len());
@@ -164,7 +161,7 @@ fn tensors_that_cannot_be_written_are_listed() {
 fn element_types_are_converted_while_writing() {
     let folder = Folder::new("element-types");
     let path = folder.0.join("out");
-    let source = Checkpoint::open(support::fixture("flat.pt")).unwrap();
+    let source = Checkpoint::open(crate::support::fixture("flat.pt")).unwrap();
     for (encoding, matrix) in [(Encoding::F16, DType::F16), (Encoding::Bf16, DType::BF16)] {
         let seen = std::cell::Cell::new(0);
         let outgoing = Outgoing::of(&source).tensors.into_iter();

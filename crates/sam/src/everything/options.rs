@@ -1,11 +1,11 @@
 //! Options with Meta's names and defaults.
 
 use cutout_imaging::Size;
-use cutout_weights::layout::Family;
-use cutout_weights::{Metadata, MetadataValue};
+use cutout_weights::layout::{Family, Identity};
+use cutout_weights::{Checkpoint, Metadata, MetadataValue};
 
 use super::grid::Grid;
-use crate::model::load::ConfigError;
+use crate::model::load::{ConfigError, OpenError};
 
 /// Most layers of crops. Layer 8 alone has 65 536 crops to embed.
 const MAX_CROP_LAYERS: usize = 8;
@@ -231,8 +231,21 @@ const PRED_IOU_THRESH: &str = "everything.pred_iou_thresh";
 const STABILITY_SCORE_THRESH: &str = "everything.stability_score_thresh";
 
 impl Everything {
+    /// The defaults for the model in a file.
+    pub(crate) fn for_checkpoint(
+        checkpoint: &Checkpoint,
+        identity: Identity,
+    ) -> Result<Self, OpenError> {
+        let options = Everything::for_model(identity.family, checkpoint.metadata());
+        options.map_err(|error| OpenError::Config {
+            file: checkpoint.file().to_owned(),
+            identity,
+            error,
+        })
+    }
+
     /// The defaults for a model: those in the metadata of its file, else those of its family.
-    pub(crate) fn for_model(family: Family, metadata: &Metadata) -> Result<Self, ConfigError> {
+    fn for_model(family: Family, metadata: &Metadata) -> Result<Self, ConfigError> {
         let mut options = Everything::for_family(family);
         if let Some(found) = threshold(metadata, PRED_IOU_THRESH)? {
             options.pred_iou_thresh = found;

@@ -9,8 +9,8 @@ use cutout_weights::{Checkpoint, WeightsError};
 
 use super::ModelError;
 use super::config::ModelConfig;
+use crate::everything::Everything;
 use crate::parts;
-use crate::sam::everything_options;
 
 /// Why a checkpoint cannot be used: one line, with the file's name.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,7 @@ impl CheckedModel {
     pub(crate) fn new(checkpoint: &Checkpoint, model: &StoredModel<'_>) -> Result<Self, OpenError> {
         let identity = model.identity();
         let file = || checkpoint.file().to_owned();
-        everything_options(checkpoint, identity)?;
+        Everything::for_checkpoint(checkpoint, identity)?;
         let config = ModelConfig::read(&shapes_of(model), identity, checkpoint.metadata())
             .map_err(|error| OpenError::Config { file: file(), identity, error })?;
         let graphs = parts::graphs(&config).map_err(|error| OpenError::Model {

@@ -60,7 +60,7 @@ impl RecordStore {
             if object.record(*other).is_none() {
                 let fail = |source| failed(id, *other, source);
                 let checkpoint = Checkpoint::open(file(folder, id, *other)).map_err(fail)?;
-                let record = FrameRecord::load(&checkpoint, "", model)?.map_err(fail)?;
+                let record = FrameRecord::load(&checkpoint, "", model, &fail)?;
                 object.tracked_frames.insert(*other, record);
             }
         }

@@ -84,7 +84,8 @@ impl Sam {
         for key in records_in(&file) {
             let (id, kind, frame) =
                 parsed(&key).ok_or_else(|| wrong(&format!("{key:?} is no record")))?;
-            let record = FrameRecord::load(&file, &key, self.model())?.map_err(Box::new)?;
+            let record =
+                FrameRecord::load(&file, &key, self.model(), &|error| Box::new(error).into())?;
             if record.logits.shape()[..] != [self.model().config().mask_side(); 2] {
                 return Err(wrong(&format!("{key:?} has masks of another size")));
             }
@@ -181,33 +182,31 @@ impl FrameRecord {
         Ok(())
     }
 
-    /// Reads what [`FrameRecord::store`] added.
+    /// Reads what [`FrameRecord::store`] added. `fail` makes the error of a tensor that cannot be read.
     pub(super) fn load(
         file: &Checkpoint,
         prefix: &str,
         model: &Model,
-    ) -> Result<Result<Self, WeightsError>, ModelError> {
+        fail: &dyn Fn(WeightsError) -> TrackError,
+    ) -> Result<Self, TrackError> {
         let name = |name: &str| format!("{prefix}{name}");
-        let (pointer, logits) = match (file.tensor(&name(POINTER)), file.tensor(&name(LOGITS))) {
-            (Ok(pointer), Ok(logits)) => (pointer, logits),
-            (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
-        };
+        let tensor = |own: &str| file.tensor(&name(own)).map_err(fail);
+        let (pointer, logits) = (tensor(POINTER)?, tensor(LOGITS)?);
         if logits.ty().dtype != DType::F32 {
             let message = format!("{} is not f32", name(LOGITS));
             return Err(TensorError::Shape(message).into());
         }
-        let memory = match file.info(&name(MEMORY)).map(|_| file.tensor(&name(MEMORY))) {
+        let memory = match file.info(&name(MEMORY)) {
             None => None,
-            Some(Err(error)) => return Ok(Err(error)),
-            Some(Ok(memory)) => Some(FrameMemory {
-                memory: model.upload(&memory)?,
+            Some(_) => Some(FrameMemory {
+                memory: model.upload(&tensor(MEMORY)?)?,
                 keys: Vec::new(),
                 values: Vec::new(),
             }),
         };
         let text = |key: &str| file.metadata().get(&name(key)).and_then(MetadataValue::as_text);
         let number = |key| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);
-        Ok(Ok(FrameRecord {
+        Ok(FrameRecord {
             memory,
             pointer: model.upload(&pointer)?,
             logits,
@@ -219,6 +218,6 @@ impl FrameRecord {
                 Some("backward") => Some(Direction::Backward),
                 Some(_) | None => None,
             },
-        }))
+        })
     }
 }
