@@ -11,6 +11,7 @@ use cutout_graph::{
 use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
+use crate::gemm::{Arithmetic, HalfUnit};
 use crate::kernels::{copy_kernel, lower};
 use crate::lower::Site;
 use crate::program::{BufferMemory, CpuProgram, Instruction, OperandSource, OutputPort};
@@ -25,6 +26,8 @@ pub struct Cpu {
 /// What all programs of a [`Cpu`] share.
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
+    /// What multiplies bf16 numbers.
+    half: HalfUnit,
     pub(crate) pool: Arc<Pool>,
     pub(crate) transfers: Arc<Transfers>,
     arenas: Mutex<Vec<AlignedBuffer<u8>>>,
@@ -52,9 +55,22 @@ impl Cpu {
         Cpu::with_isa_on(isa, Arc::new(Pool::new(threads)))
     }
 
+    /// A given instruction set and unit for bf16, or what this machine has instead of them.
+    pub fn with_units(isa: Isa, half: HalfUnit, threads: usize) -> Self {
+        let isa = isa.or_available();
+        let half = if half.is_available() { half } else { HalfUnit::detect(isa) };
+        Cpu::with(isa, half, Arc::new(Pool::new(threads)))
+    }
+
     fn with_isa_on(isa: Isa, pool: Arc<Pool>) -> Self {
+        let isa = isa.or_available();
+        Cpu::with(isa, HalfUnit::detect(isa), pool)
+    }
+
+    fn with(isa: Isa, half: HalfUnit, pool: Arc<Pool>) -> Self {
         let machine = Machine {
-            isa: isa.or_available(),
+            isa,
+            half,
             pool,
             transfers: Arc::default(),
             arenas: Mutex::default(),
@@ -66,6 +82,11 @@ impl Cpu {
     /// The instruction set in use.
     pub fn isa(&self) -> Isa {
         self.machine.isa
+    }
+
+    /// What multiplies bf16 numbers.
+    pub fn half_unit(&self) -> HalfUnit {
+        self.machine.half
     }
 
     pub(crate) fn program(&self, planned: &Planned<'_>) -> Result<CpuProgram, CompileError> {
@@ -91,6 +112,17 @@ impl Cpu {
         })
     }
 
+    /// The instructions and the precision of the products of a node.
+    fn arithmetic(&self, planned: &Planned<'_>, id: NodeId) -> Arithmetic {
+        let Machine { isa, half, .. } = *self.machine;
+        match planned.profile.precision_of(&planned.graph.node(id).origin.scope) {
+            Precision::Bf16 => Arithmetic { isa, half: Some(half) },
+            Precision::Auto | Precision::F32 | Precision::F16 | Precision::Int8 => {
+                Arithmetic { isa, half: None }
+            }
+        }
+    }
+
     fn instruction(
         &self,
         step: &plan::Step,
@@ -108,7 +140,7 @@ impl Cpu {
                     output: graph.ty(id),
                     statics: graph.node(id).inputs.iter().map(known).collect(),
                     weights,
-                    isa: self.machine.isa,
+                    arithmetic: self.arithmetic(statics.planned, id),
                     pool: &self.machine.pool,
                 };
                 (id, lower(op, &site)?)
@@ -137,13 +169,14 @@ impl Cpu {
 
 /// Fails if the profile asks for a precision that the CPU has no kernels for: it is never ignored.
 fn refuse_half_precision(planned: &Planned<'_>) -> Result<(), CompileError> {
-    let half = planned.graph.parameters().find(|(path, _)| {
-        matches!(planned.profile.precision_of(path), Precision::F16 | Precision::Bf16)
-    });
+    let half = planned
+        .graph
+        .parameters()
+        .find(|(path, _)| planned.profile.precision_of(path) == Precision::F16);
     match half {
         None => Ok(()),
         Some((path, _)) => {
-            let reason = "the CPU multiplies in f32 or int8, not in half precision".to_owned();
+            let reason = "the CPU multiplies in f32, bf16 or int8, not in f16".to_owned();
             Err(CompileError::Unsupported { op: path.to_owned(), reason })
         }
     }

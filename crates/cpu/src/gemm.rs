@@ -17,9 +17,11 @@ mod batched;
 mod combined;
 mod driver;
 mod epilogue;
+pub mod half_precision;
 pub mod int8;
 mod kernel;
 mod left;
+mod matrix;
 mod pack;
 mod right;
 mod split;
@@ -33,7 +35,10 @@ pub use combined::{LeftOperands, Quarters, Term, combined_gemm};
 pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
 pub use epilogue::{Epilogue, Residual};
+pub use half_precision::HalfUnit;
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
+pub(crate) use matrix::weight_data;
+pub use matrix::{Arithmetic, Matrix};
 pub use pack::{PackedWeights, WeightData, WeightView};
 pub use terms::Use;
 pub use tile::Tile;
@@ -115,4 +120,4 @@ impl<'a> Output<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

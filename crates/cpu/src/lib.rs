@@ -15,4 +15,5 @@ pub mod simd;
 pub mod vecmath;
 
 pub use backend::Cpu;
+pub use gemm::HalfUnit;
 pub use simd::Isa;

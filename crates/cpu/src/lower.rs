@@ -6,7 +6,7 @@ use cutout_parallel::Pool;
 use cutout_tensor::TensorType;
 
 use crate::execute::Execute;
-use crate::simd::Isa;
+use crate::gemm::Arithmetic;
 
 /// What a kernel is compiled from.
 pub(crate) struct Site<'a> {
@@ -18,8 +18,8 @@ pub(crate) struct Site<'a> {
     pub(crate) statics: Vec<Option<StaticTensor>>,
     /// Where packed forms of weights are kept and shared.
     pub(crate) weights: DeviceWeights<'a>,
-    /// The instruction set.
-    pub(crate) isa: Isa,
+    /// The instruction set, and the precision of products.
+    pub(crate) arithmetic: Arithmetic,
     /// The threads that pack weights.
     pub(crate) pool: &'a Pool,
 }

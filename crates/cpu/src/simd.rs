@@ -7,8 +7,8 @@
 //! Everything between `dispatch` and the intrinsics must be `#[inline(always)]` (and closures must be avoided): code that
 //! is not inlined is compiled for the baseline instruction set and is an order of magnitude slower.
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -16,6 +16,7 @@ mod avx2;
 mod avx512;
 mod native;
 mod portable;
+mod widening;
 
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +47,7 @@ impl Isa {
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::Avx512::detect().is_some(),
+            Isa::Avx512 => avx512::Avx512::<false>::detect().is_some(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::Avx2::detect().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
@@ -109,7 +110,7 @@ pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
         if isa == Isa::Avx512
-            && let Some(simd) = avx512::Avx512::detect()
+            && let Some(simd) = avx512::Avx512::<false>::detect()
         {
             return simd.vectorize(kernel);
         }
@@ -121,6 +122,28 @@ pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     }
     let _ = isa;
     portable::Portable.vectorize(kernel)
+}
+
+/// Like [`dispatch`], for kernels that use [`Simd::dot2`]: compiled with its instruction where `isa` is AVX-512 and the machine has it.
+#[inline]
+pub fn dispatch_dots<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512
+        && let Some(simd) = avx512::Avx512::<true>::detect()
+    {
+        return simd.vectorize(kernel);
+    }
+    dispatch(isa, kernel)
+}
+
+/// Whether [`Simd::dot2`] is one instruction in kernels that [`dispatch_dots`] runs.
+pub fn has_bf16_dots(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 {
+        return avx512::Avx512::<true>::detect().is_some();
+    }
+    let _ = isa;
+    false
 }
 
 /// Rows that [`Simd::interleave`] transposes into a panel.
@@ -314,6 +337,33 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// `right` holds signed bytes. `left` holds signed bytes of magnitude at most 127 to which [`Simd::DOT_OFFSET`] was
     /// added, wrapping at 8 bits; the caller corrects for that offset.
     fn dot4(self, sum: Self::I, left: Self::I, right: Self::I) -> Self::I;
+
+    /// Adds to each lane the dot product of its two bf16 of `left` and of `right`. The rounding in between depends on the
+    /// machine; denormal numbers may count as zero.
+    #[inline(always)]
+    fn dot2(self, sum: Self::F, left: Self::I, right: Self::I) -> Self::F {
+        widening::widening_dot2(self, sum, left, right)
+    }
+    /// Each lane rounded to bf16, to nearest even, as `f32`.
+    #[inline(always)]
+    fn round_bf16(self, a: Self::F) -> Self::F {
+        let rounded = widening::rounded_to_bf16(self, a);
+        self.from_bits(self.and_int(rounded, self.splat_int(!0xFFFF)))
+    }
+    /// Rounds to bf16, to nearest even: `low` in the lower half of each lane, `high` in the upper one.
+    #[inline(always)]
+    fn pair_bf16(self, low: Self::F, high: Self::F) -> Self::I {
+        widening::pair_rounded(self, low, high)
+    }
+    /// Writes `2 * LANES` elements rounded to bf16: the lanes of `low`, then those of `high`.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `2 * LANES` elements.
+    #[inline(always)]
+    unsafe fn store_bf16(self, low: Self::F, high: Self::F, target: *mut bf16) {
+        // SAFETY: the caller vouches for the elements.
+        unsafe { widening::store_rounded(self, low, high, target) };
+    }
 
     /// `target = source`, exactly; panics unless both have the same length.
     #[inline(always)]

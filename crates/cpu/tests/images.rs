@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cutout_cpu::gemm::PackedWeights;
+use cutout_cpu::gemm::Matrix;
 use cutout_cpu::{Cpu, Isa};
 use cutout_graph::ops::{
     Activation, Conv2d, ConvTranspose2d, Epilogue, GridSample, MaxPool2d, Resize, ResizeMode,
@@ -243,7 +243,7 @@ fn programs_share_packed_weights() {
     let isa = cpu.isa();
     let product_address = |path: &str, form: String| {
         let known = weights.known(&Kind::Parameter(path.to_owned())).unwrap();
-        let packed: Arc<Vec<PackedWeights>> =
+        let packed: Arc<Vec<Matrix>> =
             weights.on("cpu").prepared(&known, &form, |_| not_packed()).unwrap();
         Arc::as_ptr(&packed).addr()
     };

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use cutout_cpu::{Cpu, Isa};
-use cutout_graph::{Op, Profile};
+use cutout_cpu::{Cpu, HalfUnit, Isa};
+use cutout_graph::{Op, Precision, Profile};
 use cutout_testing::check_backend;
 
 #[test]
@@ -16,6 +16,20 @@ fn every_case_matches_its_definition_on_every_instruction_set() {
         match check_backend(isa.name(), &Cpu::with_isa(isa, 2), &Profile::default()) {
             Ok(checks) => assert!(checks > Op::all_cases().len()),
             Err(report) => panic!("{report}"),
+        }
+    }
+}
+
+#[test]
+fn every_case_in_bf16_matches_the_definition_of_its_rounded_inputs() {
+    let profile = Profile { precision: Precision::Bf16, ..Profile::default() };
+    for isa in Isa::available() {
+        for half in HalfUnit::ALL.into_iter().filter(|unit| unit.is_available()) {
+            let name = format!("{} bf16 {}", isa.name(), half.name());
+            match check_backend(&name, &Cpu::with_units(isa, half, 2), &profile) {
+                Ok(checks) => assert!(checks > Op::all_cases().len()),
+                Err(report) => panic!("{report}"),
+            }
         }
     }
 }

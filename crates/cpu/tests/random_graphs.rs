@@ -1,12 +1,17 @@
 //! Random graphs: the compiled program gives the interpreter's result, on every path and for any number of threads.
 
-use cutout_cpu::{Cpu, Isa};
-use cutout_graph::{Backend, Named, Profile, Weights, interpret_in};
-use cutout_tensor::{DType, TensorType, Tolerance};
-use cutout_testing::{RandomGraph, compare_outputs};
+use cutout_cpu::{Cpu, HalfUnit, Isa};
+use cutout_graph::passes::{Context, optimize};
+use cutout_graph::{Backend, Named, Precision, Profile, Weights, interpret_in};
+use cutout_tensor::{DType, TensorType, Tolerance, compare};
+use cutout_testing::{RandomGraph, compare_outputs, with_rounded_products};
 
 fn run(cpu: &Cpu, sample: &RandomGraph) -> Vec<Named> {
-    let program = cpu.compile(&sample.graph, &sample.weights, &Profile::default()).unwrap();
+    run_in(cpu, sample, &Profile::default())
+}
+
+fn run_in(cpu: &Cpu, sample: &RandomGraph, profile: &Profile) -> Vec<Named> {
+    let program = cpu.compile(&sample.graph, &sample.weights, profile).unwrap();
     program.run_named(&sample.named_inputs()).unwrap()
 }
 
@@ -58,5 +63,47 @@ fn weights_in_half_precision_are_read_as_they_are() {
         let expected = interpret_in::<f64>(&sample.graph, &sample.weights, &inputs).unwrap();
         compare_outputs(&run(&cpu, &sample), &expected, Tolerance::FastMath)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", sample.graph));
+    }
+}
+
+/// Root of the squared differences of all outputs, relative to the expected values.
+fn error(found: &[Named], expected: &[Named]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let pairs = found.iter().zip(expected);
+    let errors = pairs.map(|((_, found), (_, expected))| {
+        compare(found, expected, Tolerance::HalfPrecision).unwrap().normalised_square_error
+    });
+    errors.fold(0.0, f64::max).sqrt()
+}
+
+/// A number near the middle of two bf16 numbers may be rounded to the other one, so results differ by parts of what the rounding
+/// itself changes.
+#[test]
+fn programs_in_bf16_give_the_result_of_rounded_products() {
+    let profile = Profile { precision: Precision::Bf16, ..Profile::default() };
+    let cpus: Vec<Cpu> = Isa::available()
+        .into_iter()
+        .flat_map(|isa| HalfUnit::ALL.map(|half| (isa, half)))
+        .filter(|(_, half)| half.is_available())
+        .map(|(isa, half)| Cpu::with_units(isa, half, 2))
+        .collect();
+    for seed in 0..200 {
+        let sample = RandomGraph::new(seed).unwrap();
+        let inputs = sample.named_inputs();
+        let context = Context::new(Some(&sample.weights), &profile);
+        let graph = optimize(&sample.graph, &[], &context).unwrap();
+        let exact = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
+        let graph = with_rounded_products(&graph);
+        let expected = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
+        let effect = error(&exact, &expected);
+        for cpu in &cpus {
+            let found = error(&run_in(cpu, &sample, &profile), &expected);
+            assert!(
+                found <= 2e-3 + 2.0 * effect,
+                "seed {seed} on {:?} {:?}: error {found}, rounding changes {effect}\n{graph}",
+                cpu.isa(),
+                cpu.half_unit()
+            );
+        }
     }
 }

@@ -55,7 +55,7 @@ pub enum Precision {
     F32,
     /// Half precision with single-precision sums; GPUs only.
     F16,
-    /// bfloat16 with single-precision sums; GPUs only.
+    /// bfloat16 with single-precision sums.
     Bf16,
     /// 8-bit integers with one scale per output channel.
     Int8,

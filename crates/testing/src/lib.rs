@@ -7,6 +7,7 @@ mod interpreted;
 mod outputs;
 mod random;
 mod random_graph;
+mod rounded;
 mod small_sam3;
 mod stages;
 
@@ -16,5 +17,6 @@ pub use interpreted::Interpreted;
 pub use outputs::compare_outputs;
 pub use random::Random;
 pub use random_graph::RandomGraph;
+pub use rounded::with_rounded_products;
 pub use small_sam3::SmallSam3;
 pub use stages::{StageFile, check_graph, compare_stages};

@@ -160,6 +160,12 @@ impl<'a> RowMajor<'a> {
         self.row_stride
     }
 
+    /// A range of depths of a row.
+    pub(super) fn part(&self, row: usize, depth: Range<usize>) -> &'a [f32] {
+        assert!(row < self.rows && depth.end <= self.depth);
+        &self.data[row * self.row_stride..][depth]
+    }
+
     /// Address of an element.
     pub(super) fn at(&self, row: usize, depth: usize) -> *const f32 {
         assert!(row < self.rows && depth <= self.depth);

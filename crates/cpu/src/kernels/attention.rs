@@ -10,8 +10,13 @@
 //! If that makes too few tasks, the keys of each task are divided into parts, whose partial results are merged (`merge`).
 //!
 //! Scores are base-2 logarithms of the weights: the factor log2(e) is part of the scale of queries and biases.
+//!
+//! In bf16 (`half`) a task copies queries, keys and values rounded, keeps scores, sums and outputs in `f32`, and rounds the weights
+//! where they are multiplied in pairs.
 
+mod copies;
 mod grid;
+mod half;
 mod keys;
 mod merge;
 mod operands;
@@ -29,13 +34,13 @@ use cutout_graph::ops::{Attention, AttentionInputs};
 use cutout_parallel::{Pool, SharedSlice, with_scratch};
 
 use self::operands::Operands;
-use self::plan::{Job, Plan};
+use self::plan::{Job, Plan, Products};
 use self::scratch::Lengths;
-use self::task::{Memory, Steps, Task};
+use self::task::{InPairs, Memory, Steps, Task};
 use self::write::Target;
 use crate::execute::{Execute, Io};
 use crate::lower::Site;
-use crate::simd::dispatch;
+use crate::simd::{dispatch, dispatch_dots};
 
 /// An attention of known shape.
 pub(crate) struct StreamingAttention {
@@ -50,7 +55,7 @@ impl StreamingAttention {
         let numbers: Vec<usize> = (0..site.inputs.len()).collect();
         let names = op.name_inputs(&numbers).expect("inference counted the inputs");
         let shapes = [0, 1, 2].map(|index| &site.inputs[index].ty.shape);
-        StreamingAttention { names, plan: Plan::new(op, shapes, site.isa) }
+        StreamingAttention { names, plan: Plan::new(op, shapes, site.arithmetic) }
     }
 }
 
@@ -66,7 +71,10 @@ impl Execute for StreamingAttention {
             let Jobs { job, following } = jobs;
             let memory = Memory { states, scratch };
             let task = Task { plan, job, following, operands, target, image_stride, memory, steps };
-            dispatch(plan.isa, task);
+            match plan.products {
+                Products::Single | Products::Rounded => dispatch(plan.isa, task),
+                Products::Pairs => dispatch_dots(plan.isa, InPairs(task)),
+            }
         };
         if plan.key_parts == 1 {
             in_groups(plan, io.pool, &run);

@@ -11,13 +11,12 @@ use cutout_tensor::{Tensor, TensorError};
 
 use self::depthwise::Depthwise;
 pub(crate) use self::patches::{Patches, TapPositions};
-pub(crate) use self::weights::{Form, Weight, pack_matrix};
+pub(crate) use self::weights::{Form, Weight};
 use self::winograd::Winograd;
 use crate::execute::{Execute, Io};
-use crate::gemm::{Epilogue, LeftSource, Output, PackedWeights, RowMajor, gemm};
+use crate::gemm::{Arithmetic, Epilogue, LeftSource, Matrix, Output, RowMajor};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
-use crate::simd::Isa;
 
 /// The kernel of a convolution.
 pub(crate) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, CompileError> {
@@ -25,10 +24,10 @@ pub(crate) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, Compil
     if op.groups == input && op.groups == output && op.groups > 1 {
         return Depthwise::lower(op, site);
     }
-    if Winograd::pays(op, site) {
+    if site.arithmetic.half.is_none() && Winograd::pays(op, site) {
         return Winograd::lower(op, site);
     }
-    let weight = Weight::new(Dense { isa: site.isa, groups: op.groups }, site)?;
+    let weight = Weight::new(Dense { arithmetic: site.arithmetic, groups: op.groups }, site)?;
     let absorbed = weight.absorbed();
     let kernel = Box::new(Convolution::new(op, site, weight));
     Ok(Lowered { kernel, absorbed })
@@ -47,15 +46,15 @@ struct Convolution {
 /// A weight `[outputs, inputs / groups, kernel_height, kernel_width]` packed with depths ordered
 /// `[kernel_height, kernel_width, inputs / groups]`, the memory order of pixels; one matrix for each group.
 struct Dense {
-    isa: Isa,
+    arithmetic: Arithmetic,
     groups: usize,
 }
 
 impl Form for Dense {
-    type Packed = Vec<PackedWeights>;
+    type Packed = Vec<Matrix>;
 
     fn name(&self) -> String {
-        format!("conv2d {} {}", self.isa.name(), self.groups)
+        format!("conv2d {} {}", self.arithmetic.name(), self.groups)
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
@@ -63,7 +62,7 @@ impl Form for Dense {
         (0..self.groups)
             .map(|group| {
                 let own = weight.slice(0, group * outputs..(group + 1) * outputs)?;
-                pack_matrix(pool, self.isa, &own.permute(&[0, 2, 3, 1])?, outputs)
+                Matrix::pack(pool, self.arithmetic, &own.permute(&[0, 2, 3, 1])?, outputs)
             })
             .collect()
     }
@@ -123,7 +122,7 @@ impl Execute for Convolution {
             let bias = epilogue.bias.map(|bias| &bias[first..first + weight.outputs()]);
             let epilogue = Epilogue { bias, ..epilogue.shifted(first) };
             let output = Output::new(&mut output[first..], stride);
-            gemm(io.pool, &**left, weight, &epilogue, output);
+            weight.multiply(io.pool, &**left, &epilogue, output);
         }
         Ok(())
     }

@@ -5,11 +5,10 @@ use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
-use crate::gemm::{Epilogue, GROUP_COLUMNS, Groups, Output, PackedWeights, RowMajor, gemm};
-use crate::kernels::conv2d::{Form, Patches, TapPositions, Weight, pack_matrix};
+use crate::gemm::{Arithmetic, Epilogue, GROUP_COLUMNS, Groups, Matrix, Output, RowMajor};
+use crate::kernels::conv2d::{Form, Patches, TapPositions, Weight};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
-use crate::simd::Isa;
 
 /// The kernel of a transposed convolution.
 pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowered, CompileError> {
@@ -18,12 +17,12 @@ pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowere
     let input = Image::new(&site.inputs[0].ty.shape);
     let output = Image::new(&site.output.shape);
     if kernel == op.stride && op.padding == [0, 0] {
-        let weight = Weight::new(ByKernelRow { isa: site.isa }, site)?;
+        let weight = Weight::new(ByKernelRow { arithmetic: site.arithmetic }, site)?;
         let absorbed = weight.absorbed();
         let upscale = Upscale { epilogue: op.epilogue, kernel, input, output, weight };
         return Ok(Lowered { kernel: Box::new(upscale), absorbed });
     }
-    let weight = Weight::new(Gathered { isa: site.isa }, site)?;
+    let weight = Weight::new(Gathered { arithmetic: site.arithmetic }, site)?;
     let absorbed = weight.absorbed();
     let rows = TapPositions::transposed(op, 0, [input.height, output.height, kernel[0]]);
     let columns = TapPositions::transposed(op, 1, [input.width, output.width, kernel[1]]);
@@ -44,14 +43,14 @@ struct Upscale {
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix `[kernel_width * outputs, inputs]` for each row of
 /// the kernel; one matrix for all rows if they fill vectors.
 struct ByKernelRow {
-    isa: Isa,
+    arithmetic: Arithmetic,
 }
 
 impl Form for ByKernelRow {
-    type Packed = Vec<PackedWeights>;
+    type Packed = Vec<Matrix>;
 
     fn name(&self) -> String {
-        format!("conv_transpose2d rows {}", self.isa.name())
+        format!("conv_transpose2d rows {}", self.arithmetic.name())
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
@@ -64,7 +63,7 @@ impl Form for ByKernelRow {
             .map(|part| {
                 let own =
                     weight.slice(2, part * rows..(part + 1) * rows)?.permute(&[2, 3, 1, 0])?;
-                pack_matrix(pool, self.isa, &own, rows * columns)
+                Matrix::pack(pool, self.arithmetic, &own, rows * columns)
             })
             .collect()
     }
@@ -91,7 +90,7 @@ impl Execute for Upscale {
             let first = part * weight.outputs() / stride * line;
             let epilogue = Epilogue { bias: bias.as_deref(), ..epilogue.shifted(first) };
             let output = Output::grouped(&mut output[first..], stride, row_groups, column_groups);
-            gemm(io.pool, &left, weight, &epilogue, output);
+            weight.multiply(io.pool, &left, &epilogue, output);
         }
         Ok(())
     }
@@ -111,18 +110,18 @@ struct Gather {
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix
 /// `[outputs, kernel_height * kernel_width * inputs]`.
 struct Gathered {
-    isa: Isa,
+    arithmetic: Arithmetic,
 }
 
 impl Form for Gathered {
-    type Packed = PackedWeights;
+    type Packed = Matrix;
 
     fn name(&self) -> String {
-        format!("conv_transpose2d {}", self.isa.name())
+        format!("conv_transpose2d {}", self.arithmetic.name())
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
-        pack_matrix(pool, self.isa, &weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
+        Matrix::pack(pool, self.arithmetic, &weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
     }
 }
 
@@ -139,7 +138,7 @@ impl Execute for Gather {
         };
         let stride = self.output.channels;
         let epilogue = Epilogue::new(&self.epilogue, &io.inputs, 2, stride);
-        gemm(io.pool, &patches, &weight, &epilogue, Output::new(io.output.f32(), stride));
+        weight.multiply(io.pool, &patches, &epilogue, Output::new(io.output.f32(), stride));
         Ok(())
     }
 }

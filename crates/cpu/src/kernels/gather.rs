@@ -6,7 +6,7 @@ use half::slice::HalfFloatSliceExt;
 
 use crate::execute::{Execute, Inputs, Io};
 use crate::gemm::WeightData;
-use crate::kernels::linear::weight_data;
+use crate::gemm::weight_data;
 use crate::lower::{Lowered, Site};
 
 /// Elements a task copies, at least one row.

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use cutout_graph::{CompileError, RunError, ops};
-use cutout_tensor::{DType, Tensor, TensorError};
-use half::{bf16, f16};
+use cutout_tensor::{Tensor, TensorError, memory};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
-    self, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, PackedWeights,
-    RowMajor, WeightData, batched_gemm,
+    self, Arithmetic, BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, Epilogue, Matrix,
+    RowMajor, batched_gemm,
 };
-use crate::kernels::conv2d::pack_matrix;
 use crate::lower::{Lowered, Site};
 
 /// Position of the weight among the inputs.
@@ -19,7 +17,7 @@ const WEIGHT: usize = 1;
 
 /// `epilogue(x · weightᵀ)` with a weight that was packed when the program was compiled.
 struct Linear {
-    weights: Arc<PackedWeights>,
+    weights: Arc<Matrix>,
     epilogue: ops::Epilogue,
     rows: usize,
     row_stride: usize,
@@ -27,6 +25,7 @@ struct Linear {
 
 /// The same with a weight that the program computes.
 struct LinearAtRunTime {
+    arithmetic: Arithmetic,
     outputs: usize,
     depth: usize,
     epilogue: ops::Epilogue,
@@ -43,29 +42,20 @@ pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, Compil
         panic!("inference checked the weight's rank")
     };
     let Some(known) = &site.statics[WEIGHT] else {
-        return Ok(LinearAtRunTime { outputs, depth, epilogue, rows, row_stride }.into());
+        let arithmetic = site.arithmetic;
+        return Ok(
+            LinearAtRunTime { arithmetic, outputs, depth, epilogue, rows, row_stride }.into()
+        );
     };
-    let pack = |tensor: &Tensor| pack_matrix(site.pool, site.isa, tensor, outputs);
+    let pack = |tensor: &Tensor| Matrix::pack(site.pool, site.arithmetic, tensor, outputs);
     let weights = site.weights.prepared(known, &form("linear", site), pack)?;
     let kernel = Box::new(Linear { weights, epilogue, rows, row_stride });
     Ok(Lowered { kernel, absorbed: vec![WEIGHT] })
 }
 
-/// Name of a packed form: the layout differs between instruction sets.
+/// Name of a packed form: the layout differs between instruction sets and precisions.
 pub(crate) fn form(kind: &str, site: &Site<'_>) -> String {
-    format!("{kind} {}", site.isa.name())
-}
-
-/// The elements of a contiguous float tensor.
-pub(crate) fn weight_data(tensor: &Tensor) -> Result<WeightData<'_>, TensorError> {
-    match tensor.dtype() {
-        DType::F32 => Ok(WeightData::F32(tensor.as_slice::<f32>()?)),
-        DType::F16 => Ok(WeightData::F16(tensor.as_slice::<f16>()?)),
-        DType::BF16 => Ok(WeightData::Bf16(tensor.as_slice::<bf16>()?)),
-        found @ (DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Bool) => {
-            Err(TensorError::Type { expected: DType::F32, found })
-        }
-    }
+    format!("{kind} {}", site.arithmetic.name())
 }
 
 impl Execute for Linear {
@@ -75,7 +65,7 @@ impl Execute for Linear {
             RowMajor::new(io.inputs.f32(0), self.rows, self.weights.depth(), self.row_stride);
         let epilogue = Epilogue::new(&self.epilogue, &io.inputs, WEIGHT + 1, columns);
         let output = gemm::Output::new(io.output.f32(), columns);
-        gemm::gemm(io.pool, &left, &self.weights, &epilogue, output);
+        self.weights.multiply(io.pool, &left, &epilogue, output);
         Ok(())
     }
 }
@@ -85,6 +75,14 @@ impl Execute for LinearAtRunTime {
         let LinearAtRunTime { outputs, depth, rows, row_stride, .. } = *self;
         let epilogue = Epilogue::new(&self.epilogue, &io.inputs, WEIGHT + 1, outputs);
         let output = io.output.f32();
+        if self.arithmetic.half.is_some() {
+            let weight = memory::copied(io.inputs.f32(WEIGHT)).map_err(TensorError::from)?;
+            let weight = Tensor::from_vec([outputs, depth], weight)?;
+            let weight = Matrix::pack(io.pool, self.arithmetic, &weight, outputs)?;
+            let left = RowMajor::new(io.inputs.f32(0), rows, depth, row_stride);
+            weight.multiply(io.pool, &left, &epilogue, gemm::Output::new(output, outputs));
+            return Ok(());
+        }
         let product = BatchedProduct {
             isa: io.isa,
             batch: 1,

@@ -54,7 +54,7 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
     let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
         return Ok(kernel.into());
     };
-    let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site.isa);
+    let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site.arithmetic.isa);
     let form = format!("{} {:?} {}", form("quantised linear", site), op.scales, scales.name());
     let packed = site.weights.prepared(values, &form, pack)?;
     kernel.weight = Weight::Packed(packed);

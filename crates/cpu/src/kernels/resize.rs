@@ -86,7 +86,7 @@ impl Resize {
         let output = Image::new(&site.output.shape);
         let rows = Taps::new(&op.taps(input.height, output.height));
         let columns = Taps::new(&op.taps(input.width, output.width));
-        let lanes = site.isa.lanes();
+        let lanes = site.arithmetic.isa.lanes();
         let side_by_side = if output.channels < lanes { lanes } else { 1 };
         let blocks = cut(&rows, &output, side_by_side);
         let most = blocks.iter().map(|block| block.input.len()).max().unwrap_or(0);

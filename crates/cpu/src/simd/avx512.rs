@@ -2,19 +2,20 @@
 
 use std::arch::x86_64::*;
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 
+use super::widening::{rounded_to_bf16, widening_dot2};
 use super::{Interleave, Isa, Kernel, Simd, sealed::Sealed};
 
-/// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and FMA.
+/// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and FMA; with `BF16`, also AVX-512 BF16.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const BF16: bool>(());
 
-impl Avx512 {
+impl Avx512<false> {
     /// The proof, if the machine has the instructions.
     #[inline]
-    pub(super) fn detect() -> Option<Avx512> {
+    pub(super) fn detect() -> Option<Avx512<false>> {
         let found = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
@@ -32,7 +33,94 @@ impl Avx512 {
     }
 }
 
-impl Sealed for Avx512 {}
+impl Avx512<true> {
+    /// The proof, if the machine has the instructions.
+    #[inline]
+    pub(super) fn detect() -> Option<Avx512<true>> {
+        let found = is_x86_feature_detected!("avx512bf16");
+        Avx512::<false>::detect().filter(|_| found).map(|_| Avx512(()))
+    }
+
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma")]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+}
+
+/// What differs between the two sets.
+pub(super) trait Level: Copy + Send + Sync {
+    /// See [`Simd::vectorize`].
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
+    /// See [`Simd::dot2`].
+    fn dot_pairs(self, sum: __m512, left: __m512i, right: __m512i) -> __m512;
+    /// Rounds to bf16: the lanes of `low`, then those of `high`.
+    fn halves(self, low: __m512, high: __m512) -> __m512i;
+}
+
+impl Level for Avx512<false> {
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` is proof that the machine has every feature that `enter` enables.
+        unsafe { self.enter(kernel) }
+    }
+
+    #[inline(always)]
+    fn dot_pairs(self, sum: __m512, left: __m512i, right: __m512i) -> __m512 {
+        widening_dot2(self, sum, left, right)
+    }
+
+    #[inline(always)]
+    fn halves(self, low: __m512, high: __m512) -> __m512i {
+        let [low, high] = [low, high].map(|half| {
+            let upper = self.shift_right(rounded_to_bf16(self, half), 16);
+            // SAFETY: `self` is proof that the machine has the instruction.
+            unsafe { _mm512_cvtepi32_epi16(upper) }
+        });
+        // SAFETY: as above.
+        let low = unsafe { _mm512_castsi256_si512(low) };
+        // SAFETY: as above.
+        unsafe { _mm512_inserti64x4::<1>(low, high) }
+    }
+}
+
+impl Level for Avx512<true> {
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` is proof that the machine has every feature that `enter` enables.
+        unsafe { self.enter(kernel) }
+    }
+
+    #[inline(always)]
+    fn dot_pairs(self, sum: __m512, left: __m512i, right: __m512i) -> __m512 {
+        // SAFETY: both types are 512 bits, and every bit pattern is a vector of bf16.
+        let [left, right] =
+            [left, right].map(|pairs| unsafe { std::mem::transmute::<__m512i, __m512bh>(pairs) });
+        // SAFETY: `self` is proof that the machine has the instruction.
+        unsafe { _mm512_dpbf16_ps(sum, left, right) }
+    }
+
+    #[inline(always)]
+    fn halves(self, low: __m512, high: __m512) -> __m512i {
+        // SAFETY: `self` is proof that the machine has the instruction.
+        let halves = unsafe { _mm512_cvtne2ps_pbh(high, low) };
+        // SAFETY: both types are 512 bits, and every bit pattern is a vector of integers.
+        unsafe { std::mem::transmute::<__m512bh, __m512i>(halves) }
+    }
+}
+
+impl<const BF16: bool> Sealed for Avx512<BF16> {}
+
+/// Order of 16-bit lanes that turns two halves into pairs: `0, 16, 1, 17, ..`.
+static PAIRS: [u16; 32] = {
+    let mut order = [0; 32];
+    let mut lane = 0;
+    while lane < 32 {
+        order[lane] = (lane / 2 + lane % 2 * 16) as u16;
+        lane += 1;
+    }
+    order
+};
 
 /// Methods that are one intrinsic each.
 macro_rules! intrinsics {
@@ -54,7 +142,10 @@ fn lanes_below(count: usize) -> __mmask16 {
     ((1u32 << count) - 1) as __mmask16
 }
 
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16>
+where
+    Avx512<BF16>: Level,
+{
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
@@ -64,8 +155,26 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: `self` is proof that the machine has every feature that `enter` enables.
-        unsafe { self.enter(kernel) }
+        self.call(kernel)
+    }
+
+    #[inline(always)]
+    fn dot2(self, sum: __m512, left: __m512i, right: __m512i) -> __m512 {
+        self.dot_pairs(sum, left, right)
+    }
+
+    #[inline(always)]
+    fn pair_bf16(self, low: __m512, high: __m512) -> __m512i {
+        // SAFETY: the table has 64 bytes, and `self` is proof that the machine has the instruction.
+        let order = unsafe { _mm512_loadu_si512(PAIRS.as_ptr().cast()) };
+        // SAFETY: `self` is proof that the machine has the instruction.
+        unsafe { _mm512_permutexvar_epi16(order, self.halves(low, high)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, low: __m512, high: __m512, target: *mut bf16) {
+        // SAFETY: the caller vouches for 32 writable elements, `self` for the instruction.
+        unsafe { _mm512_storeu_si512(target.cast(), self.halves(low, high)) }
     }
 
     intrinsics! {

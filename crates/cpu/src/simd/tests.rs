@@ -1,4 +1,4 @@
-use half::f16;
+use half::{bf16, f16};
 
 use super::*;
 
@@ -337,4 +337,67 @@ fn dispatch_uses_the_set_or_the_next_narrower_one() {
     }
     assert_eq!(Isa::available()[0], Isa::detect());
     assert_eq!(Isa::available().last(), Some(&Isa::Portable));
+}
+
+/// Rounds pairs of vectors to bf16 and multiplies them.
+struct Halves(Vec<f32>);
+
+impl Kernel for Halves {
+    /// Stored halves, paired halves, dot products of the pairs with themselves.
+    type Output = [Vec<f32>; 3];
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> [Vec<f32>; 3] {
+        let mut results = [Vec::new(), Vec::new(), Vec::new()];
+        for chunk in self.0.chunks_exact(2 * S::LANES) {
+            let (low, high) = (simd.load(chunk), simd.load(&chunk[S::LANES..]));
+            let mut stored = [bf16::ZERO; 2 * MAX_LANES];
+            // SAFETY: the array holds two vectors of any instruction set.
+            unsafe { simd.store_bf16(low, high, stored.as_mut_ptr()) };
+            results[0].extend(stored[..2 * S::LANES].iter().map(|half| half.to_f32()));
+            let pairs = simd.pair_bf16(low, high);
+            let mut words = [0i32; MAX_LANES];
+            // SAFETY: the array holds a vector of any instruction set.
+            unsafe { simd.store_int_pointer(pairs, words.as_mut_ptr()) };
+            let half = |bits: u32| f32::from_bits(bits << 16);
+            results[1].extend(words[..S::LANES].iter().map(|&word| half(word as u32 & 0xFFFF)));
+            results[1].extend(words[..S::LANES].iter().map(|&word| half(word as u32 >> 16)));
+            let mut sums = [0.0; MAX_LANES];
+            simd.store(simd.dot2(simd.splat(1.0), pairs, pairs), &mut sums);
+            results[2].extend(&sums[..S::LANES]);
+        }
+        results
+    }
+}
+
+#[test]
+fn bf16_is_rounded_paired_and_multiplied() {
+    let denormal = |x: f32| x.is_subnormal();
+    let mut inputs: Vec<f32> = values().into_iter().filter(|&x| !denormal(x)).collect();
+    // Ties in both directions.
+    inputs.extend([257.0, 259.0, -1.001_953_1, 1e-3, 3.25, 0.1, 77.0, -0.7]);
+    inputs.resize(inputs.len().next_multiple_of(2 * MAX_LANES), 0.3);
+    for isa in Isa::available() {
+        let kernels =
+            [dispatch(isa, Halves(inputs.clone())), dispatch_dots(isa, Halves(inputs.clone()))];
+        for [stored, paired, sums] in kernels {
+            for (index, &x) in inputs.iter().enumerate() {
+                let expected = bf16::from_f32(x).to_f32();
+                for found in [stored[index], paired[index]] {
+                    assert!(same(found, expected), "{isa:?}: {x} is {found}, expected {expected}");
+                }
+            }
+            let lanes = isa.lanes();
+            for (chunk, sums) in stored.chunks_exact(2 * lanes).zip(sums.chunks_exact(lanes)) {
+                for (lane, &sum) in sums.iter().enumerate() {
+                    let [low, high] = [chunk[lane], chunk[lane + lanes]].map(f64::from);
+                    let exact = 1.0 + low * low + high * high;
+                    let close = (f64::from(sum) - exact).abs() <= 1e-6 * exact.abs();
+                    assert!(
+                        close || f64::from(sum as f32) == f64::from(exact as f32) || exact.is_nan(),
+                        "{isa:?}: {sum} {exact}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -7,7 +7,8 @@ use super::tile::{Keys, Left, LongValues, Values, sums};
 use crate::simd::{Isa, Kernel, LANE_NUMBERS, MAX_LANES, Simd};
 
 /// Processes a block of keys for `VECTORS` vectors of queries. The slices are parts of a task's scratch memory.
-pub(super) struct PanelStep<'a, const VECTORS: usize> {
+/// With `PAIRS`, queries, keys and values are pairs of bf16 numbers.
+pub(super) struct PanelStep<'a, const VECTORS: usize, const PAIRS: bool> {
     pub(super) plan: &'a Plan,
     pub(super) block: &'a KeyBlock,
     /// The head, counted from the task's first.
@@ -37,7 +38,7 @@ pub(super) struct PanelState<'a> {
     pub(super) scores: &'a mut [f32],
 }
 
-impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
+impl<const VECTORS: usize, const PAIRS: bool> Kernel for PanelStep<'_, VECTORS, PAIRS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
@@ -52,13 +53,13 @@ impl<const VECTORS: usize> Kernel for PanelStep<'_, VECTORS> {
 /// Widest values that need no software prefetch.
 const NARROW: usize = 64;
 
-impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
+impl<const VECTORS: usize, const PAIRS: bool> PanelStep<'_, VECTORS, PAIRS> {
     #[inline(always)]
     fn with_rows<S: Simd, const ROWS: usize>(mut self, simd: S) {
         self.check::<S>();
         let block_largest = self.score::<S, ROWS>(simd);
         let used = self.block.count * VECTORS * S::LANES;
-        let factors = simd.vectorize(Weights::<VECTORS> {
+        let factors = simd.vectorize(Weights::<VECTORS, PAIRS> {
             scores: &mut self.state.scores[..used],
             block_largest: &block_largest,
             largest: self.state.largest,
@@ -97,7 +98,13 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
             let key = |row: usize| keys[(first + row).min(keys.len() - 1)].wrapping_add(offset);
             let (left, step) = (Keys(std::array::from_fn(key)), &*self);
             let largest = &mut largest;
-            simd.vectorize(ScoreTile::<ROWS, VECTORS> { left, step, first, scores, largest });
+            simd.vectorize(ScoreTile::<ROWS, VECTORS, PAIRS> {
+                left,
+                step,
+                first,
+                scores,
+                largest,
+            });
         }
         largest
     }
@@ -113,18 +120,28 @@ impl<const VECTORS: usize> PanelStep<'_, VECTORS> {
             let (left, step) = (Values { starts, channel: offset + channel }, &*self);
             if self.plan.value_width > NARROW {
                 let left = LongValues(left);
-                simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
+                simd.vectorize(ValueTile::<_, ROWS, VECTORS, PAIRS> {
+                    left,
+                    step,
+                    target,
+                    factors,
+                });
             } else {
-                simd.vectorize(ValueTile::<_, ROWS, VECTORS> { left, step, target, factors });
+                simd.vectorize(ValueTile::<_, ROWS, VECTORS, PAIRS> {
+                    left,
+                    step,
+                    target,
+                    factors,
+                });
             }
         }
     }
 }
 
 /// Computes the scores of a few keys.
-struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
+struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize, const PAIRS: bool> {
     left: Keys,
-    step: &'a PanelStep<'b, VECTORS>,
+    step: &'a PanelStep<'b, VECTORS, PAIRS>,
     /// The first key, counted from the block's first.
     first: usize,
     /// The panel's scores.
@@ -133,15 +150,23 @@ struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize> {
     largest: &'a mut PerQuery,
 }
 
-impl<const ROWS: usize, const VECTORS: usize> Kernel for ScoreTile<'_, '_, ROWS, VECTORS> {
+impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool> Kernel
+    for ScoreTile<'_, '_, ROWS, VECTORS, PAIRS>
+{
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
-        let (queries, width) = (step.queries.as_ptr(), step.plan.width);
-        // SAFETY: keys have `width` elements in each head of the task, and `check` measured the queries.
-        let mut scores = unsafe { sums::<S, _, ROWS, VECTORS>(simd, self.left, queries, width) };
+        let (queries, steps) = (step.queries.as_ptr(), step.plan.score_steps());
+        // SAFETY: keys have `width` elements in each head of the task, or as many pairs as steps, and `check` measured the queries.
+        let mut scores =
+            unsafe { sums::<S, _, ROWS, VECTORS, PAIRS>(simd, self.left, queries, steps) };
         let rows = ROWS.min(step.block.count - self.first);
+        if let Some(scale) = step.plan.score_scale {
+            for score in scores.as_flattened_mut() {
+                *score = simd.mul(*score, simd.splat(scale));
+            }
+        }
         if step.plan.bias.is_some() {
             self.add_bias(simd, &mut scores, rows);
         }
@@ -171,7 +196,9 @@ impl<const ROWS: usize, const VECTORS: usize> Kernel for ScoreTile<'_, '_, ROWS,
     }
 }
 
-impl<const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, ROWS, VECTORS> {
+impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool>
+    ScoreTile<'_, '_, ROWS, VECTORS, PAIRS>
+{
     /// Adds the row and column biases of each key.
     #[inline(always)]
     fn add_bias<S: Simd>(&self, simd: S, scores: &mut [[S::F; VECTORS]; ROWS], rows: usize) {
@@ -215,25 +242,27 @@ impl<const ROWS: usize, const VECTORS: usize> ScoreTile<'_, '_, ROWS, VECTORS> {
 }
 
 /// Adds the weighted values of a few channels.
-struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize> {
+struct ValueTile<'a, 'b, L, const ROWS: usize, const VECTORS: usize, const PAIRS: bool> {
     left: L,
-    step: &'a PanelStep<'b, VECTORS>,
+    step: &'a PanelStep<'b, VECTORS, PAIRS>,
     /// The panel's outputs, from the tile's first channel on.
     target: *mut f32,
     /// Factors of the outputs so far.
     factors: &'a PerQuery,
 }
 
-impl<L: Left, const ROWS: usize, const VECTORS: usize> Kernel
-    for ValueTile<'_, '_, L, ROWS, VECTORS>
+impl<L: Left, const ROWS: usize, const VECTORS: usize, const PAIRS: bool> Kernel
+    for ValueTile<'_, '_, L, ROWS, VECTORS, PAIRS>
 {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
         let (weights, keys) = (step.state.scores.as_ptr(), step.block.count);
+        let steps = if PAIRS { keys.div_ceil(2) } else { keys };
         // SAFETY: values have whole tiles of channels in each head of the task, and `check` measured the scores.
-        let mut sums = unsafe { sums::<S, _, ROWS, VECTORS>(simd, self.left, weights, keys) };
+        let mut sums =
+            unsafe { sums::<S, _, ROWS, VECTORS, PAIRS>(simd, self.left, weights, steps) };
         if step.state.started {
             for index in 0..VECTORS {
                 let factor = simd.load(&self.factors.0[index * S::LANES..]);

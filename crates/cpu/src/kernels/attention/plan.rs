@@ -7,6 +7,7 @@ use cutout_tensor::Shape;
 
 use super::grid::{Grid, Region};
 use super::operands::HeadIndex;
+use crate::gemm::{Arithmetic, HalfUnit};
 use crate::simd::Isa;
 
 /// Most keys of a block.
@@ -53,16 +54,41 @@ impl BiasPlan {
     }
 }
 
+/// How both products of an attention are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Products {
+    /// In `f32`.
+    Single,
+    /// In `f32`, of queries, keys and values rounded to bf16.
+    Rounded,
+    /// By dot products of pairs of bf16 numbers; the weights are rounded too.
+    Pairs,
+}
+
+impl Products {
+    /// Attention has no kernel for tile registers: such machines multiply rounded numbers in `f32`.
+    fn new(half: Option<HalfUnit>) -> Products {
+        match half {
+            None => Products::Single,
+            Some(HalfUnit::Dots) => Products::Pairs,
+            Some(HalfUnit::Tiles | HalfUnit::TileTwin | HalfUnit::Widened) => Products::Rounded,
+        }
+    }
+}
+
 /// The tasks and blocks of an attention of known shape.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// The instruction set: narrower than the machine's if there are few queries.
     pub(super) isa: Isa,
+    pub(super) products: Products,
     pub(super) heads: usize,
     pub(super) width: usize,
     pub(super) value_width: usize,
-    /// Factor of the scores: the op's scale times log2(e).
-    pub(super) scale: f32,
+    /// Factor of the queries: the op's scale times log2(e), or 1 if the scores are scaled.
+    pub(super) query_scale: f32,
+    /// Factor of the scores, in bf16: the numbers that are rounded are the inputs themselves.
+    pub(super) score_scale: Option<f32>,
     /// With causal order, how many more keys than queries there are.
     pub(super) causal: Option<usize>,
     /// Keys at the end of each image that are not rotated.
@@ -106,11 +132,16 @@ pub(super) struct Job {
 
 impl Plan {
     /// The plan of an op for the shapes of its queries, keys and values.
-    pub(super) fn new(op: &Attention, [query, key, value]: [&Shape; 3], isa: Isa) -> Plan {
+    pub(super) fn new(
+        op: &Attention,
+        [query, key, value]: [&Shape; 3],
+        arithmetic: Arithmetic,
+    ) -> Plan {
         let (queries, keys) = grids(op, query[1], key[1]);
         let most_queries = (queries.window[0] * queries.window[1]).min(query[1]);
-        let mut isa = isa.or_available();
-        if isa == Isa::Avx512 && most_queries <= Isa::Avx2.lanes() {
+        let products = Products::new(arithmetic.half);
+        let mut isa = arithmetic.isa.or_available();
+        if isa == Isa::Avx512 && products != Products::Pairs && most_queries <= Isa::Avx2.lanes() {
             // Vectors of half the width have the same throughput here, with fewer idle lanes.
             isa = Isa::Avx2.or_available();
         }
@@ -122,7 +153,9 @@ impl Plan {
         let vectors = most_queries.div_ceil(lanes).max(1);
         let panels = vectors.div_ceil(panel_vectors);
         let windows = query[0] * queries.window_count();
-        let copies = op.rope.is_some() || !value_width.is_multiple_of(MOST_ROWS);
+        let copies = op.rope.is_some()
+            || !value_width.is_multiple_of(MOST_ROWS)
+            || products != Products::Single;
         let joined = !copies && width.max(value_width) <= NARROW;
         let task_heads = if joined { heads_of_task(op.heads, windows * panels) } else { 1 };
         let window_heads = windows * (op.heads / task_heads);
@@ -134,12 +167,15 @@ impl Plan {
         let task_panels = panels.div_ceil(blocks);
         let key_positions = keys.window[0] * keys.window[1];
         let key_parts = FEW_TASKS / (window_heads * blocks).max(1);
+        let scale = op.scale * std::f32::consts::LOG2_E;
         Plan {
             isa,
+            products,
             heads: op.heads,
             width,
             value_width,
-            scale: op.scale * std::f32::consts::LOG2_E,
+            query_scale: if products == Products::Single { scale } else { 1.0 },
+            score_scale: (products != Products::Single).then_some(scale),
             causal: op.causal.then(|| key[1] - query[1]),
             key_tail: op.rope.map_or(0, |rope| rope.key_tail),
             bias: op.bias.map(|bias| {
@@ -168,6 +204,14 @@ impl Plan {
     /// small tasks (windows of a few tokens) would otherwise wait for memory.
     pub(super) fn group(&self) -> usize {
         (self.tasks() / ENOUGH_TASKS).clamp(1, MOST_GROUPED)
+    }
+
+    /// Steps of the sums of a score.
+    pub(super) fn score_steps(&self) -> usize {
+        match self.products {
+            Products::Single | Products::Rounded => self.width,
+            Products::Pairs => self.width.div_ceil(2),
+        }
     }
 
     /// Whether values are copied, because their width is not a multiple of a tile's rows.

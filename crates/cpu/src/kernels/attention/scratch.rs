@@ -1,6 +1,6 @@
 //! The scratch memory of one task.
 
-use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
+use super::plan::{MOST_ROWS, MOST_VECTORS, Plan, Products};
 use crate::simd::MAX_LANES;
 
 /// Lengths of its arrays, in elements. Queries are the lanes of vectors, the innermost axis. A unit is a panel of one head.
@@ -14,8 +14,10 @@ pub(super) struct Lengths {
     pub(super) statistics: usize,
     /// Rotated keys: `[keys][width]`.
     pub(super) keys: usize,
-    /// Padded values: `[keys][value width]`.
+    /// Padded or rounded values: `[keys][value width]`, or `[pairs of keys][value width]`.
     pub(super) values: usize,
+    /// Rounded keys: `[keys][steps of a score]`.
+    pub(super) half_keys: usize,
     /// Scores, then weights: `[keys][vectors of a panel]`.
     pub(super) scores: usize,
     /// Bias rows and columns: `[units][rows, then columns][vectors of a panel]`.
@@ -31,15 +33,20 @@ impl Lengths {
         let vectors = plan.task_heads * plan.task_vectors.next_multiple_of(plan.panel_vectors);
         let padded = |length: usize| length.next_multiple_of(lanes);
         let bias = plan.bias.map_or(0, |bias| bias.lengths.map(padded).iter().sum());
+        let padded_values = plan.value_width.next_multiple_of(MOST_ROWS);
         Lengths {
             queries: vectors * padded(plan.width) * lanes,
             outputs: vectors * padded(plan.value_width) * lanes,
             statistics: vectors * lanes,
             keys: if plan.rotates { plan.key_block * plan.width } else { 0 },
-            values: if plan.pads_values() {
-                plan.key_block * plan.value_width.next_multiple_of(MOST_ROWS)
-            } else {
-                0
+            values: match plan.products {
+                Products::Single if !plan.pads_values() => 0,
+                Products::Single | Products::Rounded => plan.key_block * padded_values,
+                Products::Pairs => plan.key_block.div_ceil(2) * padded_values,
+            },
+            half_keys: match plan.products {
+                Products::Single => 0,
+                Products::Rounded | Products::Pairs => plan.key_block * plan.score_steps(),
             },
             scores: MOST_VECTORS * plan.key_block * lanes,
             bias: vectors * bias * lanes,
@@ -54,8 +61,8 @@ impl Lengths {
 
     /// Elements of a [`Scratch`].
     pub(super) fn work(&self) -> usize {
-        let Lengths { queries, keys, values, scores, bias, rotated, .. } = *self;
-        queries + keys + values + scores + bias + rotated
+        let Lengths { queries, keys, values, half_keys, scores, bias, rotated, .. } = *self;
+        queries + keys + values + half_keys + scores + bias + rotated
     }
 
     /// Elements of both.
@@ -86,6 +93,7 @@ pub(super) struct Scratch<'a> {
     pub(super) queries: &'a mut [f32],
     pub(super) keys: &'a mut [f32],
     pub(super) values: &'a mut [f32],
+    pub(super) half_keys: &'a mut [f32],
     pub(super) scores: &'a mut [f32],
     pub(super) bias: &'a mut [f32],
     pub(super) rotated: &'a mut [f32],
@@ -103,6 +111,7 @@ impl<'a> Scratch<'a> {
             queries: take(lengths.queries),
             keys: take(lengths.keys),
             values: take(lengths.values),
+            half_keys: take(lengths.half_keys),
             scores: take(lengths.scores),
             bias: take(lengths.bias),
             rotated: take(lengths.rotated),

@@ -4,14 +4,17 @@ use std::ops::Range;
 
 use cutout_graph::ops::BiasForm;
 
+use super::copies::copy_block;
+use super::half::PairPanel;
 use super::keys::{KeyBlock, Span};
 use super::merge::{MergeVector, VectorState};
 use super::operands::{HeadIndex, Lines, Operands};
-use super::pack::{Columns, PackRows, PadRows, RotateRows, Scale};
+use super::pack::{Columns, PackRows, RotateRows, Scale};
 use super::panel::{PanelState, PanelStep};
-use super::plan::{Job, MOST_ROWS, MOST_UNITS, Plan};
+use super::plan::{Job, MOST_UNITS, Plan, Products};
 use super::scratch::{Lengths, Scratch, State};
 use super::write::{Target, WriteVector};
+use crate::gemm::half_precision::RoundInPlace;
 use crate::simd::{Kernel, MAX_LANES, Simd};
 
 /// A task and its memory.
@@ -48,10 +51,28 @@ pub(super) enum Steps {
     Merge,
 }
 
+/// A task whose products are of pairs.
+pub(super) struct InPairs<'a>(pub(super) Task<'a>);
+
 impl Kernel for Task<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        self.run_steps::<S, false>(simd);
+    }
+}
+
+impl Kernel for InPairs<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.0.run_steps::<S, true>(simd);
+    }
+}
+
+impl Task<'_> {
+    #[inline(always)]
+    fn run_steps<S: Simd, const PAIRS: bool>(self, simd: S) {
         let Task { plan, job, following, operands, target, image_stride, memory, steps } = self;
         let Memory { states, scratch } = memory;
         let lengths = Lengths::new(plan);
@@ -66,10 +87,10 @@ impl Kernel for Task<'_> {
             Run { plan, job, following, operands, target, image_stride, state, scratch, started };
         match steps {
             Steps::All => {
-                run.process_keys(simd);
+                run.process_keys::<S, PAIRS>(simd);
                 run.write(simd);
             }
-            Steps::Accumulate => run.process_keys(simd),
+            Steps::Accumulate => run.process_keys::<S, PAIRS>(simd),
             Steps::Merge => {
                 for part in others.chunks_exact_mut(lengths.state()) {
                     run.merge(simd, &State::new(&lengths, part));
@@ -173,8 +194,19 @@ impl Run<'_> {
             }
         }
         let used = self.plan.task_heads * self.panels::<S>() * length;
+        let (vectors, most) = (self.vectors::<S>(), self.plan.panel_vectors);
         let values = &mut self.scratch.queries[..used];
-        simd.vectorize(Scale { factor: self.plan.scale, values });
+        match self.plan.products {
+            Products::Single => simd.vectorize(Scale { factor: self.plan.query_scale, values }),
+            Products::Rounded => simd.vectorize(RoundInPlace(values)),
+            Products::Pairs => {
+                for (panel, values) in values.chunks_exact_mut(length).enumerate() {
+                    let stride = most.min(vectors - panel * most) * S::LANES;
+                    let (panel, width) = (values, self.plan.width);
+                    simd.vectorize(PairPanel { panel, width, stride });
+                }
+            }
+        }
         self.state.largest.fill(f32::NEG_INFINITY);
         self.state.sums.fill(0.0);
     }
@@ -261,7 +293,7 @@ impl Run<'_> {
 
     /// Packs the queries and processes the keys block by block, for all panels.
     #[inline(always)]
-    fn process_keys<S: Simd>(&mut self, simd: S) {
+    fn process_keys<S: Simd, const PAIRS: bool>(&mut self, simd: S) {
         let (plan, job, operands) = (self.plan, self.job.clone(), self.operands);
         let start = job.key_range.start;
         let (mut first, mut second) = (KeyBlock::new(), KeyBlock::new());
@@ -285,38 +317,19 @@ impl Run<'_> {
             if block.count == 0 {
                 continue;
             }
-            self.copy(simd, block);
+            copy_block(simd, (plan, operands), &mut self.scratch, block);
             for head in 0..plan.task_heads {
                 for panel in 0..self.panels::<S>() {
-                    self.process_block(simd, (head, panel), (block, upcoming));
+                    self.process_block::<S, PAIRS>(simd, (head, panel), (block, upcoming));
                 }
             }
         }
         self.zero_unused::<S>();
     }
 
-    /// Copies the keys or values of a block that cannot be read in place, and redirects the block to the copies.
-    #[inline(always)]
-    fn copy<S: Simd>(&mut self, simd: S, block: &mut KeyBlock) {
-        if let Some([_, table]) = &self.operands.rope {
-            let (indices, out) = (&block.indices[..block.rotated], &mut *self.scratch.keys);
-            // SAFETY: the block's keys have a pair of elements for each pair of the table, in the inputs.
-            simd.vectorize(unsafe { RotateRows::new(block.keys(), table, indices, out) });
-            block.move_keys(self.scratch.keys, self.plan.width);
-        }
-        if self.plan.pads_values() {
-            let width = self.plan.value_width;
-            let stride = width.next_multiple_of(MOST_ROWS);
-            let out = &mut *self.scratch.values;
-            // SAFETY: the block's values have `width` elements, in the inputs.
-            simd.vectorize(unsafe { PadRows::new(block.values(), [width, stride], out) });
-            block.move_values(self.scratch.values, stride);
-        }
-    }
-
     /// Processes a block for one panel, and prefetches the next block.
     #[inline(always)]
-    fn process_block<S: Simd>(
+    fn process_block<S: Simd, const PAIRS: bool>(
         &mut self,
         simd: S,
         (head, panel): (usize, usize),
@@ -330,16 +343,16 @@ impl Run<'_> {
             return;
         }
         match vectors {
-            1 => self.step::<S, 1>(simd, (head, panel), last_key, (block, next)),
-            2 => self.step::<S, 2>(simd, (head, panel), last_key, (block, next)),
-            _ => self.step::<S, 3>(simd, (head, panel), last_key, (block, next)),
+            1 => self.step::<S, 1, PAIRS>(simd, (head, panel), last_key, (block, next)),
+            2 => self.step::<S, 2, PAIRS>(simd, (head, panel), last_key, (block, next)),
+            _ => self.step::<S, 3, PAIRS>(simd, (head, panel), last_key, (block, next)),
         }
         let unit = self.unit::<S>(head, panel);
         self.started[unit] = true;
     }
 
     #[inline(always)]
-    fn step<S: Simd, const VECTORS: usize>(
+    fn step<S: Simd, const VECTORS: usize, const PAIRS: bool>(
         &mut self,
         simd: S,
         (head, panel): (usize, usize),
@@ -355,7 +368,7 @@ impl Run<'_> {
         // The last panel prefetches, so that the memory of the other panels does not evict it.
         let is_last = unit + 1 == plan.task_heads * self.panels::<S>();
         let (scratch, state) = (&mut self.scratch, &mut self.state);
-        simd.vectorize(PanelStep::<VECTORS> {
+        simd.vectorize(PanelStep::<VECTORS, PAIRS> {
             plan,
             block,
             head,

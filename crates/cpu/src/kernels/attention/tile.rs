@@ -74,12 +74,19 @@ impl Left for LongValues {
 /// Steps by which values are prefetched.
 const PREFETCH: usize = 12;
 
-/// `Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`.
+/// `Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`. With `PAIRS`, an
+/// element is a pair of bf16 numbers, and a product the dot product of two pairs.
 ///
 /// # Safety
 /// The elements of `left` for `ROWS` rows and of `right` for `VECTORS` vectors are readable for `steps` steps.
 #[inline(always)]
-pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
+pub(super) unsafe fn sums<
+    S: Simd,
+    L: Left,
+    const ROWS: usize,
+    const VECTORS: usize,
+    const PAIRS: bool,
+>(
     simd: S,
     left: L,
     right: *const f32,
@@ -101,7 +108,11 @@ pub(super) unsafe fn sums<S: Simd, L: Left, const ROWS: usize, const VECTORS: us
             // SAFETY: the caller vouches for this row of it.
             let element = simd.splat(unsafe { element.read() });
             for (sum, &column) in sums.iter_mut().zip(&columns) {
-                *sum = simd.fma(element, column, *sum);
+                *sum = if PAIRS {
+                    simd.dot2(*sum, simd.bits(element), simd.bits(column))
+                } else {
+                    simd.fma(element, column, *sum)
+                };
             }
         }
     }

@@ -81,7 +81,7 @@ impl Form for ByVector {
 
 impl Depthwise {
     pub(super) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, CompileError> {
-        let lanes = site.isa.lanes();
+        let lanes = site.arithmetic.isa.lanes();
         let weight = Weight::new(ByVector { lanes }, site)?;
         let absorbed = weight.absorbed();
         let input = Image::new(&site.inputs[0].ty.shape);

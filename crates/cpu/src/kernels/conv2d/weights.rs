@@ -7,10 +7,7 @@ use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError, TensorType, memory};
 
 use crate::execute::Io;
-use crate::gemm::{PackedWeights, WeightView};
-use crate::kernels::linear::weight_data;
 use crate::lower::Site;
-use crate::simd::Isa;
 
 /// The input that is the weight.
 const WEIGHT: usize = 1;
@@ -58,17 +55,4 @@ impl<F: Form> Weight<F> {
         let tensor = Tensor::from_vec(self.ty.shape.clone(), values)?;
         Ok(Arc::new(self.form.pack(io.pool, &tensor)?))
     }
-}
-
-/// Packs a weight `[.., depth axes]` of any float type, whose first axes have `outputs` elements together.
-pub(crate) fn pack_matrix(
-    pool: &Pool,
-    isa: Isa,
-    weight: &Tensor,
-    outputs: usize,
-) -> Result<PackedWeights, TensorError> {
-    let weight = weight.to_contiguous()?;
-    let data = weight_data(&weight)?;
-    let depth = data.len() / outputs.max(1);
-    PackedWeights::pack(pool, isa, &WeightView::output_major(data, outputs, depth))
 }

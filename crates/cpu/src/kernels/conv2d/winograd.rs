@@ -112,7 +112,7 @@ impl Winograd {
 
     /// The kernel of such a convolution.
     pub(super) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, CompileError> {
-        let weight = Weight::new(Transformed { isa: site.isa }, site)?;
+        let weight = Weight::new(Transformed { isa: site.arithmetic.isa }, site)?;
         let absorbed = weight.absorbed();
         let input = Image::new(&site.inputs[0].ty.shape);
         let output = Image::new(&site.output.shape);

@@ -1,0 +1,120 @@
+//! Splits a product of bf16 numbers into tasks and a task into blocks.
+
+use std::ops::Range;
+
+use cutout_parallel::Pool;
+
+use crate::gemm::driver::blocks;
+use crate::gemm::half_precision::dots::DotProduct;
+use crate::gemm::half_precision::rows::{GATHERED_ROWS, RowLayout};
+use crate::gemm::half_precision::tile_block::TileBlock;
+use crate::gemm::half_precision::{HalfUnit, PackedHalf, TILE_PAIRS, tiles, twin};
+use crate::gemm::kernel::Block;
+use crate::gemm::left::LeftSource;
+use crate::gemm::split::{Shape, Split, Tasks, even_blocks};
+use crate::gemm::writer::OutputWriter;
+use crate::gemm::{Epilogue, Output};
+use crate::simd::{dispatch, dispatch_dots};
+
+/// Most pairs of depths per block: a right panel of 48 columns then takes 192 KiB.
+const MAX_PAIRS: usize = 1024;
+
+/// `output = activation(scale * left · weights^T + bias) + residual`, with the left operand rounded to bf16.
+///
+/// With depth zero the sums are zero; without rows nothing is written. The result has the same bits for any number of threads.
+///
+/// Panics if the depths differ or the output, the bias or the residual is too short.
+pub fn gemm_half(
+    pool: &Pool,
+    left: &dyn LeftSource,
+    weights: &PackedHalf,
+    epilogue: &Epilogue<'_>,
+    output: Output<'_>,
+) {
+    assert_eq!(left.depth(), weights.depth(), "depth of the left operand and of the weights");
+    let shape = Shape { rows: left.rows(), columns: weights.outputs(), depth: weights.depth() };
+    if shape.rows == 0 || shape.columns == 0 {
+        return;
+    }
+    let (tile, pairs) = (weights.tile, weights.pairs);
+    let writer = OutputWriter::new(shape, epilogue, output);
+    let most = if writer.needs_complete_sums() { pairs.max(1) } else { MAX_PAIRS };
+    let depth_block = even_blocks(pairs, most, TILE_PAIRS);
+    let split = Split::with_depth_block(shape, tile, depth_block);
+    let tasks = Tasks::new(shape, tile, split);
+    let layout = RowLayout::new(tile.isa, depth_block.min(pairs).max(1));
+    let rounded = split.row_block.next_multiple_of(tile.rows) * layout.stride;
+    let gathered = if left.in_place().is_some() { 0 } else { GATHERED_ROWS * 2 * depth_block };
+    pool.run_with_scratch(tasks.count(), rounded + gathered, &|task, scratch| {
+        let (rows, panels) = tasks.get(task);
+        let (rounded, gathered) = scratch.split_at_mut(rounded);
+        for pairs in blocks(pairs, split.depth_block) {
+            let depth = 2 * pairs.start..shape.depth.min(2 * pairs.end);
+            layout.round(left, (rows.clone(), depth), rounded, gathered);
+            let task = HalfTask {
+                weights,
+                left: rounded,
+                row_stride: layout.stride,
+                writer: &writer.for_depths(&pairs, weights.pairs),
+                rows: rows.clone(),
+                panels: panels.clone(),
+            };
+            task.run(pairs);
+        }
+    });
+}
+
+/// The part of a product that a task computes, over a block of depths.
+struct HalfTask<'a> {
+    weights: &'a PackedHalf,
+    /// The task's rows, rounded.
+    left: &'a [f32],
+    /// Pairs from one of them to the next.
+    row_stride: usize,
+    writer: &'a OutputWriter<'a>,
+    rows: Range<usize>,
+    panels: Range<usize>,
+}
+
+impl HalfTask<'_> {
+    fn run(self, pairs: Range<usize>) {
+        match self.weights.unit {
+            HalfUnit::Tiles => self.run_on_tiles::<tiles::Amx>(pairs),
+            HalfUnit::TileTwin => self.run_on_tiles::<twin::Twin>(pairs),
+            HalfUnit::Dots | HalfUnit::Widened => self.run_dots(pairs),
+        }
+    }
+
+    fn run_dots(self, pairs: Range<usize>) {
+        let HalfTask { weights, left, row_stride, writer, rows, panels } = self;
+        let product = DotProduct {
+            left: left.as_ptr().cast(),
+            row_stride,
+            last_row: rows.len() - 1,
+            right: weights.at(0, pairs.start),
+            right_stride: weights.pairs * weights.tile.columns(),
+            pairs: pairs.len(),
+        };
+        let block = Block {
+            tile: weights.tile,
+            product,
+            writer,
+            first_row: rows.start,
+            rows: rows.len(),
+            first_column: 0,
+            panels,
+            columns: weights.outputs,
+        };
+        dispatch_dots(weights.tile.isa, block);
+    }
+
+    fn run_on_tiles<U: tiles::TileUnit>(self, pairs: Range<usize>) {
+        let HalfTask { weights, left, row_stride, writer, rows, panels } = self;
+        // SAFETY: the scratch memory holds the rows, padded to whole tiles, and the panels have these pairs; a weight is packed for
+        // tile registers only where the machine has them.
+        let block = unsafe {
+            TileBlock::<U>::new(weights, (left, row_stride), (rows, panels), pairs, writer)
+        };
+        dispatch(weights.tile.isa, block);
+    }
+}

@@ -1,0 +1,57 @@
+//! Keys and values of a block that cannot be read in place: rotated, padded, or in bf16.
+
+use super::half::{PairElements, PairRows, RoundRows, RowCopies};
+use super::keys::KeyBlock;
+use super::operands::Operands;
+use super::pack::{PadRows, RotateRows};
+use super::plan::{MOST_ROWS, Plan, Products};
+use super::scratch::Scratch;
+use crate::simd::Simd;
+
+/// Copies what cannot be read in place, and redirects the block to the copies.
+#[inline(always)]
+pub(super) fn copy_block<S: Simd>(
+    simd: S,
+    (plan, operands): (&Plan, &Operands<'_>),
+    scratch: &mut Scratch<'_>,
+    block: &mut KeyBlock,
+) {
+    if let Some([_, table]) = &operands.rope {
+        let (indices, out) = (&block.indices[..block.rotated], &mut *scratch.keys);
+        // SAFETY: the block's keys have a pair of elements for each pair of the table, in the inputs.
+        simd.vectorize(unsafe { RotateRows::new(block.keys(), table, indices, out) });
+        block.move_keys(scratch.keys, plan.width);
+    }
+    let widths = [plan.value_width, plan.value_width.next_multiple_of(MOST_ROWS)];
+    if plan.products != Products::Single {
+        copy_half(simd, plan, scratch, (block, widths));
+    } else if plan.pads_values() {
+        // SAFETY: the block's values have `value_width` elements, in the inputs.
+        simd.vectorize(unsafe { PadRows::new(block.values(), widths, scratch.values) });
+        block.move_values(scratch.values, widths[1]);
+    }
+}
+
+/// Copies the keys and values of a block in bf16. `widths` are the channels of a value and of its copy.
+#[inline(always)]
+fn copy_half<S: Simd>(
+    simd: S,
+    plan: &Plan,
+    scratch: &mut Scratch<'_>,
+    (block, widths): (&mut KeyBlock, [usize; 2]),
+) {
+    let steps = plan.score_steps();
+    // SAFETY: the block's keys have `width` elements, in the inputs or among the rotated keys.
+    let keys = unsafe { RowCopies::new(block.keys(), [plan.width, steps], scratch.half_keys) };
+    // SAFETY: the block's values have these channels, in the inputs.
+    let values = unsafe { RowCopies::new(block.values(), widths, scratch.values) };
+    if plan.products == Products::Pairs {
+        simd.vectorize(PairElements(keys));
+        simd.vectorize(PairRows(values));
+    } else {
+        simd.vectorize(RoundRows(keys));
+        simd.vectorize(RoundRows(values));
+    }
+    block.move_keys(scratch.half_keys, steps);
+    block.move_values(scratch.values, widths[1]);
+}
