@@ -28,6 +28,8 @@ pub(crate) struct Bench {
 pub(crate) struct Ceilings {
     /// Multiply-adds on registers, GFLOP/s.
     pub(crate) multiply_add: Vec<f64>,
+    /// Dot products of pairs of bf16 on registers, GFLOP/s.
+    pub(crate) half_dot: Vec<f64>,
     /// Dot products of bytes on registers, 10^9 operations per second.
     pub(crate) dot: Vec<f64>,
     /// Copies between buffers larger than the caches, GB/s, bytes read and bytes written.
@@ -52,6 +54,12 @@ impl Bench {
     pub(crate) fn multiply_add(&self) -> f64 {
         let rate = ceiling::fma_gflops(self.isa, self.threads);
         self.ceilings.borrow_mut().multiply_add.push(rate);
+        rate
+    }
+
+    pub(crate) fn half_dot(&self) -> f64 {
+        let rate = ceiling::half_dot_gflops(self.isa, self.threads);
+        self.ceilings.borrow_mut().half_dot.push(rate);
         rate
     }
 

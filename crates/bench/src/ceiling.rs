@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use cutout_cpu::simd::{Isa, Kernel, Simd, dispatch};
+use cutout_cpu::simd::{Isa, Kernel, Simd, dispatch, dispatch_dots};
 use cutout_parallel::AlignedBuffer;
 
 /// Measurements per call. The best one counts: disturbances only make a measurement slower.
@@ -21,6 +21,16 @@ pub(crate) fn fma_gflops(isa: Isa, threads: usize) -> f64 {
         black_box(dispatch(isa, Chains { steps, product: Product::Float }));
     });
     let operations = 2 * steps * CHAINS * isa.or_available().lanes() * threads.max(1);
+    operations as f64 / seconds / 1e9
+}
+
+/// Rate of dot products of two bf16 on registers, on all threads at once: 10^9 floating-point operations per second.
+pub(crate) fn half_dot_gflops(isa: Isa, threads: usize) -> f64 {
+    let steps = 400_000;
+    let seconds = best_seconds(threads, &|| {
+        black_box(dispatch_dots(isa, Chains { steps, product: Product::Halves }));
+    });
+    let operations = 4 * steps * CHAINS * isa.or_available().lanes() * threads.max(1);
     operations as f64 / seconds / 1e9
 }
 
@@ -89,6 +99,7 @@ const CHAINS: usize = 12;
 #[derive(Clone, Copy)]
 enum Product {
     Float,
+    Halves,
     Bytes,
 }
 
@@ -103,6 +114,7 @@ impl Kernel for Chains {
     fn run<S: Simd>(self, simd: S) -> f32 {
         match self.product {
             Product::Float => float_chains(simd, self.steps),
+            Product::Halves => half_chains(simd, self.steps),
             Product::Bytes => byte_chains(simd, self.steps),
         }
     }
@@ -115,6 +127,24 @@ fn float_chains<S: Simd>(simd: S, steps: usize) -> f32 {
     for _ in 0..steps {
         for chain in &mut chains {
             *chain = simd.fma(*chain, scale, shift);
+        }
+    }
+    let mut sum = simd.splat(0.0);
+    for chain in chains {
+        sum = simd.add(sum, chain);
+    }
+    simd.reduce_sum(sum)
+}
+
+#[inline(always)]
+fn half_chains<S: Simd>(simd: S, steps: usize) -> f32 {
+    // Pairs of 1 and of 1/64.
+    let left = simd.splat_int(black_box(0x3F80_3F80));
+    let right = simd.splat_int(black_box(0x3C80_3C80));
+    let mut chains = [simd.splat(black_box(0.0)); CHAINS];
+    for _ in 0..steps {
+        for chain in &mut chains {
+            *chain = simd.dot2(*chain, left, right);
         }
     }
     let mut sum = simd.splat(0.0);
@@ -148,7 +178,7 @@ mod tests {
     #[test]
     fn ceilings_are_positive_numbers() {
         for isa in Isa::available() {
-            for value in [fma_gflops(isa, 1), dot_gops(isa, 2)] {
+            for value in [fma_gflops(isa, 1), half_dot_gflops(isa, 1), dot_gops(isa, 2)] {
                 assert!(value.is_finite() && value > 0.0, "{isa:?}: {value}");
             }
         }

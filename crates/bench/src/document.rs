@@ -18,8 +18,9 @@ const NOTES_BEGIN: &str =
 const NOTES_END: &str = "<!-- notes: end -->";
 
 /// Kernels by chapter.
-const CHAPTERS: [(&str, &[&str]); 6] = [
+const CHAPTERS: [(&str, &[&str]); 7] = [
     ("Matrix products, f32 (rows × depth × columns)", &["gemm_f32"]),
+    ("Matrix products, bf16", &["gemm_bf16"]),
     ("Matrix products, int8", &["gemm_int8"]),
     ("Attention", &["attention"]),
     ("Bound by memory", &["layer_norm", "softmax", "gelu"]),

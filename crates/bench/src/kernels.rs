@@ -5,6 +5,7 @@ mod compile;
 mod compiled;
 mod convolution;
 mod float_product;
+mod half_product;
 mod memory_bound;
 mod quantized_product;
 
@@ -74,6 +75,7 @@ pub(crate) fn all(only: Option<&str>) -> Vec<Task> {
     let large = LARGE.iter().map(|&shape| (shape, Goal::ShareAndLead(0.8)));
     let mut tasks: Vec<Task> =
         large.chain(OTHERS).map(|(shape, goal)| float_product::task(shape, goal)).collect();
+    tasks.extend(LARGE.iter().map(|&shape| half_product::task(shape)));
     tasks.extend(LARGE.iter().map(|&shape| quantized_product::task(shape)));
     tasks.extend(attention::scenarios().into_iter().map(compiled::task));
     tasks.extend(memory_bound::scenarios().into_iter().map(compiled::task));

@@ -56,6 +56,7 @@ fn is_zero(number: &usize) -> bool {
 pub(crate) fn records(outcomes: &[Outcome], ceilings: &Ceilings, threads: usize) -> Vec<Record> {
     let whole = [
         ("fma", Unit::Gflops, &ceilings.multiply_add),
+        ("dot_bf16", Unit::Gflops, &ceilings.half_dot),
         ("dot_int8", Unit::Gops, &ceilings.dot),
         ("copy", Unit::Gbps, &ceilings.copy),
     ];

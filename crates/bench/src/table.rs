@@ -60,6 +60,7 @@ pub(crate) fn ceilings(ceilings: &Ceilings) -> String {
     };
     let lines = [
         line("multiply-adds in registers", &ceilings.multiply_add, Unit::Gflops),
+        line("dot products of bf16 in registers", &ceilings.half_dot, Unit::Gflops),
         line("dot products of bytes in registers", &ceilings.dot, Unit::Gops),
         line("copies beyond the caches, read + written", &ceilings.copy, Unit::Gbps),
     ];

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 mod bench;
+mod compare;
 mod completions;
 mod convert;
 mod doctor;
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Pull(pull::Pull),
     Explain(explain::Explain),
     Bench(bench::Bench),
+    Compare(compare::Compare),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
@@ -43,6 +45,7 @@ impl Command {
             Command::Pull(command) => command.run(),
             Command::Explain(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Compare(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Completions(command) => command.run(),
         }

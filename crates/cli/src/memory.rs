@@ -10,6 +10,12 @@ pub(crate) fn peak_mib() -> Option<f64> {
     status("VmHWM:")
 }
 
+/// Forgets the peak so far: the next one counts from what is resident now. Does nothing where the system cannot.
+pub(crate) fn reset_peak() {
+    // Errors are ignored: then the peak is that of the whole process.
+    let _ignored = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 fn status(key: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;

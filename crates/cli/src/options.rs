@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use cutout_sam::device::fallback_reason;
+use cutout_sam::device::{fallback_reason, fast_precision};
 use cutout_sam::{
     Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
 };
@@ -13,6 +13,7 @@ use cutout_weights::Checkpoint;
 
 use crate::claims::Claims;
 use crate::environment::Environment;
+use crate::failure::Usage;
 use crate::pull::Published;
 use crate::{checkpoints, format, stdio};
 
@@ -23,10 +24,45 @@ pub(crate) enum PrecisionName {
     F32,
     /// Half precision with single-precision sums: GPUs only.
     F16,
-    /// bfloat16 with single-precision sums: GPUs only.
+    /// bfloat16 with single-precision sums: half the memory for weights, faster where the processor multiplies it.
     Bf16,
     /// 8-bit integers: fastest, slightly different masks.
     Int8,
+    /// The fastest of these that costs little: bf16 where the processor multiplies it faster, else f32; on a GPU, f16 in encoders.
+    Auto,
+    /// Each of f32, bf16 and int8, one after the other: `cutout bench` only.
+    #[value(hide = true)]
+    All,
+}
+
+impl PrecisionName {
+    /// The precision of a profile.
+    pub(crate) fn precision(self, profile: &Profile) -> Result<Precision> {
+        Ok(match self {
+            PrecisionName::Auto => fast_precision(profile),
+            PrecisionName::F32 => Precision::F32,
+            PrecisionName::F16 => Precision::F16,
+            PrecisionName::Bf16 => Precision::Bf16,
+            PrecisionName::Int8 => Precision::Int8,
+            PrecisionName::All => {
+                return Err(Usage::error(
+                    "--precision all: only `cutout bench` times all precisions",
+                ));
+            }
+        })
+    }
+
+    /// Name in reports, as on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            PrecisionName::F32 => "f32",
+            PrecisionName::F16 => "f16",
+            PrecisionName::Bf16 => "bf16",
+            PrecisionName::Int8 => "int8",
+            PrecisionName::Auto => "auto",
+            PrecisionName::All => "all",
+        }
+    }
 }
 
 /// How a model runs.
@@ -55,7 +91,7 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     }
 }
 
-fn parse_device(text: &str) -> Result<Device, String> {
+pub(crate) fn parse_device(text: &str) -> Result<Device, String> {
     Device::try_from(text.to_owned())
 }
 
@@ -67,8 +103,27 @@ impl RunOptions {
         claims
     }
 
+    /// The precisions of `--precision all`, else the one given, if any.
+    pub(crate) fn precisions(&self) -> Vec<Option<PrecisionName>> {
+        match self.precision {
+            Some(PrecisionName::All) => {
+                [PrecisionName::F32, PrecisionName::Bf16, PrecisionName::Int8].map(Some).to_vec()
+            }
+            one => vec![one],
+        }
+    }
+
     /// The profile of a checkpoint, overridden by the flags of the command line.
     pub(crate) fn profile(&self, checkpoint: Option<&Path>) -> Result<Profile> {
+        self.profile_in(self.precision, checkpoint)
+    }
+
+    /// The same in another precision than that of the command line.
+    pub(crate) fn profile_in(
+        &self,
+        precision: Option<PrecisionName>,
+        checkpoint: Option<&Path>,
+    ) -> Result<Profile> {
         let mut profile = match (&self.profile, checkpoint) {
             (Some(path), _) => read_profile(path)?,
             (None, Some(checkpoint)) => profile_beside(checkpoint)?.unwrap_or_default(),
@@ -80,13 +135,8 @@ impl RunOptions {
         if self.threads.is_some() {
             profile.threads = self.threads;
         }
-        if let Some(precision) = self.precision {
-            profile.precision = match precision {
-                PrecisionName::F32 => Precision::F32,
-                PrecisionName::F16 => Precision::F16,
-                PrecisionName::Bf16 => Precision::Bf16,
-                PrecisionName::Int8 => Precision::Int8,
-            };
+        if let Some(precision) = precision {
+            profile.precision = precision.precision(&profile)?;
         }
         Ok(profile)
     }

@@ -1,7 +1,8 @@
 //! Pictures from files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, bail};
 use cutout_imaging::{DecodeError, DecodeLimits, Image};
 
 use crate::stdio;
@@ -13,4 +14,29 @@ pub(crate) fn open(path: &Path) -> Result<Image, DecodeError> {
         stdio::warn(warning);
     }
     Ok(image)
+}
+
+/// The picture itself, or the pictures of a folder, sorted by name.
+pub(crate) fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
+    if !input.is_dir() {
+        return Ok(vec![input.to_owned()]);
+    }
+    let mut pictures = Vec::new();
+    for entry in input.read_dir().with_context(|| input.display().to_string())? {
+        let path = entry.with_context(|| input.display().to_string())?.path();
+        if path.is_file() && has_picture_extension(&path) {
+            pictures.push(path);
+        }
+    }
+    pictures.sort();
+    if pictures.is_empty() {
+        bail!("{}: no pictures in this folder", input.display());
+    }
+    Ok(pictures)
+}
+
+fn has_picture_extension(path: &Path) -> bool {
+    const KNOWN: [&str; 8] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"];
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| KNOWN.contains(&extension.to_ascii_lowercase().as_str()))
 }

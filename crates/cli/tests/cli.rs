@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod builtin;
+mod compare;
 mod completions;
 mod convert;
 mod doctor;

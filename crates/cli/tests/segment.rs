@@ -261,11 +261,14 @@ pub(crate) fn devices_threads_and_precisions() {
     let int8 = folder.segment(&["--precision", "int8", "--json"]).json();
     assert_eq!(annotations(&int8).len(), 1);
     assert_ne!(int8, plain, "int8 was not used");
-    folder.segment(&["--precision", "bf16"]).fails(&["the CPU multiplies in f32 or int8"]);
+    let bf16 = folder.segment(&["--precision", "bf16", "--json"]).json();
+    assert_eq!(annotations(&bf16).len(), 1);
+    assert_ne!(bf16, plain, "bf16 was not used");
+    folder.segment(&["--precision", "f16"]).fails(&["the CPU multiplies in f32, bf16 or int8"]);
     folder.segment(&["--device", "cuda:4711"]).fails(&["cuda:4711"]);
     folder.segment(&["--device", "abacus"]).wrong_usage(&["abacus", "auto, cpu, cuda"]);
     folder.segment(&["--threads", "0"]).wrong_usage(&["--threads"]);
-    folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, f16, bf16, int8"]);
+    folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, f16, bf16, int8, auto"]);
 }
 
 #[test]

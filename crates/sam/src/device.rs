@@ -10,7 +10,7 @@ use cutout_parallel::Pool;
 mod check;
 
 pub use check::{SelfCheck, self_check};
-pub use cutout_cpu::Isa;
+pub use cutout_cpu::{HalfUnit, Isa};
 
 /// Why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +75,21 @@ pub fn gpu_profile(mut profile: Profile) -> Profile {
         }
     }
     profile
+}
+
+/// The fastest precision of a profile's device that costs little: on processors that multiply bf16 faster than `f32`, bf16, whose
+/// masks have an IoU of at least 0.995 with those of `f32` (built-in model, mean); else `f32`. A GPU keeps its own choice.
+pub fn fast_precision(profile: &Profile) -> Precision {
+    let on_gpu = match profile.device {
+        Device::Cpu => false,
+        Device::Auto => usable_gpu().is_ok(),
+        Device::Cuda(_) => true,
+    };
+    match HalfUnit::detect(Isa::detect()) {
+        _ if on_gpu => Precision::Auto,
+        HalfUnit::Tiles | HalfUnit::Dots => Precision::Bf16,
+        HalfUnit::Widened | HalfUnit::TileTwin => Precision::F32,
+    }
 }
 
 #[cfg(feature = "cuda")]

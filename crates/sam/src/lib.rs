@@ -40,6 +40,7 @@ mod components;
 pub mod device;
 mod everything;
 mod find;
+mod loss;
 mod masks;
 pub mod model;
 pub mod parts;
@@ -58,6 +59,7 @@ pub use everything::{
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
 pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VISUAL};
+pub use loss::{Loss, LossError, SceneAnswers};
 pub use masks::{Masks, Segment};
 pub use model::ModelError;
 pub use model::builtin::builtin_checkpoint;

@@ -9,12 +9,12 @@ use clap::Args;
 use cutout_imaging::{
     DecodeLimits, Image, MaskDepth, Size, decode, encode_image, encode_mask, write,
 };
-use cutout_sam::{Precision, Prompt, Sam, Scene, device};
+use cutout_sam::{Precision, Profile, Prompt, Sam, Scene, device};
 use serde_json::{Map, Value, json};
 
-use crate::options::{ModelOption, RunOptions};
+use crate::options::{ModelOption, ModelSource, RunOptions};
 use crate::progress::Progress;
-use crate::{memory, stdio};
+use crate::{format, memory, stdio};
 
 mod clip;
 mod samples;
@@ -29,6 +29,7 @@ use samples::Samples;
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
   cutout bench --model sam2.1_hiera_tiny.pt --track frames
   cutout bench --model sam3.pt --image street.jpg --text \"yellow bus\"
+  cutout bench --model sam_vit_b_01ec64.pth --precision all
 
 Times are medians of warm runs in milliseconds. A spread is the interquartile range, in percent of
 the median.")]
@@ -61,16 +62,33 @@ const MANY_POINTS: usize = 64;
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
         let source = self.model.source()?;
-        let profile = self.run.profile(source.file())?;
-        let progress = Progress::spinner("opening the model");
         let image = self.picture()?;
+        let mut reports = Vec::new();
+        for precision in self.run.precisions() {
+            let profile = self.run.profile_in(precision, source.file())?;
+            reports.push(self.measure(&source, &profile, &image)?);
+        }
+        let values: Vec<&Map<String, Value>> =
+            reports.iter().map(|report| &report.values).collect();
+        match (&reports[..], self.json) {
+            ([report], true) => stdio::print_json(&report.values),
+            ([report], false) => stdio::print(&report.table()),
+            (_, true) => stdio::print_json(&json!({ "precisions": values })),
+            (_, false) => stdio::print(&side_by_side(&values)),
+        }
+    }
+
+    /// Times every stage with one profile.
+    fn measure(&self, source: &ModelSource, profile: &Profile, image: &Image) -> Result<Report> {
+        memory::reset_peak();
+        let progress = Progress::spinner("opening the model");
         let mut clip = self.track.as_deref().map(Clip::open).transpose()?;
         let mut report = Report::default();
         let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
         progress.say("decoding and encoding files");
-        self.files(&image, &mut report)?;
+        self.files(image, &mut report)?;
         progress.say(format!("{}: encoding the picture", sam.description()));
-        let scene = self.embedding(&sam, &image, &mut report)?;
+        let scene = self.embedding(&sam, image, &mut report)?;
         progress.say("prompts");
         if sam.answers_clicks() {
             self.prompts(&scene, &mut report)?;
@@ -86,7 +104,7 @@ impl Bench {
         }
         drop(progress);
         report.facts(&sam);
-        if self.json { stdio::print_json(&report.values) } else { stdio::print(&report.table()) }
+        Ok(report)
     }
 
     fn picture(&self) -> Result<Image> {
@@ -155,6 +173,26 @@ impl Bench {
         report.cold("find", find)?;
         report.warm("find", self.repeat, find)
     }
+}
+
+/// Stages of several precisions, one column each, with the factor over the first.
+fn side_by_side(reports: &[&Map<String, Value>]) -> String {
+    let mut rows = vec![vec![String::new()]];
+    for report in reports {
+        rows[0].push(report.get("precision").and_then(Value::as_str).unwrap_or("").to_owned());
+    }
+    let stages = reports.first().into_iter().flat_map(|report| report.keys());
+    for key in stages.filter(|key| key.ends_with("_ms") || *key == "peak_rss_mib") {
+        let numbers: Vec<f64> =
+            reports.iter().filter_map(|report| report.get(key)?.as_f64()).collect();
+        let Some(&first) = numbers.first() else { continue };
+        let name =
+            key.strip_suffix("_ms").map_or("peak MiB".to_owned(), |stage| format!("{stage} ms"));
+        let cell = |&number: &f64| format!("{number:.1} ({:.2}×)", first / number);
+        let cells = numbers.iter().skip(1).map(cell);
+        rows.push([name, format!("{first:.1}")].into_iter().chain(cells).collect());
+    }
+    format::table(&rows)
 }
 
 /// The phrase followed by two letters: distinct for each number, with the same number of tokens.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use cutout_sam::Profile;
-use cutout_sam::device::{Isa, SelfCheck, self_check, threads, usable_gpu};
+use cutout_sam::device::{HalfUnit, Isa, SelfCheck, self_check, threads, usable_gpu};
 use serde_json::{Value, json};
 
 use crate::checkpoints::Catalogue;
@@ -83,6 +83,7 @@ impl Findings {
         add("processor", processor.clone());
         add("features", if features.is_empty() { unknown() } else { features.join(" ") });
         add("instructions", self.instructions());
+        add("bf16", HalfUnit::detect(Isa::detect()).description().to_owned());
         add("threads", format!("{} (one for each core)", self.threads));
         add(
             "memory",
@@ -181,6 +182,7 @@ impl Findings {
             "processor": processor,
             "features": features,
             "instructions": Isa::detect().name(),
+            "bf16": HalfUnit::detect(Isa::detect()).name(),
             "instructions_available": Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>(),
             "threads": self.threads,
             "memory_bytes": memory.as_ref().map(|memory| memory.total),

@@ -13,7 +13,7 @@ use crate::claims::result_names;
 use crate::failure::{Usage, message};
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
-use crate::stdio;
+use crate::{picture, stdio};
 
 mod destination;
 mod exports;
@@ -68,7 +68,7 @@ pub(crate) struct Everything {
 
 impl Everything {
     pub(crate) fn run(self) -> Result<()> {
-        let pictures = pictures_in(&self.input)?;
+        let pictures = picture::pictures_in(&self.input)?;
         let names = result_names(&pictures);
         let destination = self.destination()?;
         let model = self.model.source()?;
@@ -181,29 +181,4 @@ fn nothing_found(picture: &Path, options: &Options) -> String {
         options.pred_iou_thresh,
         options.stability_score_thresh
     )
-}
-
-/// The picture itself, or the pictures of a folder, sorted by name.
-fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
-    if !input.is_dir() {
-        return Ok(vec![input.to_owned()]);
-    }
-    let mut pictures = Vec::new();
-    for entry in input.read_dir().with_context(|| input.display().to_string())? {
-        let path = entry.with_context(|| input.display().to_string())?.path();
-        if path.is_file() && has_picture_extension(&path) {
-            pictures.push(path);
-        }
-    }
-    pictures.sort();
-    if pictures.is_empty() {
-        bail!("{}: no pictures in this folder", input.display());
-    }
-    Ok(pictures)
-}
-
-fn has_picture_extension(path: &Path) -> bool {
-    const KNOWN: [&str; 8] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"];
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| KNOWN.contains(&extension.to_ascii_lowercase().as_str()))
 }
