@@ -149,11 +149,10 @@ impl PackedHalf {
             let columns = panel * width..outputs.min((panel + 1) * width);
             let steps = out.chunks_mut(PACKED_PAIRS * width * 2);
             for (out, pairs) in steps.zip(blocks(pairs, PACKED_PAIRS)) {
+                let depths = 2 * pairs.start..depth.min(2 * pairs.end);
                 for (column, n) in columns.clone().enumerate() {
-                    let row = &data[n * depth..][..depth];
-                    for k in 2 * pairs.start..depth.min(2 * pairs.end) {
-                        out[((k / 2 - pairs.start) * width + column) * 2 + k % 2] = row[k];
-                    }
+                    let row = &data[n * depth..][depths.clone()];
+                    pack_column(row, &mut out[2 * column..], 2 * width);
                 }
             }
         });
@@ -174,6 +173,13 @@ impl PackedHalf {
     fn at(&self, panel: usize, pair: usize) -> *const i32 {
         let width = self.tile.columns();
         self.data[(panel * self.pairs + pair) * width * 2..].as_ptr().cast()
+    }
+}
+
+/// Writes the elements of a row in pairs, `stride` elements from one pair to the next.
+fn pack_column(row: &[bf16], out: &mut [bf16], stride: usize) {
+    for (pair, out) in row.chunks(2).zip(out.chunks_mut(stride)) {
+        out[..pair.len()].copy_from_slice(pair);
     }
 }
 

@@ -393,7 +393,7 @@ fn bf16_is_rounded_paired_and_multiplied() {
                     let exact = 1.0 + low * low + high * high;
                     let close = (f64::from(sum) - exact).abs() <= 1e-6 * exact.abs();
                     assert!(
-                        close || f64::from(sum as f32) == f64::from(exact as f32) || exact.is_nan(),
+                        close || sum == exact as f32 || exact.is_nan(),
                         "{isa:?}: {sum} {exact}"
                     );
                 }

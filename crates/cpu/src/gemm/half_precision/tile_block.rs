@@ -90,16 +90,16 @@ impl<U: TileUnit> TileBlock<'_, U> {
         let row_bytes = self.row_stride * 4;
         let left = self.left[first * self.row_stride..].as_ptr().cast::<u8>();
         let right = self.weights.at(panel, self.pairs.start).cast::<u8>();
-        // SAFETY: `new` requires the unit and checked that whole tiles of rows and of pairs are in memory; the stage holds six tiles.
-        unsafe {
-            zero_all(unit);
-            for step in 0..self.pairs.len() / TILE_PAIRS {
-                let left = left.wrapping_add(step * ROW_BYTES);
-                let right = right.wrapping_add(step * TILE_PAIRS * TILE_COLUMNS * 4);
-                accumulate::<U, COUNT>(unit, (left, row_bytes), right);
-            }
-            store_all(unit, stage.0.as_mut_ptr().cast());
+        // SAFETY: `new` requires the unit.
+        unsafe { zero_all(unit) };
+        for step in 0..self.pairs.len() / TILE_PAIRS {
+            let left = left.wrapping_add(step * ROW_BYTES);
+            let right = right.wrapping_add(step * TILE_PAIRS * TILE_COLUMNS * 4);
+            // SAFETY: `new` requires the unit and checked that whole tiles of rows and of pairs are in memory.
+            unsafe { accumulate::<U, COUNT>(unit, (left, row_bytes), right) };
         }
+        // SAFETY: `new` requires the unit; the stage holds six tiles.
+        unsafe { store_all(unit, stage.0.as_mut_ptr().cast()) };
     }
 
     /// Applies the epilogue to a stage of sums and stores them in the output.
@@ -113,10 +113,12 @@ impl<U: TileUnit> TileBlock<'_, U> {
             let rows = STORED_ROWS.min(end - row);
             let bounds = TileBounds { row: self.rows.start + row, column, rows, columns };
             // The lanes are known at compile time, so only one of these is compiled.
-            // SAFETY: this part of the output belongs to the block.
-            match S::LANES {
-                16 => unsafe { self.writer.store_tile::<S, STORED_ROWS, 2>(simd, sums, &bounds) },
-                _ => unsafe { self.writer.store_tile::<S, STORED_ROWS, 4>(simd, sums, &bounds) },
+            if S::LANES == 16 {
+                // SAFETY: this part of the output belongs to the block.
+                unsafe { self.writer.store_tile::<S, STORED_ROWS, 2>(simd, sums, &bounds) };
+            } else {
+                // SAFETY: as above.
+                unsafe { self.writer.store_tile::<S, STORED_ROWS, 4>(simd, sums, &bounds) };
             }
         }
     }
