@@ -352,7 +352,7 @@ fn filled(logits: Tensor, area: usize) -> Result<Tensor, TensorError> {
     }
     let shape = logits.shape().clone();
     let mut values = logits.to_vec::<f32>()?;
-    fill_holes(&mut values, shape[0], area, FILLED);
+    fill_holes(&mut values, shape[0], area, FILLED)?;
     Tensor::from_vec::<f32>(shape, values)
 }
 

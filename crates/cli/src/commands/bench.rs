@@ -134,7 +134,7 @@ impl Bench {
         let often = self.repeat.saturating_mul(4);
         report.warm("prompt", often, || Ok(scene.segment(&click).map(drop)?))?;
         report.warm("upsample", often, || {
-            masks.best().rle();
+            masks.best().rle()?;
             Ok(())
         })?;
         let side = MANY_POINTS.isqrt();

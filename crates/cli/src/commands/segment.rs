@@ -120,7 +120,7 @@ impl Segment {
         if let Some(path) = &self.raw {
             write_raw(path, scene, &answers)?;
         }
-        let (annotations, shown) = self.annotations(&answers);
+        let (annotations, shown) = self.annotations(&answers)?;
         let categories = vec![Category::of_any_object()];
         Ok(Objects { categories, annotations, shown, labels: Vec::new() })
     }
@@ -178,7 +178,7 @@ impl Segment {
     }
 
     /// The records of all masks, and the pixels of the best candidate of each prompt.
-    fn annotations(&self, answers: &[Masks]) -> (Vec<Annotation>, Vec<Rle>) {
+    fn annotations(&self, answers: &[Masks]) -> Result<(Vec<Annotation>, Vec<Rle>)> {
         let threshold = Threshold { value: self.mask_threshold, ..Threshold::default() };
         let (mut annotations, mut shown) = (Vec::new(), Vec::new());
         for (prompt, masks) in answers.iter().enumerate() {
@@ -194,13 +194,13 @@ impl Segment {
                     category_id: 1,
                     simplify: self.output.simplify(),
                 };
-                let (annotation, rle) = Annotation::new(&index, segment, threshold);
+                let (annotation, rle) = Annotation::new(&index, segment, threshold)?;
                 annotations.push(annotation);
                 if best {
                     shown.push(rle);
                 }
             }
         }
-        (annotations, shown)
+        Ok((annotations, shown))
     }
 }

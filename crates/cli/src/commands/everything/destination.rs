@@ -181,7 +181,7 @@ fn write_folder(folder: &Path, found: &Found) -> Result<()> {
     // Without its table, the folder counts as incomplete.
     remove_if_there(&folder.join(METADATA))?;
     for (index, mask) in found.masks.iter().enumerate() {
-        let png = encode_mask(&mask.rle.try_to_mask()?, MaskDepth::Byte)?;
+        let png = encode_mask(&mask.rle.to_mask()?, MaskDepth::Byte)?;
         write(folder.join(format!("{index}.png")), &png)?;
     }
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
