@@ -60,7 +60,7 @@ pub enum SceneFileError {
         reason: String,
     },
     /// The scene belongs to another model.
-    #[error("{file}: made with {made_with}, which is not the model that is open ({open})")]
+    #[error("{file}: {}", other_model(made_with, open))]
     OtherModel {
         /// The file.
         file: String,
@@ -335,6 +335,14 @@ impl AnsweredBatch {
     pub(crate) fn logits_of(&self, prompt: usize, candidate: usize) -> Result<Tensor, TensorError> {
         self.logits.slice(0, prompt..prompt + 1)?.slice(1, candidate..candidate + 1)
     }
+}
+
+/// Why a scene does not fit the open model. Two models of one size have the same description.
+fn other_model(made_with: &str, open: &str) -> String {
+    if made_with == open {
+        return format!("made with other weights of the same model ({open})");
+    }
+    format!("made with {made_with}, which is not the model that is open ({open})")
 }
 
 /// Scores of an answer. Weights that are finite can still multiply to more than a float holds.
