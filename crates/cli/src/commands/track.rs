@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use cutout_imaging::{Image, Size};
-use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker, device};
+use cutout_sam::{Direction, History, TrackOptions, TrackedFrame, Tracker, device};
 use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, open};
 
 use crate::claims::Claims;
@@ -33,7 +33,7 @@ use resume::{Position, StateFile, path_beside};
       one click on the first frame; writes clip.masks/00000.png, ... and clip.overlay.gif
   cutout track frames --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
       two objects; masks as palette PNG files and as JSON lines
-  cutout track frames -m sam2.1_hiera_tiny.pt --frame 30 -p 310,220 --both --overlay clip.mp4
+  cutout track frames -m sam3.pt --frame 30 -p 310,220 --both --overlay clip.mp4
       a click on frame 30, tracked to the end and back to the beginning
   ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
       cutout track - --size 640x480 -p 310,220 -o masks.jsonl
@@ -59,7 +59,7 @@ pub(crate) struct Track {
     /// Stop after this many frames, counted from the first with a prompt
     #[arg(long, value_name = "N")]
     max_frames: Option<NonZeroUsize>,
-    /// Number of prompted frames that memory attention reads, the closest in time first; by default all
+    /// Number of prompted frames that memory attention reads, the closest in time first; by default all, with SAM 3 four
     #[arg(long, value_name = "N")]
     max_prompted_frames: Option<usize>,
     /// Fill holes of at most this many pixels in the low-resolution masks. Meta's code uses 8 on a GPU
@@ -195,7 +195,8 @@ impl Track {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
             fill_hole_area: self.fill_hole_area,
-            corrections: Corrections::default(),
+            corrections: None,
+            memory_selection: None,
             history: self.history.clone().map_or(History::Recent, History::Disk),
         }
     }

@@ -7,7 +7,7 @@ use cutout_imaging::{Image, Mapping, Preprocess};
 
 use super::TrackError;
 use crate::model::ModelError;
-use crate::parts::{Encode, Encoded, FrameFeatures, Pixels};
+use crate::parts::{Encode, Encoded, FrameFeatures, FrameLevels, Pixels};
 use crate::sam::Sam;
 
 /// Image features of a frame.
@@ -27,7 +27,13 @@ pub(super) fn encode(
     let (pixels, mapping) = preprocess.run(image, sam.pool())?;
     let pixels = sam.model().upload(&pixels)?;
     let encoded = sam.model().run(&Encode { pictures: 1 }, Pixels { pixels })?;
-    match encoded.pictures.into_iter().next() {
+    let levels = match encoded.pictures.into_iter().next() {
+        Some(features @ Encoded { trunk: Some(_), .. }) => {
+            Some(sam.model().run(&FrameLevels, features)?)
+        }
+        features => features,
+    };
+    match levels {
         Some(Encoded {
             level0: Some(level0),
             level1: Some(level1),
