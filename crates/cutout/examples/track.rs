@@ -39,5 +39,5 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn object_mask(object: &TrackedObject) -> Result<ObjectMask, ImageError> {
     let score = object.segment.object_score().unwrap_or(0.0);
-    Ok(ObjectMask { id: object.id, mask: object.segment.rle()?, score })
+    Ok(ObjectMask { id: object.id, mask: object.segment.rle()?, score, found: None })
 }

@@ -42,7 +42,7 @@ impl Mask {
     }
 
     /// `[height, width]`.
-    pub(crate) fn pixels_mut(&mut self) -> &mut [bool] {
+    pub fn pixels_mut(&mut self) -> &mut [bool] {
         &mut self.pixels
     }
 

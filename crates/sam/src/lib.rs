@@ -43,6 +43,7 @@ mod find;
 mod masks;
 pub mod model;
 pub mod parts;
+mod phrase_tracker;
 mod prompt;
 mod sam;
 mod scene;
@@ -63,6 +64,9 @@ pub use model::ModelError;
 pub use model::builtin::builtin_checkpoint;
 pub use model::inspect::{Inside, Inspection, inspect};
 pub use model::load::{ConfigError, OpenError, load};
+pub use phrase_tracker::{
+    PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
+};
 pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, profile_path_beside, read_profile};

@@ -132,6 +132,26 @@ pub(crate) fn fill_holes(
     Ok(())
 }
 
+/// Sets regions above 0 of at most `area` pixels, and of at most half of the mask, to `cleared`. Regions are 8-connected.
+pub(crate) fn clear_islands(
+    logits: &mut [f32],
+    side: usize,
+    area: usize,
+    cleared: f32,
+) -> Result<(), OutOfMemory> {
+    let inside: Vec<bool> = logits.iter().map(|logit| *logit > 0.0).collect();
+    let half = inside.iter().filter(|set| **set).count() / 2;
+    let inside =
+        Mask::from_pixels(Size::square(side), inside).expect("a logit for each of side² pixels");
+    let regions = connected_regions(&inside, true, Connectivity::Eight)?;
+    for (logit, label) in logits.iter_mut().zip(&regions.labels) {
+        if *label > 0 && regions.areas[*label as usize - 1] <= area.min(half) {
+            *logit = cleared;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,14 +19,17 @@ mod object;
 mod options;
 mod prompt;
 mod state;
+mod steps;
 
 use encode::{EncodedFrame, FrameEncoding, encode};
+use follow::Remembering;
 use group::OpenGroup;
 use history::RecordStore;
 use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 pub use prompt::TrackPrompt;
 pub use state::StateNotes;
+pub(crate) use steps::Settled;
 
 /// Caller's number of an object.
 pub type ObjectId = u32;
@@ -124,7 +127,7 @@ impl Tracker {
         self.visit(frame, image)?;
         self.encode_prompts()?;
         self.remember_prompts()?;
-        self.follow(frame, direction)?;
+        self.follow(frame, direction, Remembering::AtOnce)?;
         self.masks()
     }
 

@@ -1,6 +1,7 @@
 //! Sinks of results.
 
 use cutout_imaging::{Image, ImageError, Rle};
+use serde::Serialize;
 
 use crate::SinkError;
 
@@ -25,6 +26,23 @@ pub struct ObjectMask {
     pub mask: Rle,
     /// The model's confidence that the object is visible.
     pub score: f32,
+    /// How the object was found, if it was not pointed at.
+    pub found: Option<FoundObject>,
+}
+
+/// An object that was found by a phrase.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FoundObject {
+    /// The phrase.
+    pub phrase: String,
+    /// Probability of the detection that started the object.
+    pub detection_score: f32,
+    /// Probability that the object is visible in this frame.
+    pub probability: f32,
+    /// Predicted IoU of the mask, once the object is followed.
+    pub predicted_iou: Option<f32>,
+    /// Probability that the frame has any such object, where the object was found.
+    pub presence: Option<f32>,
 }
 
 /// The masks of one frame.

@@ -17,11 +17,13 @@ use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
 
 mod outputs;
+mod phrases;
 mod prompts;
 mod recorded;
 mod resume;
 
 use outputs::{TrackOutputs, Writers};
+use phrases::PhraseFlags;
 use prompts::TrackPrompts;
 use recorded::Recorded;
 use resume::{Position, StateFile, path_beside};
@@ -35,6 +37,8 @@ use resume::{Position, StateFile, path_beside};
       two objects; masks as palette PNG files and as JSON lines
   cutout track frames -m sam3.pt --frame 30 -p 310,220 --both --overlay clip.mp4
       a click on frame 30, tracked to the end and back to the beginning
+  cutout track street.mp4 -m sam3.pt --text car --text \"person in red\" -o tracks.jsonl
+      every car and every person in red, numbered
   ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
       cutout track - --size 640x480 -p 310,220 -o masks.jsonl
       live frames
@@ -47,6 +51,8 @@ pub(crate) struct Track {
     model: ModelOption,
     #[command(flatten)]
     prompts: TrackPrompts,
+    #[command(flatten)]
+    phrases: PhraseFlags,
     /// Track backward only: from the first frame with a prompt to the beginning
     #[arg(long, conflicts_with = "both")]
     reverse: bool,
@@ -111,9 +117,12 @@ fn parse_size(text: &str) -> Result<Size, String> {
 
 impl Track {
     pub(crate) fn run(self) -> Result<()> {
+        if !self.phrases.is_empty() {
+            return self.run_phrases();
+        }
         if self.prompts.is_empty() {
             return Err(Usage::error(
-                "nothing to follow: give a --point, a --box or a --mask-input on some frame",
+                "nothing to follow: give a --point, a --box or a --mask-input on some frame, or a phrase with --text",
             ));
         }
         self.check_frames()?;
@@ -398,7 +407,7 @@ impl Run {
 fn objects(tracked: &TrackedFrame) -> Result<Vec<ObjectMask>> {
     let object = |object: &cutout_sam::TrackedObject| {
         let score = object.segment.object_score().unwrap_or(0.0);
-        Ok(ObjectMask { id: object.id, mask: object.segment.rle()?, score })
+        Ok(ObjectMask { id: object.id, mask: object.segment.rle()?, score, found: None })
     };
     tracked.objects.iter().map(object).collect()
 }

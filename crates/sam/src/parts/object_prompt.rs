@@ -283,6 +283,34 @@ ports! {
     }
 }
 
+/// A mask of the model's size as large as the video.
+#[derive(Clone, Copy, Debug)]
+pub struct ShowMask {
+    /// Height and width of the video.
+    pub video: [usize; 2],
+}
+
+impl Part for ShowMask {
+    type Inputs = VideoMask<()>;
+    type Outputs = VideoMask<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<VideoMask<TensorType>, ModelError> {
+        let side = 4 * config.mask_side();
+        Ok(VideoMask { mask: TensorType::f32([1, side, side, 1]) })
+    }
+
+    fn build<'g>(
+        &self,
+        _: &ModelConfig,
+        VideoMask { mask }: VideoMask<Value<'g>>,
+        _: &Scope<'g>,
+    ) -> Result<VideoMask<Value<'g>>, ModelError> {
+        let number = |value| mask.builder().scalar(value);
+        let shown = mask.resize_antialiased(ResizeMode::Bilinear, self.video);
+        Ok(VideoMask { mask: shown.greater(number(0.5)).select(number(1.0), number(0.0)) })
+    }
+}
+
 /// Logits of a mask prompt alone, without a pointer.
 #[derive(Clone, Copy, Debug)]
 pub struct FitMask {

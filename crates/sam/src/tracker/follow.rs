@@ -24,6 +24,15 @@ use crate::scene::finite;
 /// Most bytes of cached memory keys for all objects. Beyond it, keys are recomputed on each frame.
 const MAX_KEY_BYTES: usize = 512 << 20;
 
+/// When the memories of a tracked frame are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remembering {
+    /// With the masks.
+    AtOnce,
+    /// When it is settled what the masks are.
+    Later,
+}
+
 /// An object to track on a frame, with the memories to read.
 struct ObjectSelection {
     id: ObjectId,
@@ -34,7 +43,12 @@ impl Tracker {
     /// Tracks all objects on the current frame from their memories. Objects prompted on this frame keep their mask.
     ///
     /// Objects with equally many memories and pointers are batched into one program.
-    pub(super) fn follow(&mut self, frame: usize, direction: Direction) -> Result<(), TrackError> {
+    pub(super) fn follow(
+        &mut self,
+        frame: usize,
+        direction: Direction,
+        remembering: Remembering,
+    ) -> Result<(), TrackError> {
         let mut groups: BTreeMap<(usize, usize), Vec<ObjectSelection>> = BTreeMap::new();
         let position = self.position(frame, direction)?;
         for (id, selection) in self.selections(position)? {
@@ -52,7 +66,7 @@ impl Tracker {
         let batch = self.model().backend().batch_limit();
         for group in groups.values() {
             for objects in group.chunks(batch) {
-                self.follow_batch(objects, position)?;
+                self.follow_batch(objects, position, remembering)?;
             }
         }
         Ok(())
@@ -117,13 +131,14 @@ impl Tracker {
         &mut self,
         objects: &[ObjectSelection],
         position: TrackPosition,
+        remembering: Remembering,
     ) -> Result<(), TrackError> {
         let keys = self.keys()?;
         let memories = objects.iter().map(|one| self.read_memories(one, position, keys));
         let memories = memories.collect::<Result<Vec<_>, _>>()?;
         let (shape, bank) = bank(self.model(), memories, keys)?;
         let frame = self.current()?.encoded.features.clone();
-        let part = Follow { bank: shape, remember: true };
+        let part = Follow { bank: shape, remember: remembering == Remembering::AtOnce };
         let followed = self.model().run(&part, FollowInputs { frame, bank })?;
         let records = self.records(followed, position.direction)?;
         for (one, record) in objects.iter().zip(records) {
@@ -248,7 +263,12 @@ impl Tracker {
     }
 
     /// Takes the pixels of a new mask prompt from the other masks that were given to its group on the frame.
-    fn take_pixels(&mut self, id: ObjectId, frame: usize, mask: &Mask) -> Result<(), TrackError> {
+    pub(super) fn take_pixels(
+        &mut self,
+        id: ObjectId,
+        frame: usize,
+        mask: &Mask,
+    ) -> Result<(), TrackError> {
         let (sam, group) = (self.sam.clone(), self.group_of(id));
         let size = [mask.size().height, mask.size().width];
         let others = self.objects.iter_mut().filter(|(other, _)| **other != id);
@@ -345,7 +365,7 @@ impl HostAnswers {
 }
 
 /// A mask as zeros and ones, `f32[1, height, width, 1]`.
-fn mask_tensor(mask: &Mask) -> Result<Tensor, TensorError> {
+pub(super) fn mask_tensor(mask: &Mask) -> Result<Tensor, TensorError> {
     let pixels = mask.pixels().iter().map(|set| f32::from(u8::from(*set))).collect();
     Tensor::from_vec::<f32>([1, mask.size().height, mask.size().width, 1], pixels)
 }

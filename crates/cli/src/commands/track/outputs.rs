@@ -74,6 +74,11 @@ impl TrackOutputs {
         self.raw.as_ref().map_or(Ok(()), |path| claim_frames(claims, path, RAW))
     }
 
+    /// Whether tensors are asked for.
+    pub(super) fn has_raw(&self) -> bool {
+        self.raw.is_some()
+    }
+
     fn is_empty(&self) -> bool {
         self.output.is_empty() && self.overlay.is_none() && self.raw.is_none()
     }
@@ -143,11 +148,14 @@ impl TrackOutputs {
 }
 
 impl Writers {
+    /// Writes one frame without tensors.
+    pub(super) fn write_masks(&mut self, frame: &FrameResult<'_>) -> Result<()> {
+        Ok(self.sinks.iter_mut().try_for_each(|sink| sink.write(frame))?)
+    }
+
     /// Writes one frame.
     pub(super) fn write(&mut self, frame: &FrameResult<'_>, tracked: &TrackedFrame) -> Result<()> {
-        for sink in &mut self.sinks {
-            sink.write(frame)?;
-        }
+        self.write_masks(frame)?;
         match &self.raw {
             Some(folder) => write_raw(folder, tracked),
             None => Ok(()),

@@ -24,6 +24,8 @@ const HALVINGS: usize = 4;
 pub enum MaskSource {
     /// Predicted by the model: probabilities are kept.
     Predicted,
+    /// Predicted by the model and settled among objects: as [`MaskSource::Predicted`], enlarged in one step.
+    Settled,
     /// Result of a prompt: the mask is binarised, and objects share no pixel.
     Prompted,
 }
@@ -53,6 +55,7 @@ pub(crate) fn memory_encoder<'g>(
     let [_, grid, _, width] = image.dims();
     let root = w;
     let w = &w.at(config.form.encoder());
+    let side = if source == MaskSource::Settled { 16 * grid } else { side };
     let mask = certainty(separated(logits.resize(ResizeMode::Bilinear, [side; 2]), source), source);
     let mask = match 16 * grid {
         large if large == side => mask,
@@ -77,7 +80,7 @@ pub(crate) fn memory_encoder<'g>(
 /// logit, the first of equal ones.
 fn separated(logits: Value<'_>, source: MaskSource) -> Value<'_> {
     let [objects, side, ..] = logits.dims::<4>();
-    if objects == 1 || source == MaskSource::Predicted {
+    if objects == 1 || source != MaskSource::Prompted {
         return logits;
     }
     let number = |value| logits.builder().scalar(value);
@@ -94,7 +97,9 @@ fn separated(logits: Value<'_>, source: MaskSource) -> Value<'_> {
 fn certainty(logits: Value<'_>, source: MaskSource) -> Value<'_> {
     let number = |value| logits.builder().scalar(value);
     match source {
-        MaskSource::Predicted => logits.sigmoid() * MASK_SCALE - MASK_SCALE / 2.0,
+        MaskSource::Predicted | MaskSource::Settled => {
+            logits.sigmoid() * MASK_SCALE - MASK_SCALE / 2.0
+        }
         MaskSource::Prompted => {
             let inside = logits.greater(number(0.0));
             inside.select(number(MASK_SCALE / 2.0), number(-MASK_SCALE / 2.0))
