@@ -18,6 +18,8 @@ mod options;
 mod shrinking;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod whole_tests;
 
 use std::collections::BTreeMap;
 
