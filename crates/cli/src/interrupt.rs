@@ -77,6 +77,7 @@ fn receive(signal: i32) {
 
 /// Calls [`receive`] on a thread of its own for each signal.
 #[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "it waits for signals and computes nothing")]
 fn listen() -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGTERM};
     use signal_hook::iterator::Signals;

@@ -13,7 +13,7 @@ use crate::failure::Usage;
 
 /// Returns an error if the result of a frame that was done is missing.
 pub(super) fn check_results(places: &Places, done: &BTreeSet<usize>) -> Result<()> {
-    for path in places.line_files().filter(|path| !path.is_file()) {
+    if let Some(path) = places.line_files().find(|path| !path.is_file()) {
         return Err(is_missing(path));
     }
     for (folder, extension) in places.folders() {
