@@ -58,7 +58,7 @@ pub(crate) struct Track {
     /// Track forward to the end, then backward from the first frame with a prompt to the beginning
     #[arg(long)]
     both: bool,
-    /// The video is a stream of raw RGB frames of this size, three bytes per pixel
+    /// Standard input is a stream of raw RGB frames of this size, three bytes per pixel
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
     size: Option<Size>,
     /// Stop after this many frames, counted from the first with a prompt
@@ -76,7 +76,8 @@ pub(crate) struct Track {
     /// Keep the memories of all frames in this folder instead of dropping old ones
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
-    /// Go on after the last frame of a run of the same command that broke off
+    /// Go on after the last frame of a run of the same command that broke off. An overlay in one file is drawn anew from the
+    /// masks
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
