@@ -1,18 +1,17 @@
 //! `cutout track --text`: every object of a phrase.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
 use anyhow::Result;
 use clap::Args;
 use cutout_imaging::Image;
 use cutout_sam::{PhraseFrame, PhraseOptions, PhraseTracker};
-use cutout_video::{FoundObject, FrameResult, FrameSource, ObjectMask, OpenOptions, open};
+use cutout_video::{FoundObject, FrameResult, FrameSource, ObjectMask, open};
 
-use super::Track;
-use super::outputs::Writers;
+use super::outputs::{Places, Writers, overlay_options};
 use super::recorded::Recorded;
-use crate::environment::Environment;
+use super::{Track, earlier};
 use crate::failure::Usage;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -67,38 +66,39 @@ impl PhraseFlags {
 impl Track {
     /// Follows the objects of phrases.
     pub(super) fn run_phrases(&self) -> Result<()> {
-        self.check_phrases()?;
-        let tools = Environment::read().video_tools();
-        let options =
-            OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
+        let places = self.outputs.places(&self.video);
+        self.check_phrases(&places)?;
+        let options = self.open_options();
         let model = self.model.source()?;
-        self.claim(&mut self.run.claims(&model))?;
+        self.claim(&mut self.run.claims(&model), &places)?;
         let source = open(&self.video, &options)?;
         let sam = model.start(&self.run)?;
         let texts: Vec<&str> = self.phrases.text.iter().map(String::as_str).collect();
         let tracker = sam.track_phrases(&texts, self.phrases.options(source.length()))?;
-        let writers = self.outputs.open(&self.video, source.frame_rate(), &tools, None)?;
+        let overlay = overlay_options(source.frame_rate(), options.tools);
+        let writers = places.open(0, &overlay)?;
+        earlier::remove_other_frames(&places, &BTreeSet::new())?;
         interrupt::finish_gracefully();
         let mut run = PhraseRun { tracker, writers, waiting: VecDeque::new(), written: None };
         let result = self.push_all(source, &mut run);
         let finished = run.writers.finish();
         let result = result.and(finished).and_then(|()| interrupt::check());
         if let (Err(_), Some(frame)) = (&result, run.written) {
-            self.outputs.note_partial(&self.video, frame);
+            places.note_partial(frame);
         }
         result?;
-        self.outputs.note_written(&self.video);
+        places.note_written();
         Ok(())
     }
 
     /// Returns an error for flags that have no meaning with phrases.
-    fn check_phrases(&self) -> Result<()> {
+    fn check_phrases(&self, places: &Places) -> Result<()> {
         let refused = [
             (!self.prompts.is_empty(), "--point, --box and --mask-input"),
             (self.reverse || self.both, "--reverse and --both"),
             (self.resume, "--resume"),
             (self.history.is_some(), "--history"),
-            (self.outputs.has_raw(), "--raw"),
+            (places.has_raw(), "--raw"),
         ];
         match refused.into_iter().find(|(given, _)| *given) {
             Some((_, flags)) => Err(Usage::error(format!("{flags} cannot be used with --text"))),
@@ -107,7 +107,7 @@ impl Track {
     }
 
     fn push_all(&self, source: Box<dyn FrameSource>, run: &mut PhraseRun) -> Result<()> {
-        let most = self.max_frames.map_or(usize::MAX, NonZeroUsize::get);
+        let most = self.most_frames();
         let progress = match source.length() {
             Some(length) => Progress::bar(length.min(most) as u64, "frames"),
             None => Progress::spinner("frames"),
