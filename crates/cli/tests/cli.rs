@@ -18,6 +18,7 @@ mod interrupted;
 mod limits;
 mod models;
 mod odd_files;
+mod phrases;
 mod published;
 mod pull;
 mod resume;

@@ -151,6 +151,13 @@ flag_tests! {
     }
     track {
         "--model" => crate::track::invalid_arguments_are_rejected,
+        "--text" => crate::phrases::objects_of_phrases_are_numbered,
+        "--detection-threshold" => crate::phrases::thresholds_decide_what_is_an_object,
+        "--new-object-threshold" => crate::phrases::thresholds_decide_what_is_an_object,
+        "--max-objects" => crate::phrases::thresholds_decide_what_is_an_object,
+        "--delay" => crate::phrases::flags_of_phrases_are_checked,
+        "--instant" => crate::phrases::flags_of_phrases_are_checked,
+        "--recondition-every" => crate::phrases::flags_of_phrases_are_checked,
         "--reverse" => crate::track::backwards_from_a_mask,
         "--both" => crate::track::backwards_from_a_mask,
         "--size" => crate::track::raw_frames_on_standard_input,

@@ -57,6 +57,15 @@ impl SmallSam3 {
         Ok(weights)
     }
 
+    /// All weights, with those of a random memory, so that the model can follow what it finds.
+    pub fn weights_with_memory(&self) -> Result<BTreeMap<String, Tensor>, FixtureError> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+        let (memory, _) = read_tensors(&root.join("sam3/memory.safetensors"))?;
+        let mut weights = self.weights()?;
+        weights.extend(memory);
+        Ok(weights)
+    }
+
     /// The rows of the token table that the phrases use, in a table of full height.
     fn token_table(&self) -> Result<Tensor, TensorError> {
         let rows = &self.tensors["rows"];

@@ -73,9 +73,10 @@ pub(crate) struct Track {
     /// Number of prompted frames that memory attention reads, the closest in time first; by default all
     #[arg(long, value_name = "N")]
     max_prompted_frames: Option<usize>,
-    /// Fill holes of at most this many pixels in the low-resolution masks. Meta's code uses 8 on a GPU
-    #[arg(long, value_name = "PIXELS", default_value_t = 0)]
-    fill_hole_area: usize,
+    /// Fill holes of at most this many pixels in the low-resolution masks; by default none, with --text 16. Meta's code uses 8
+    /// on a GPU
+    #[arg(long, value_name = "PIXELS")]
+    fill_hole_area: Option<usize>,
     /// Encode the next frame while the current one is tracked. Takes about 300 MiB more; useful on many cores
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Never)]
     look_ahead: LookAhead,
@@ -200,7 +201,7 @@ impl Track {
     fn state(&self, places: &Places, length: Option<usize>) -> StateFile {
         let Track { prompts, reverse, both, size, max_prompted_frames, fill_hole_area, .. } = self;
         let question = format!(
-            "{} {prompts:?} {reverse} {both} {size:?} {max_prompted_frames:?} {fill_hole_area}",
+            "{} {prompts:?} {reverse} {both} {size:?} {max_prompted_frames:?} {fill_hole_area:?}",
             self.video.display()
         );
         StateFile::beside(places.first(), question, length).kept(self.resume)
@@ -284,7 +285,7 @@ impl Track {
         TrackOptions {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
-            fill_hole_area: self.fill_hole_area,
+            fill_hole_area: self.fill_hole_area.unwrap_or(0),
             corrections: None,
             memory_selection: None,
             history: self.history.clone().map_or(History::Recent, History::Disk),

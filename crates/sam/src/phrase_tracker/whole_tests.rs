@@ -3,14 +3,10 @@
 use std::collections::BTreeMap;
 
 use cutout_imaging::Rle;
-use cutout_testing::{Random, SmallSam3};
+use cutout_testing::SmallSam3;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
 use super::*;
-use crate::components::memory::MaskSource;
-use crate::model::config::{MemoryConfig, MemoryForm, ModelConfig};
-use crate::model::part::{Stages, graph_of};
-use crate::parts::{BankShape, Follow, FrameLevels, Remember, UseMask};
 
 fn opened(name: &str, tensors: &BTreeMap<String, Tensor>) -> Sam {
     let path =
@@ -22,44 +18,9 @@ fn opened(name: &str, tensors: &BTreeMap<String, Tensor>) -> Sam {
     sam
 }
 
-/// Weights of the memory that the fixture does not have.
-fn add_memory(config: &ModelConfig, tensors: &mut BTreeMap<String, Tensor>) {
-    let memory = MemoryConfig {
-        width: 8,
-        layers: 1,
-        mlp_width: 16,
-        fuser_layers: 1,
-        fuser_width: 16,
-        ..MemoryConfig::published(MemoryForm::Sam3)
-    };
-    let config = ModelConfig { memory: Some(memory), ..config.clone() };
-    let follow = Follow { bank: BankShape::kept(1, 2, 2), remember: true };
-    let remember = Remember { source: MaskSource::Prompted, objects: 1 };
-    let graphs = [
-        graph_of(&follow, &config, Stages::Hidden).unwrap().0,
-        graph_of(&remember, &config, Stages::Hidden).unwrap().0,
-        graph_of(&UseMask { size: [8, 8] }, &config, Stages::Hidden).unwrap().0,
-        graph_of(&FrameLevels, &config, Stages::Hidden).unwrap().0,
-    ];
-    let mut random = Random::new(7);
-    for graph in &graphs {
-        for (name, id) in graph.parameters() {
-            let ty = graph.ty(id);
-            if !tensors.contains_key(name) {
-                let values = (0..ty.shape.elements()).map(|_| random.unit() as f32 * 0.6 - 0.3);
-                let tensor = Tensor::from_vec::<f32>(ty.shape.clone(), values.collect()).unwrap();
-                tensors.insert(name.to_owned(), tensor);
-            }
-        }
-    }
-}
-
 /// A model with detector and memory, and a picture.
 fn model(test: &str) -> (Sam, Image) {
-    let fixture = SmallSam3::load().unwrap();
-    let mut tensors = fixture.weights().unwrap();
-    let finder = opened(&format!("{test}-finder"), &tensors);
-    add_memory(finder.model().config(), &mut tensors);
+    let tensors = SmallSam3::load().unwrap().weights_with_memory().unwrap();
     let size = Size::new(40, 30);
     let pixel = |i: usize| [(i * 7 % 251) as u8, (i / 3 % 256) as u8, (i * i % 239) as u8];
     let pixels = (0..size.width * size.height).flat_map(pixel).collect();

@@ -89,7 +89,7 @@ fn line_objects(
         }
         let mask = Rle::from_coco_string(size, &counts)
             .map_err(|error| fail(format!("frame {index}: {error}")))?;
-        Ok(ObjectMask { id: record.id, mask, score: record.score.unwrap_or(f32::NAN) })
+        Ok(ObjectMask { id: record.id, mask, score: record.score.unwrap_or(f32::NAN), found: None })
     };
     line.objects.into_iter().map(object).collect()
 }
@@ -101,7 +101,7 @@ fn picture_objects(path: &Path, size: Size) -> Result<Vec<ObjectMask>, SinkError
     let object = |label: u8| {
         let pixels = labels.iter().map(|found| *found == label).collect();
         let mask = Mask::from_pixels(size, pixels)?;
-        Ok(ObjectMask { id: label.into(), mask: Rle::from_mask(&mask)?, score: 0.0 })
+        Ok(ObjectMask { id: label.into(), mask: Rle::from_mask(&mask)?, score: 0.0, found: None })
     };
     let labels = (1..=u8::MAX).filter(|label| present[usize::from(*label)]);
     labels.map(object).collect::<Result<_, ImageError>>().map_err(|error| unreadable(path, error))

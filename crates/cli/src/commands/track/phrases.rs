@@ -49,10 +49,11 @@ impl PhraseFlags {
         self.text.is_empty()
     }
 
-    fn options(&self, length: Option<usize>) -> PhraseOptions {
+    fn options(&self, length: Option<usize>, fill_hole_area: Option<usize>) -> PhraseOptions {
         let usual = if self.instant { PhraseOptions::instant() } else { PhraseOptions::default() };
         PhraseOptions {
             length,
+            fill_hole_area: fill_hole_area.unwrap_or(usual.fill_hole_area),
             detection_threshold: self.detection_threshold.unwrap_or(usual.detection_threshold),
             new_object_threshold: self.new_object_threshold.unwrap_or(usual.new_object_threshold),
             delay: self.delay.unwrap_or(usual.delay),
@@ -74,7 +75,8 @@ impl Track {
         let source = open(&self.video, &options)?;
         let sam = model.start(&self.run)?;
         let texts: Vec<&str> = self.phrases.text.iter().map(String::as_str).collect();
-        let tracker = sam.track_phrases(&texts, self.phrases.options(source.length()))?;
+        let tracker =
+            sam.track_phrases(&texts, self.phrases.options(source.length(), self.fill_hole_area))?;
         let overlay = overlay_options(source.frame_rate(), options.tools);
         let writers = places.open(0, &overlay)?;
         earlier::remove_other_frames(&places, &BTreeSet::new())?;
@@ -94,7 +96,7 @@ impl Track {
     /// Returns an error for flags that have no meaning with phrases.
     fn check_phrases(&self, places: &Places) -> Result<()> {
         let refused = [
-            (!self.prompts.is_empty(), "--point, --box and --mask-input"),
+            (self.prompts.are_given(), "--point, --box and --mask-input"),
             (self.reverse || self.both, "--reverse and --both"),
             (self.resume, "--resume"),
             (self.history.is_some(), "--history"),

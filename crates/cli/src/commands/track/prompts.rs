@@ -40,12 +40,17 @@ enum Flag {
 impl TrackPrompts {
     /// Returns an error for flags that contradict each other, and if there is no prompt.
     pub(super) fn check_flags(&self) -> Result<()> {
-        let missing = "nothing to follow: give a --point, a --box or a --mask-input on some frame";
+        let missing = "nothing to follow: give a --point, a --box or a --mask-input on some frame, or a --text";
         match &self.conflict {
             Some(conflict) => Err(Usage::error(conflict)),
             None if self.shown.is_empty() => Err(Usage::error(missing)),
             None => Ok(()),
         }
+    }
+
+    /// Whether there is any prompt.
+    pub(super) fn are_given(&self) -> bool {
+        self.conflict.is_some() || !self.shown.is_empty()
     }
 
     /// Files that are read.
