@@ -48,6 +48,7 @@ pub(crate) fn objects_of_phrases_are_numbered() {
         assert!(object["id"].as_u64().unwrap() >= 1);
         assert!(object["detection_score"].as_f64().unwrap() > 0.0);
         assert!(object["presence"].is_number() && object["predicted_iou"].is_number());
+        assert!(object["probability"].is_number() && object["object_score"].is_number());
     }
     assert!(folder.has("overlay/00003.png"));
 }

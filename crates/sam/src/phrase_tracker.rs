@@ -65,6 +65,8 @@ struct Phrase {
     find: Find,
     text: String,
     record: PhraseRecord,
+    /// Probability that the current frame has any such object.
+    presence: f32,
 }
 
 /// What is known of a followed object besides its masks.
@@ -79,7 +81,6 @@ struct Track {
 /// A detection with its mask.
 struct Candidate {
     score: f32,
-    presence: f32,
     /// `f32[side * side]`.
     logits: Vec<f32>,
 }
@@ -106,7 +107,12 @@ impl Sam {
         let phrase = |text: &&str| {
             let find = Find::phrase(*text).threshold(options.detection_threshold);
             self.check_find(&find, Size::square(1))?;
-            Ok(Phrase { find, text: (*text).to_owned(), record: PhraseRecord::default() })
+            Ok(Phrase {
+                find,
+                text: (*text).to_owned(),
+                record: PhraseRecord::default(),
+                presence: 0.0,
+            })
         };
         let phrases = phrases.iter().map(phrase).collect::<Result<_, PhraseTrackError>>()?;
         let track = TrackOptions { length: options.length, ..TrackOptions::default() };
@@ -218,16 +224,18 @@ impl PhraseTracker {
     }
 
     /// The detections of each phrase on the current frame.
-    fn detect(&self) -> Result<Vec<Vec<Candidate>>, PhraseTrackError> {
+    fn detect(&mut self) -> Result<Vec<Vec<Candidate>>, PhraseTrackError> {
         let scene = self.tracker.scene()?;
         let mut found = Vec::new();
-        for phrase in &self.phrases {
-            let answer = scene.find(&phrase.find)?;
+        for phrase in 0..self.phrases.len() {
+            let answer = scene.find(&self.phrases[phrase].find)?;
+            let presence = answer.phrases().first().map(crate::find::Detections::presence);
+            self.phrases[phrase].presence = presence.unwrap_or(0.0);
             let mut detections: Vec<_> = answer.iter().collect();
             detections.sort_by_key(|detection| detection.query());
             let candidate = |detection: &crate::find::Detection| -> Result<_, PhraseTrackError> {
                 let logits = detection.segment().logits.to_vec::<f32>()?;
-                Ok(Candidate { score: detection.score(), presence: detection.presence(), logits })
+                Ok(Candidate { score: detection.score(), logits })
             };
             let candidates = detections.into_iter().map(candidate);
             found.push(self.distinct(candidates.collect::<Result<_, _>>()?));
@@ -379,7 +387,7 @@ impl PhraseTracker {
                 probability: 1.0 / (1.0 + (-object.object_score).exp()),
                 object_score: Some(object.object_score),
                 iou: Some(object.iou),
-                presence: None,
+                presence: self.phrases[track.phrase].presence,
                 mask: self.shown(&object.logits)?,
             });
         }
@@ -409,7 +417,7 @@ impl PhraseTracker {
                     probability: candidate.score,
                     object_score: None,
                     iou: None,
-                    presence: Some(candidate.presence),
+                    presence: self.phrases[phrase].presence,
                     mask: self.shown(&logits)?,
                 });
                 id += 1;

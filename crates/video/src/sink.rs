@@ -43,8 +43,10 @@ pub struct FoundObject {
     pub probability: f32,
     /// Predicted IoU of the mask, once the object is followed.
     pub predicted_iou: Option<f32>,
-    /// Probability that the frame has any such object, where the object was found.
-    pub presence: Option<f32>,
+    /// Probability that this frame has any such object.
+    pub presence: f32,
+    /// Logit of the object being visible, once it is followed.
+    pub object_score: Option<f32>,
 }
 
 /// The masks of one frame.

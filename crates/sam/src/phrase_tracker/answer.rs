@@ -22,8 +22,8 @@ pub struct PhraseObject {
     pub object_score: Option<f32>,
     /// IoU predicted for the mask; `None` for a new object.
     pub iou: Option<f32>,
-    /// Probability that the frame has any object of the phrase, for a new object.
-    pub presence: Option<f32>,
+    /// Probability that the frame has any object of the phrase.
+    pub presence: f32,
     /// Its pixels. Objects of one phrase share none.
     pub mask: Rle,
 }

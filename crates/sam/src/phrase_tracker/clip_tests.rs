@@ -56,6 +56,7 @@ fn tracker(file: &StageFile, confidence: f32) -> (PhraseTracker, Vec<Image>) {
         find: Find::phrase("thing"),
         text: "thing".to_owned(),
         record: PhraseRecord::default(),
+        presence: 0.0,
     };
     let tracker = PhraseTracker {
         tracker: sam.track(track).unwrap(),
@@ -80,7 +81,6 @@ fn candidates(file: &Checkpoint, run: &str, pass: &Value) -> Vec<Candidate> {
     let size = masks.len() / scores.len().max(1);
     let candidate = |(index, score): (usize, &f64)| Candidate {
         score: *score as f32,
-        presence: 1.0,
         logits: masks[index * size..][..size].to_vec(),
     };
     scores.iter().enumerate().map(candidate).collect()

@@ -161,6 +161,7 @@ impl PhraseRun {
                 probability: object.probability,
                 predicted_iou: object.iou,
                 presence: object.presence,
+                object_score: object.object_score,
             }),
         };
         let objects: Vec<ObjectMask> = answer.objects.iter().map(object).collect();
