@@ -20,6 +20,7 @@ mod models;
 mod odd_files;
 mod published;
 mod pull;
+mod resume;
 mod segment;
 mod support;
 mod track;

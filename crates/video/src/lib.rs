@@ -24,7 +24,7 @@ pub use prefetch::Prefetch;
 pub use process::StopHandle;
 pub use sink::{
     FrameFolder, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
-    open_overlay,
+    WrittenMasks, open_overlay,
 };
 pub use source::{FrameSource, IndexedFrames, OpenOptions, VideoLimits, from_reader, open};
 pub use tools::{Tools, find_program};

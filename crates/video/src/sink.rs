@@ -10,11 +10,13 @@ mod label_pictures;
 mod overlay;
 mod overlay_gif;
 mod overlay_video;
+mod written;
 
 pub use folder::FrameFolder;
 pub use json_lines::JsonLines;
 pub use label_pictures::LabelPictures;
 pub use overlay::{OverlayOptions, open_overlay};
+pub use written::WrittenMasks;
 
 /// An object in a frame.
 #[derive(Clone, Debug, PartialEq)]
