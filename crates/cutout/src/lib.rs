@@ -37,7 +37,7 @@
 //! | points, boxes, earlier masks | [`Scene::segment`] with a [`Prompt`] | [`Masks`] of [`Segment`]s |
 //! | phrases and exemplars (SAM 3) | [`Scene::find`] with a [`Find`] | [`Found`], [`Detections`], [`Detection`] |
 //! | all objects of a picture | [`Scene::everything`] with [`Everything`] | [`AutoMask`]s |
-//! | objects through a video (SAM 2, the built-in model) | [`Sam::track`] with [`TrackOptions`] | [`Tracker`], [`TrackedFrame`] |
+//! | objects through a video (SAM 2 and 3, the built-in model) | [`Sam::track`] with [`TrackOptions`] | [`Tracker`], [`TrackedFrame`] |
 //! | keep an embedding | [`Scene::save`], [`Sam::load_scene`] | a file, [`Scene`] |
 //! | read and write pictures and masks | [`imaging`] | [`imaging::Image`], [`imaging::Mask`], [`imaging::Rle`] |
 //! | read clips, write masks frame by frame | [`video`] | [`video::FrameSource`], [`video::Sink`] |

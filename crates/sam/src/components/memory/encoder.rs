@@ -6,9 +6,7 @@ use cutout_tensor::DType;
 
 use crate::components::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::components::layers::{Bias, Convolution, layer_norm, linear};
-use crate::model::config::MemoryConfig;
-#[cfg(doc)]
-use crate::model::config::MemoryForm;
+use crate::model::config::{MemoryConfig, MemoryForm};
 
 /// Mask logits enter as probabilities stretched to -10..10.
 const MASK_SCALE: f32 = 20.0;
@@ -26,7 +24,7 @@ pub enum MaskSource {
     Predicted,
     /// Predicted by the model and settled among objects: as [`MaskSource::Predicted`], enlarged in one step.
     Settled,
-    /// Result of a prompt: the mask is binarised, and objects share no pixel.
+    /// Result of a prompt: the mask is binarised; in SAM 3, objects share no pixel.
     Prompted,
 }
 
@@ -56,7 +54,12 @@ pub(crate) fn memory_encoder<'g>(
     let root = w;
     let w = &w.at(config.form.encoder());
     let side = if source == MaskSource::Settled { 16 * grid } else { side };
-    let mask = certainty(separated(logits.resize(ResizeMode::Bilinear, [side; 2]), source), source);
+    let mask = logits.resize(ResizeMode::Bilinear, [side; 2]);
+    let mask = match config.form {
+        MemoryForm::Sam2 | MemoryForm::Sam2_1 => mask,
+        MemoryForm::Sam3 => separated(mask, source),
+    };
+    let mask = certainty(mask, source);
     let mask = match 16 * grid {
         large if large == side => mask,
         large => mask.resize_antialiased(ResizeMode::Bilinear, [large; 2]),
