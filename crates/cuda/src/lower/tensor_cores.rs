@@ -7,6 +7,9 @@ use super::product::{LARGE_TILES, Side, Sizes};
 /// From this many columns on, 16 rows or fewer go to the tensor cores.
 const MANY_COLUMNS: usize = 8192;
 
+/// From this depth on, large tiles pay.
+const LONG_DEPTH: usize = 192;
+
 /// A kernel that multiplies f32 numbers on the tensor cores.
 pub(super) struct TensorCores {
     pub(super) name: &'static str,
@@ -46,7 +49,9 @@ pub(super) fn tensor_cores(
         let name = "product_tf32_16x128";
         return many.then_some(TensorCores { name, tile: [16, 128], block: 128, stages: 4 });
     }
-    Some(if tiles([128, 128]) >= LARGE_TILES {
+    // Small tiles have three blocks on a multiprocessor, which hide the beginning and the end of each other's work.
+    let long = sizes.depth >= LONG_DEPTH && sizes.columns > 64;
+    Some(if long && tiles([128, 128]) >= LARGE_TILES {
         let name = pick(["product_tf32_128x128", "product_tf32_128x128_across"]);
         TensorCores { name, tile: [128, 128], block: 256, stages: 3 }
     } else if tiles([64, 64]) >= multiprocessors {
