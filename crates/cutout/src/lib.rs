@@ -10,7 +10,7 @@
 //! let image = imaging::open("examples/still-life.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = sam.embed(&image)?; // slow, once per picture
 //! let masks = scene.segment(&Prompt::point(200, 280))?; // fast, as often as needed
-//! println!("{} pixels, predicted IoU {:.2}", masks.best().mask().area(), masks.best().iou());
+//! println!("{} pixels, predicted IoU {:.2}", masks.best().mask()?.area(), masks.best().iou());
 //! # Ok(())
 //! # }
 //! ```
@@ -24,7 +24,7 @@
 //! let image = imaging::open("street.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = Sam::open("sam3.pt")?.embed(&image)?;
 //! for bus in scene.find(Find::phrase("yellow bus").threshold(0.4))?.iter() {
-//!     println!("{:.2} at {}, {} pixels", bus.score(), bus.rect(), bus.mask().area());
+//!     println!("{:.2} at {}, {} pixels", bus.score(), bus.rect(), bus.mask()?.area());
 //! }
 //! # Ok(())
 //! # }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cutout_imaging::{Fit, Image, Mapping, Preprocess, Size, Upsampler};
+use cutout_tensor::OutOfMemory;
 
 use crate::masks::{Segment, fill_holes};
 use crate::model::Model;
@@ -265,9 +266,9 @@ impl Tracker {
         Ok(())
     }
 
-    fn fill_holes(&self, logits: &mut [f32]) {
+    fn fill_holes(&self, logits: &mut [f32]) -> Result<(), OutOfMemory> {
         let side = self.model().config().mask_side();
-        fill_holes(logits, side, self.options.fill_hole_area, FILLED);
+        fill_holes(logits, side, self.options.fill_hole_area, FILLED)
     }
 
     fn segment(&self, record: &FrameRecord) -> Segment {

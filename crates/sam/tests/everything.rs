@@ -146,7 +146,7 @@ fn go_on(_: Progress) -> ControlFlow<()> {
 
 /// Pixels in which two masks differ.
 fn different(a: &Rle, b: &Rle) -> usize {
-    let (a, b) = (a.to_mask(), b.to_mask());
+    let (a, b) = (a.to_mask().unwrap(), b.to_mask().unwrap());
     a.pixels().iter().zip(b.pixels()).filter(|(a, b)| a != b).count()
 }
 

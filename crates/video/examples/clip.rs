@@ -57,7 +57,7 @@ fn run(
 ) -> Result<(), Box<dyn Error>> {
     for frame in source {
         let image = frame?;
-        let mask = square(image.size(), *count)?.to_rle();
+        let mask = square(image.size(), *count)?.to_rle()?;
         let objects = [ObjectMask { id: 1, mask, score: 1.0 }];
         for sink in &mut *sinks {
             sink.write(&FrameResult { index: *count, image: &image, objects: &objects })?;

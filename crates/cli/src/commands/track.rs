@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use cutout_imaging::{Image, Size, Threshold};
+use cutout_imaging::{Image, Size};
 use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker, device};
 use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, open};
 
@@ -378,7 +378,7 @@ impl Run {
 
     fn step(&mut self, frame: usize, image: &Image, direction: Direction) -> Result<()> {
         let tracked = self.tracker.push_at(frame, image, direction)?;
-        let objects = objects(&tracked);
+        let objects = objects(&tracked)?;
         self.writers.write(&FrameResult { index: frame, image, objects: &objects }, &tracked)?;
         let position = Position { frame, direction, done: self.done() + 1 };
         self.position = Some(position);
@@ -394,11 +394,10 @@ impl Run {
 }
 
 /// The masks of a frame at the size of the frame.
-fn objects(tracked: &TrackedFrame) -> Vec<ObjectMask> {
-    let object = |object: &cutout_sam::TrackedObject| ObjectMask {
-        id: object.id,
-        mask: object.segment.summary(Threshold::default()).rle,
-        score: object.segment.object_score().unwrap_or(0.0),
+fn objects(tracked: &TrackedFrame) -> Result<Vec<ObjectMask>> {
+    let object = |object: &cutout_sam::TrackedObject| {
+        let score = object.segment.object_score().unwrap_or(0.0);
+        Ok(ObjectMask { id: object.id, mask: object.segment.rle()?, score })
     };
     tracked.objects.iter().map(object).collect()
 }

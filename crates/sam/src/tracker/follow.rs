@@ -288,7 +288,7 @@ impl HostAnswers {
         tracker: &Tracker,
     ) -> Result<FrameRecord, TensorError> {
         let mut logits = self.logits(index);
-        tracker.fill_holes(&mut logits);
+        tracker.fill_holes(&mut logits)?;
         Ok(FrameRecord {
             memory: None,
             pointer,

@@ -10,8 +10,7 @@ use cutout_tensor::Tensor;
 use cutout_testing::SmallSam3;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
-#[path = "../answers/mod.rs"]
-pub(crate) mod answers;
+use crate::answers;
 
 /// The fixture, and a folder that is removed when the test ends.
 pub(crate) struct Small {
