@@ -183,14 +183,14 @@ impl CudaProgram {
     ) -> Result<CudaProgram, CompileError> {
         let context = &machine.context;
         let slots = Slots::of(lowered);
-        let failed = |error: DeviceError| match error {
+        let failed = |error: DeviceError| {
+            let DeviceError::OutOfMemory { free, .. } = error else {
+                return device_error("program", &error);
+            };
             // What is used counts as available: programs share the arena and weights.
-            DeviceError::OutOfMemory { free, .. } => CompileError::DeviceMemory {
-                weights: lowered.weights.iter().map(|used| used.bytes).sum(),
-                activations: slots.end,
-                available: free.saturating_add(context.used_bytes()),
-            },
-            error => device_error("program", &error),
+            let available = free.saturating_add(context.used_bytes());
+            let weights = lowered.weights.iter().map(|used| used.bytes).sum();
+            CompileError::DeviceMemory { weights, activations: slots.end, available }
         };
         let constants = constants(context, planned, lowered, &failed)?;
         let base = context.arena(slots.end).map_err(failed)?;
@@ -217,7 +217,7 @@ impl CudaProgram {
         Ok(CudaProgram {
             machine: Arc::clone(machine),
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            placed: Mutex::new(vec![Weak::new(); slots.inputs.len()]),
+            placed: Mutex::new(slots.inputs.iter().map(|_| Weak::new()).collect()),
             inputs: Port::inputs(planned.graph),
             outputs,
             slots: slots.inputs.iter().map(|&offset| base + offset as u64).collect(),
@@ -244,7 +244,7 @@ impl CudaProgram {
         let kept = context.arena_user(self.number) == self.number && !self.machine.poison;
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept {
-            placed.fill(Weak::new());
+            placed.iter_mut().for_each(|slot| *slot = Weak::new());
         }
         let ports = self.inputs.iter().zip(inputs).zip(&self.slots).zip(placed.iter_mut());
         for (((port, value), &slot), placed) in ports {
