@@ -69,9 +69,10 @@ impl Timer<'_> {
         let program = self.backend.compile(graph, &weights, profile).unwrap();
         let values = graph.inputs().map(|(_, id)| {
             let ty = graph.ty(id);
-            let tensor = match ty.dtype {
-                DType::I64 => Tensor::from_vec(ty.shape.clone(), vec![2i64; ty.shape.elements()]),
-                dtype => random(&ty.shape, 2.0, &mut numbers).cast(dtype),
+            let tensor = if ty.dtype == DType::I64 {
+                Tensor::from_vec(ty.shape.clone(), vec![2i64; ty.shape.elements()])
+            } else {
+                random(&ty.shape, 2.0, &mut numbers).cast(ty.dtype)
             };
             program.upload(&tensor.unwrap()).unwrap()
         });
