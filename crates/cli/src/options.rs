@@ -43,6 +43,9 @@ pub(crate) struct RunOptions {
     /// Number type of the matrix products
     #[arg(long, value_name = "TYPE")]
     precision: Option<PrecisionName>,
+    /// Most GPU memory to use, in bytes or as 6GiB or 800MiB; by default all that is free
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    vram_limit: Option<usize>,
     /// Profile in TOML; by default the cutout.toml beside the checkpoint, if there is one
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
@@ -54,6 +57,18 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
         Ok(threads) if threads.get() <= MAX_THREADS => Ok(threads),
         Ok(_) | Err(_) => Err(format!("expected a number from 1 to {MAX_THREADS}")),
     }
+}
+
+/// A number of bytes, with a unit or without.
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (digits, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|digits| (digits, shift)))
+        .unwrap_or((text, 0));
+    let count = digits.trim_end().parse::<usize>().ok().filter(|&count| count > 0);
+    let bytes = count.and_then(|count| count.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "expected bytes as 6000000000, 800MiB or 6GiB".to_owned())
 }
 
 fn parse_device(text: &str) -> Result<Device, String> {
@@ -82,6 +97,9 @@ impl RunOptions {
         }
         if self.threads.is_some() {
             profile.threads = self.threads;
+        }
+        if self.vram_limit.is_some() {
+            profile.vram_limit = self.vram_limit;
         }
         if let Some(precision) = self.precision {
             profile.precision = match precision {

@@ -265,6 +265,10 @@ pub(crate) fn devices_threads_and_precisions() {
     folder.segment(&["--device", "cuda:4711"]).fails(&["cuda:4711"]);
     folder.segment(&["--device", "abacus"]).wrong_usage(&["abacus", "auto, cpu, cuda"]);
     folder.segment(&["--threads", "0"]).wrong_usage(&["--threads"]);
+    for bad in ["0", "6GB", "-1", "99999999999999999999", "17179869184GiB"] {
+        folder.segment(&["--vram-limit", bad]).wrong_usage(&["--vram-limit", "800MiB"]);
+    }
+    assert_eq!(folder.segment(&["--vram-limit", "1KiB", "--json"]).json(), plain, "on the CPU");
     folder.segment(&["--precision", "f64"]).wrong_usage(&["f32, f16, bf16, int8"]);
 }
 

@@ -154,6 +154,7 @@ pub(crate) fn ways_to_run() {
     track(&folder, &["-p", "70,60", "--device", "cuda:1"]).fails(&["cuda:1"]);
     let none = ["track", "clip", "-p", "70,60", "--threads", "0"];
     folder.cutout(&none).wrong_usage(&["--threads"]);
+    track(&folder, &["-p", "70,60", "--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);
     track(&folder, &["-p", "70,60", "--look-ahead", "now"]).wrong_usage(&["--look-ahead"]);
     let first = |more: &[&str]| {
         let always = ["-p", "70,60", "--max-frames", "1", "--raw", "raw"];
