@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt::Interrupted;
 use crate::stdio;
 
 /// Wrong usage: an error in the command line. Exit code 2, as for errors of the parser.
@@ -31,10 +31,10 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(stdio::CLOSED_PIPE_EXIT_CODE);
     }
     stdio::note(&format!("error: {}", message(error)));
-    ExitCode::from(match error {
-        error if error.is::<Usage>() => 2,
-        error if error.is::<Interrupted>() => interrupt::EXIT_CODE,
-        _ => 1,
+    ExitCode::from(match error.downcast_ref::<Interrupted>() {
+        Some(interrupted) => interrupted.exit_code(),
+        None if error.is::<Usage>() => 2,
+        None => 1,
     })
 }
 

@@ -1,56 +1,105 @@
-//! Ctrl-C: the process ends at once and removes incomplete files.
+//! Ctrl-C, SIGTERM and SIGHUP: the process ends at once and removes incomplete files, unless the command ends by itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
 use crate::stdio;
 
-/// Exit code of a process that Ctrl-C ended: 128 and the number of the signal, as shells report it.
-pub(crate) const EXIT_CODE: u8 = 130;
-
-/// What is said after Ctrl-C.
+/// What is said after a signal.
 static MESSAGE: Mutex<&str> = Mutex::new("interrupted: incomplete files are removed");
 
 /// Whether the running command polls [`requested`] and ends by itself.
 static GRACEFUL: AtomicBool = AtomicBool::new(false);
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Number of the first signal; 0 before it.
+static RECEIVED: AtomicI32 = AtomicI32::new(0);
 
-/// Declares that the running command polls [`requested`]: the first Ctrl-C lets it finish, the second ends the process.
+/// Number of the signal of Ctrl-C.
+const CTRL_C: i32 = 2;
+
+/// Declares that the running command polls [`requested`]: the first signal lets it finish, the second ends the process.
 pub(crate) fn finish_gracefully() {
     GRACEFUL.store(true, Ordering::Relaxed);
 }
 
-/// Ctrl-C was pressed, and the command ended early.
+/// A signal came, and the command ended early.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted: what is written is complete")]
-pub(crate) struct Interrupted;
+#[error("interrupted")]
+pub(crate) struct Interrupted {
+    signal: i32,
+}
 
-/// Sets what is said after Ctrl-C.
+impl Interrupted {
+    /// 128 and the number of the signal, as shells report it.
+    pub(crate) fn exit_code(&self) -> u8 {
+        exit_code(self.signal)
+    }
+}
+
+fn exit_code(signal: i32) -> u8 {
+    128u8.saturating_add(u8::try_from(signal).unwrap_or_default())
+}
+
+/// Sets what is said after a signal.
 pub(crate) fn say(message: &'static str) {
     *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = message;
 }
 
-/// Whether Ctrl-C was pressed.
+/// Whether a signal came.
 pub(crate) fn requested() -> bool {
-    REQUESTED.load(Ordering::Relaxed)
+    RECEIVED.load(Ordering::Relaxed) != 0
 }
 
-/// Returns an error if Ctrl-C was pressed, because the work is incomplete.
+/// Returns an error if a signal came, because the work is incomplete.
 pub(crate) fn check() -> Result<()> {
-    if requested() { Err(anyhow::Error::new(Interrupted)) } else { Ok(()) }
+    match RECEIVED.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        signal => Err(anyhow::Error::new(Interrupted { signal })),
+    }
 }
 
-/// Installs the handler of Ctrl-C.
+/// Installs the handler of the signals.
 pub(crate) fn install() -> Result<()> {
-    ctrlc::set_handler(|| {
-        if GRACEFUL.load(Ordering::Relaxed) && !REQUESTED.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        cutout_files::remove_unfinished();
-        stdio::note(&format!("\n{}", MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)));
-        std::process::exit(EXIT_CODE.into());
-    })
-    .context("cannot install the handler of Ctrl-C")
+    listen().context("cannot install the handler of Ctrl-C")
+}
+
+fn receive(signal: i32) {
+    let first = RECEIVED.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_ok() && GRACEFUL.load(Ordering::Relaxed) {
+        return;
+    }
+    cutout_files::remove_unfinished();
+    stdio::note(&format!("\n{}", MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)));
+    std::process::exit(exit_code(signal).into());
+}
+
+/// Calls [`receive`] on a thread of its own for each signal.
+#[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "it waits for signals and computes nothing")]
+fn listen() -> io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGTERM};
+    use signal_hook::iterator::Signals;
+    let mut signals = Signals::new([CTRL_C, SIGTERM])?;
+    // `nohup` starts programs with SIGHUP ignored, and that must stay so.
+    if is_ignored(SIGHUP) == Some(false) {
+        signals.add_signal(SIGHUP)?;
+    }
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || signals.forever().for_each(receive)).map(drop)
+}
+
+/// Whether the process was started with a signal ignored; `None` where the system does not tell.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> Option<bool> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(not(unix))]
+fn listen() -> io::Result<()> {
+    ctrlc::set_handler(|| receive(CTRL_C)).map_err(io::Error::other)
 }

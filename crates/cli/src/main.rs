@@ -26,7 +26,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cutout", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C. `cutout COMMAND --help` has examples."
+    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. `cutout COMMAND --help` has examples."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use cutout_sam::device::{fallback_reason, fast_precision};
 use cutout_sam::{
-    Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
+    Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside,
+    profile_path_beside, read_profile,
 };
 use cutout_weights::Checkpoint;
 
@@ -78,6 +79,9 @@ pub(crate) struct RunOptions {
     /// Number type of the matrix products
     #[arg(long, value_name = "TYPE")]
     precision: Option<PrecisionName>,
+    /// Most GPU memory to use, in bytes or as 6GiB or 800MiB; by default all that is free
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    vram_limit: Option<usize>,
     /// Profile in TOML; by default the cutout.toml beside the checkpoint, if there is one
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
@@ -91,6 +95,18 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     }
 }
 
+/// A number of bytes, with a unit or without.
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (digits, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|digits| (digits, shift)))
+        .unwrap_or((text, 0));
+    let count = digits.trim_end().parse::<usize>().ok().filter(|&count| count > 0);
+    let bytes = count.and_then(|count| count.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "expected bytes as 6000000000, 800MiB or 6GiB".to_owned())
+}
+
 pub(crate) fn parse_device(text: &str) -> Result<Device, String> {
     Device::try_from(text.to_owned())
 }
@@ -99,7 +115,9 @@ impl RunOptions {
     /// The inputs of a command that runs this model.
     pub(crate) fn claims(&self, model: &ModelSource) -> Claims {
         let mut claims = Claims::default();
-        model.file().into_iter().chain(self.profile.as_deref()).for_each(|file| claims.reads(file));
+        let beside = model.file().map(profile_path_beside);
+        let profile = self.profile.clone().or(beside);
+        model.file().into_iter().chain(profile.as_deref()).for_each(|file| claims.reads(file));
         claims
     }
 
@@ -134,6 +152,9 @@ impl RunOptions {
         }
         if self.threads.is_some() {
             profile.threads = self.threads;
+        }
+        if self.vram_limit.is_some() {
+            profile.vram_limit = self.vram_limit;
         }
         if let Some(precision) = precision {
             profile.precision = precision.precision(&profile)?;

@@ -183,12 +183,12 @@ fn write_masks(path: &Path, found: &Found<'_>, simplify: Option<f64>) -> Result<
     match kind {
         Kind::Png => write(path, &mask_png(found)?)?,
         Kind::Json => write(path, &serde_json::to_vec_pretty(found.document)?)?,
-        Kind::Svg => write(path, outlines::svg(size, found.shown, simplify).as_bytes())?,
+        Kind::Svg => write(path, outlines::svg(size, found.shown, simplify)?.as_bytes())?,
         Kind::GeoJson => write(path, &serde_json::to_vec(&outlines::geojson(found, simplify)?)?)?,
         Kind::Yolo => {
             let best = found.document.annotations.iter().filter(|annotation| annotation.is_best());
             let classes = best.map(|annotation| annotation.category_id() - 1);
-            write(path, yolo(size, classes.zip(found.shown), simplify).as_bytes())?;
+            write(path, yolo(size, classes.zip(found.shown), simplify)?.as_bytes())?;
         }
         Kind::Npy => write_npy(path, size, found.shown)?,
     }
@@ -200,7 +200,7 @@ fn mask_png(found: &Found<'_>) -> Result<Vec<u8>> {
     let size = found.image.size();
     match found.shown {
         [] => Ok(encode_mask(&Mask::empty(size)?, MaskDepth::Byte)?),
-        [mask] => Ok(encode_mask(&mask.try_to_mask()?, MaskDepth::Byte)?),
+        [mask] => Ok(encode_mask(&mask.to_mask()?, MaskDepth::Byte)?),
         several => Ok(encode_labels(size, &label_map(size, several)?)?),
     }
 }

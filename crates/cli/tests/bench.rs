@@ -36,6 +36,7 @@ pub(crate) fn text_report_shows_the_options() {
     }
     folder.cutout(&["bench", "-m", MODEL, "--device", "cuda:1"]).fails(&["cuda:1"]);
     folder.cutout(&["bench", "-m", MODEL, "--threads", "0"]).wrong_usage(&["--threads"]);
+    folder.cutout(&["bench", "-m", MODEL, "--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);
     folder.cutout(&["bench", "-m", MODEL, "--repeat", "0"]).wrong_usage(&["--repeat"]);
     folder.cutout(&["bench", "-m", MODEL, "--image", "absent.jpg"]).fails(&["absent.jpg"]);
 }

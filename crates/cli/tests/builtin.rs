@@ -21,12 +21,12 @@ fn expected(thing: usize) -> Rle {
     let inside =
         |i: usize| THINGS[thing]((i % SIZE.width) as f64 + 0.5, (i / SIZE.width) as f64 + 0.5);
     let pixels = (0..SIZE.width * SIZE.height).map(inside).collect();
-    Mask::from_pixels(SIZE, pixels).unwrap().to_rle()
+    Mask::from_pixels(SIZE, pixels).unwrap().to_rle().unwrap()
 }
 
 /// A folder with the picture: the objects on a noisy gradient.
 fn drawn() -> Folder {
-    let masks = [0, 1].map(|thing| expected(thing).to_mask());
+    let masks = [0, 1].map(|thing| expected(thing).to_mask().unwrap());
     let colour = |i: usize| {
         let (x, y) = (i % SIZE.width, i / SIZE.width);
         let grain = (i.wrapping_mul(2_654_435_761) >> 9) % 13;
@@ -48,7 +48,7 @@ fn fit(folder: &Folder, name: &str, thing: usize) -> f64 {
     let image = open(folder.path(name), &DecodeLimits::default()).unwrap();
     let pixels = image.as_rgb().chunks_exact(3).map(|pixel| pixel != [0, 0, 0]).collect();
     let found = Mask::from_pixels(image.size(), pixels).unwrap();
-    found.to_rle().iou(&expected(thing)).unwrap()
+    found.to_rle().unwrap().iou(&expected(thing)).unwrap()
 }
 
 #[test]

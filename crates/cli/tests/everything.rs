@@ -171,5 +171,6 @@ pub(crate) fn invalid_options_and_ways_to_run() {
     assert_eq!(run.json(), int8);
     everything(&folder, "picture.png", &["--device", "cuda:1"]).fails(&["cuda:1"]);
     everything(&folder, "picture.png", &["--threads", "0"]).wrong_usage(&["--threads"]);
+    everything(&folder, "picture.png", &["--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);
     everything(&folder, "absent.png", &[]).fails(&["absent.png"]);
 }

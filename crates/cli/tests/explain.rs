@@ -38,6 +38,7 @@ pub(crate) fn the_graph_depends_on_how_it_runs() {
     let one = folder.cutout(&["explain", MODEL, "--threads", "1"]).succeeds();
     assert_ne!(one, folder.cutout(&["explain", MODEL, "--threads", "3"]).succeeds());
     folder.cutout(&["explain", MODEL, "--device", "cuda:1"]).fails(&["cuda:1"]);
+    folder.cutout(&["explain", MODEL, "--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);
     let int8 = folder.cutout(&["explain", MODEL, "--precision", "int8"]).succeeds();
     assert!(int8.contains("QuantizedLinear") && !one.contains("QuantizedLinear"), "{int8}");
     folder.write("int8.toml", "precision = \"int8\"\n");

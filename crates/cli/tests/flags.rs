@@ -120,6 +120,7 @@ flag_tests! {
         "--device" => crate::segment::devices_threads_and_precisions,
         "--threads" => crate::segment::devices_threads_and_precisions,
         "--precision" => crate::segment::devices_threads_and_precisions,
+        "--vram-limit" => crate::segment::devices_threads_and_precisions,
         "--profile" => crate::segment::profiles_are_applied_and_checked,
     }
     everything {
@@ -147,10 +148,18 @@ flag_tests! {
         "--device" => crate::everything::invalid_options_and_ways_to_run,
         "--threads" => crate::everything::invalid_options_and_ways_to_run,
         "--precision" => crate::everything::invalid_options_and_ways_to_run,
+        "--vram-limit" => crate::everything::invalid_options_and_ways_to_run,
         "--profile" => crate::everything::invalid_options_and_ways_to_run,
     }
     track {
         "--model" => crate::track::invalid_arguments_are_rejected,
+        "--text" => crate::phrases::objects_of_phrases_are_numbered,
+        "--detection-threshold" => crate::phrases::thresholds_decide_what_is_an_object,
+        "--new-object-threshold" => crate::phrases::thresholds_decide_what_is_an_object,
+        "--max-objects" => crate::phrases::thresholds_decide_what_is_an_object,
+        "--delay" => crate::phrases::flags_of_phrases_are_checked,
+        "--instant" => crate::phrases::flags_of_phrases_are_checked,
+        "--recondition-every" => crate::phrases::flags_of_phrases_are_checked,
         "--reverse" => crate::track::backwards_from_a_mask,
         "--both" => crate::track::backwards_from_a_mask,
         "--size" => crate::track::raw_frames_on_standard_input,
@@ -171,6 +180,7 @@ flag_tests! {
         "--device" => crate::track::ways_to_run,
         "--threads" => crate::track::ways_to_run,
         "--precision" => crate::track::ways_to_run,
+        "--vram-limit" => crate::track::ways_to_run,
         "--profile" => crate::track::ways_to_run,
     }
     info {
@@ -197,6 +207,7 @@ flag_tests! {
         "--device" => crate::explain::the_graph_depends_on_how_it_runs,
         "--threads" => crate::explain::the_graph_depends_on_how_it_runs,
         "--precision" => crate::explain::the_graph_depends_on_how_it_runs,
+        "--vram-limit" => crate::explain::the_graph_depends_on_how_it_runs,
         "--profile" => crate::explain::the_graph_depends_on_how_it_runs,
     }
     bench {
@@ -209,6 +220,7 @@ flag_tests! {
         "--device" => crate::bench::text_report_shows_the_options,
         "--threads" => crate::bench::text_report_shows_the_options,
         "--precision" => crate::bench::text_report_shows_the_options,
+        "--vram-limit" => crate::bench::text_report_shows_the_options,
         "--profile" => crate::bench::text_report_shows_the_options,
     }
     doctor {

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::process::Stdio;
 
 use cutout_imaging::{DecodeLimits, Image, Mask, MaskDepth, Size, encode_image, encode_mask, open};
+use cutout_testing::{StageFile, rotation_tables};
 use cutout_weights::Checkpoint;
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, MODEL, folder, folder_with_model};
+use crate::support::{Ended, Folder, MODEL, SAM3, folder, folder_with_model, folder_with_sam3};
 
 const SIZE: Size = Size::new(192, 128);
 /// One thread, as tests run in parallel.
@@ -153,6 +154,7 @@ pub(crate) fn ways_to_run() {
     track(&folder, &["-p", "70,60", "--device", "cuda:1"]).fails(&["cuda:1"]);
     let none = ["track", "clip", "-p", "70,60", "--threads", "0"];
     folder.cutout(&none).wrong_usage(&["--threads"]);
+    track(&folder, &["-p", "70,60", "--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);
     track(&folder, &["-p", "70,60", "--look-ahead", "now"]).wrong_usage(&["--look-ahead"]);
     let first = |more: &[&str]| {
         let always = ["-p", "70,60", "--max-frames", "1", "--raw", "raw"];
@@ -213,7 +215,8 @@ fn ctrl_c_ends_with_complete_files() {
     crate::interrupted::wait_until("a first mask", || folder.has("masks/00000.png"));
     let ended = crate::interrupted::interrupt(child);
     assert_eq!(ended.code, Some(130));
-    assert!(ended.stderr.contains("interrupted: what is written is complete"));
+    assert!(ended.stderr.contains("out.jsonl: partial, up to frame"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("error: interrupted\n"), "{}", ended.stderr);
     let found = lines(&folder, "out.jsonl");
     assert!(!found.is_empty());
     assert_eq!(frames_of(&found)[0], 0);
@@ -285,8 +288,52 @@ pub(crate) fn invalid_arguments_are_rejected() {
     track(&model, &["-p", "1,1", "--model", MODEL]).fails(&[
         "SAM 1",
         "cannot track",
-        "SAM 2 or 2.1",
+        "SAM 2, SAM 2.1 or SAM 3",
     ]);
+    // The small SAM 3 for pictures has no memory.
+    let pictures = folder_with_sam3();
+    pictures.picture("clip/0.png", SIZE);
+    track(&pictures, &["-p", "1,1", "--model", SAM3]).fails(&["SAM 3", "cannot track", "memory"]);
+}
+
+/// A folder with the clip and the small SAM 3 of `fixtures/make_sam3_clip.py`.
+fn clip_of_sam3() -> (Folder, StageFile) {
+    let file = StageFile::load("sam3/clip.safetensors").unwrap();
+    let folder = folder();
+    let frames = file.tensor("clip/input/frames").unwrap();
+    let [count, height, width, 3] = frames.shape()[..] else { panic!("{}", frames.ty()) };
+    let pixels = frames.to_vec::<u8>().unwrap();
+    for (number, pixels) in pixels.chunks(pixels.len() / count).enumerate() {
+        let image = Image::from_rgb(Size::new(width, height), pixels.to_vec()).unwrap();
+        folder.write(&format!("clip/{number:05}.png"), encode_image(&image).unwrap());
+    }
+    let weights = file.weights();
+    let mut tensors = rotation_tables(&file.metadata["config"]).unwrap();
+    for path in weights.paths() {
+        tensors.insert(path.to_owned(), weights.get(path).unwrap().tensor().unwrap());
+    }
+    folder.checkpoint("video.safetensors", tensors.into_iter().collect());
+    (folder, file)
+}
+
+#[test]
+fn sam3_follows_clicks_and_boxes_as_metas_code_does() {
+    let (folder, file) = clip_of_sam3();
+    let prompts = ["--object", "1", "-p", "13,14.5", "--object", "7", "-b", "27,4,46,21.5"];
+    let outputs = ["-m", "video.safetensors", "--raw", "raw", "-o", "out.jsonl"];
+    track(&folder, &[&prompts[..], &outputs].concat()).succeeds();
+    let found = lines(&folder, "out.jsonl");
+    assert_eq!(found.len(), 20);
+    for frame in 0..20 {
+        let raw = Checkpoint::open(folder.path(&format!("raw/{frame:05}.safetensors"))).unwrap();
+        let scores = raw.tensor("object_score").unwrap().to_vec::<f32>().unwrap();
+        let expected = file.stage("main.2", &format!("{frame}.object_score")).unwrap();
+        for (found, expected) in scores.iter().zip(expected.to_vec::<f32>().unwrap()) {
+            assert!((found - expected).abs() < 2e-3, "frame {frame}: {found}, {expected}");
+        }
+    }
+    let about = folder.cutout(&["info", "video.safetensors"]).succeeds();
+    assert!(about.contains("SAM 3") && about.contains("tracks"), "{about}");
 }
 
 /// Runs a command that breaks off at frame `broken` of five, mends the frame, resumes, and compares everything with a run
@@ -342,8 +389,6 @@ fn a_run_that_broke_off_on_its_way_back_goes_on() {
 fn what_cannot_be_resumed_says_so() {
     let folder = clip();
     let resume = ["-p", "70,60", "--resume"];
-    let gif = track(&folder, &[&resume[..], &["--overlay", "x.gif"]].concat());
-    gif.wrong_usage(&["x.gif", "give the overlay a folder"]);
     let live = ["track", "-", "--size", "32x32", "-p", "16,16", "-o", "x.jsonl", "--resume"];
     folder.cutout(&live).wrong_usage(&["can be read again"]);
     let ended = track(&folder, &[&resume[..], &["-o", "masks", "--max-frames", "1"]].concat());

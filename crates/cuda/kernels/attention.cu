@@ -1,28 +1,7 @@
 // Attention in f32 on the ordinary units, with everything the op has: masks, causal order, separable bias, rotation, windows with
 // padding. A block computes 32 queries of one head (and window) over a part of the keys; parts are joined by `join_parts`.
-#include "common.cuh"
+#include "attention.cuh"
 
-struct Attention {
-  u32 heads, width, value_width, queries, keys;        // queries and keys of a batch
-  u32 window_queries, window_keys, windows_x, windows; // of a window; without windows one window of everything
-  u32 query_grid_width, query_grid_height, query_window_width, query_window_height;
-  u32 key_grid_width, key_grid_height, key_window_width, key_window_height;
-  u32 windowed, causal, bias, bias_width, bias_height, bias_rows, bias_columns;  // bias: 0 none, 1 absolute, 2 relative
-  u32 rotate, query_positions, key_positions, rotated_keys;
-  u32 parts, padded_width, padded_value;  // rows of shared memory, in floats: multiples of 4
-  int query_type, key_type, value_type, rows_type, columns_type, to;
-  float scale;
-  u32 wide, unused;  // wide: every row is a multiple of four channels, aligned
-  i64 query_batch, query_row, key_batch, key_row, value_batch, value_row;
-  i64 rows_batch, rows_row, rows_head, columns_batch, columns_row, columns_head;
-};
-struct Operands {
-  const void *query, *key, *value;
-  const u8* mask;
-  const void *rows, *columns;
-  const float *query_cos, *query_sin, *key_cos, *key_sin;
-  const void *padding_key, *padding_value;  // f32
-};
 constexpr int BQ = 32, BK = 32;
 
 // Token of query `index` of a window, or ~0 beyond the grid.
@@ -150,15 +129,15 @@ template <int FOURS> INLINE void attend(const Operands& o, void* output, float* 
   sum += __shfl_xor_sync(~0u, sum, 2);
   if (token == ~0u) return;
   const u64 to = ((u64)batch * c.queries + token) * c.heads * c.value_width + head * c.value_width;
-  // [batch, query, head, part, top, sum, channels]
-  float* parts = partial + ((((u64)batch * c.queries + token) * c.heads + head) * c.parts + part) * (c.value_width + 2);
+  // [batch, query, head, part, part_floats]
+  float* parts = partial + ((((u64)batch * c.queries + token) * c.heads + head) * c.parts + part) * part_floats(c.value_width);
   if (c.parts > 1 && quarter == 0) parts[0] = top, parts[1] = sum;
   UNROLL for (int i = 0; i < FOURS; i++) {
     const float values[4] = {mixed[i].x, mixed[i].y, mixed[i].z, mixed[i].w};
     UNROLL for (int k = 0; k < 4; k++) {
       const u32 d = (i * 4 + quarter) * 4 + k;
       if (d >= c.value_width) continue;
-      if (c.parts > 1) parts[2 + d] = values[k];
+      if (c.parts > 1) parts[4 + d] = values[k];
       else store(output, to + d, c.to, values[k] / sum);
     }
   }
@@ -172,17 +151,42 @@ struct Join {
   u32 lines, parts, width;  // lines: batch * queries * heads
   int to;
 };
-// Joins the parts of attention, one warp a line.
-KERNEL __launch_bounds__(128) join_parts(const float* partial, void* output, const __grid_constant__ Join c) {
-  const u32 line = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (line >= c.lines) return;
-  const float* from = partial + (u64)line * c.parts * (c.width + 2);
-  float top = -infinity(), sum = 0;
-  for (u32 i = 0; i < c.parts; i++) top = larger(top, from[i * (c.width + 2)]);
-  for (u32 i = 0; i < c.parts; i++) sum += top == -infinity() ? 0.0f : from[i * (c.width + 2) + 1] * exponential(from[i * (c.width + 2)] - top);
-  for (u32 d = lane; d < c.width; d += 32) {
-    float mixed = 0;
-    for (u32 i = 0; i < c.parts; i++) mixed += top == -infinity() ? 0.0f : from[i * (c.width + 2) + 2 + d] * exponential(from[i * (c.width + 2)] - top);
-    store(output, (u64)line * c.width + d, c.to, mixed / sum);
+// Joins the parts of attention, a block a line. At most 128 parts; up to 512 channels.
+KERNEL __launch_bounds__(256) join_parts(const float* partial, void* output, const __grid_constant__ Join c) {
+  __shared__ float weights[128], shared[8];
+  __shared__ float4 sums[256];
+  const u32 thread = threadIdx.x, floats = part_floats(c.width), columns = floats / 4 - 1, groups = 256 / columns;
+  const float* from = partial + (u64)blockIdx.x * c.parts * floats;
+  const bool mine = thread < c.parts;
+  const float own = mine ? from[thread * floats] : -infinity(), own_sum = mine ? from[thread * floats + 1] : 0.0f;
+  const float highest = warp_max(own);
+  if (thread % 32 == 0) shared[thread / 32] = highest;
+  __syncthreads();
+  float top = -infinity();
+  UNROLL for (int i = 0; i < 8; i++) top = larger(top, shared[i]);
+  const float weight = top == -infinity() ? 0.0f : exponential(own - top);
+  if (mine) weights[thread] = weight;
+  const float sum = block_sum(mine ? weight * own_sum : 0.0f, shared);
+  const u32 group = thread / columns, column = thread % columns;
+  float4 mixed = make_float4(0, 0, 0, 0);
+  if (group < groups) {
+    UNROLL_BY(8) for (u32 i = group; i < c.parts; i += groups) {
+      const float4 x = *(const float4*)(from + (u64)i * floats + 4 + column * 4);
+      const float w = weights[i];
+      // A part that saw no key has no channels.
+      if (w == 0.0f) continue;
+      mixed.x = multiply_add(x.x, w, mixed.x), mixed.y = multiply_add(x.y, w, mixed.y);
+      mixed.z = multiply_add(x.z, w, mixed.z), mixed.w = multiply_add(x.w, w, mixed.w);
+    }
   }
+  sums[thread] = mixed;
+  __syncthreads();
+  if (group > 0) return;
+  for (u32 i = 1; i < groups; i++) {
+    const float4 x = sums[i * columns + column];
+    mixed.x += x.x, mixed.y += x.y, mixed.z += x.z, mixed.w += x.w;
+  }
+  const float values[4] = {mixed.x, mixed.y, mixed.z, mixed.w};
+  UNROLL for (int k = 0; k < 4; k++)
+    if (column * 4 + k < c.width) store(output, (u64)blockIdx.x * c.width + column * 4 + k, c.to, values[k] / sum);
 }

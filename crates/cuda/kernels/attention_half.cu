@@ -164,14 +164,15 @@ KERNEL __launch_bounds__(128) NAME(const __grid_constant__ Operands o, void* out
     if (token == ~0u) continue;
     const u64 line = ((u64)batch * c.queries + token) * c.heads + head;
     const float scale = c.parts == 1 ? 1.0f / sum[h] : 1.0f;
-    float* to = partial + (line * c.parts + part) * (c.value_width + 2);
+    // As part_floats() of attention.cuh has it.
+    float* to = partial + (line * c.parts + part) * ((c.value_width + 3) / 4 * 4 + 4);
     if (c.parts > 1 && lane % 4 == 0) to[0] = top[h] * 0.693147182f, to[1] = sum[h];
     UNROLL for (int j = 0; j < DV / 8; j++) {
       const u32 column = j * 8 + lane % 4 * 2;
       if (column >= c.value_width) continue;
       const float a = mixed[j][h * 2] * scale, b = mixed[j][h * 2 + 1] * scale;
       const u64 at = line * c.value_width + column;
-      if (c.parts > 1) to[2 + column] = a, to[3 + column] = b;
+      if (c.parts > 1) to[4 + column] = a, to[5 + column] = b;
       else if (c.to == F32) *(float2*)((float*)output + at) = make_float2(a, b);
       else *(u32*)((u16*)output + at) = c.to == F16 ? pack2<F16>(a, b) : pack2<BF16>(a, b);
     }

@@ -49,6 +49,31 @@ KERNEL conv_packed(const void* input, const float* weight, const float* bias, co
   if (i < c.total) finish(c.epilogue, bias, residual, output, i, i % c.outputs, conv_sum(input, weight, c, i, true));
 }
 
+// One channel in, one out, a multiple of four of them: one thread four channels. weight: [kernel_height, kernel_width, channels].
+KERNEL conv_depthwise(const void* input, const float* weight, const float* bias, const void* residual, void* output, const __grid_constant__ Conv c) {
+  const u32 i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+  if (i >= c.total) return;
+  const u32 channel = i % c.channels, pixel = i / c.channels;
+  const u32 left = pixel % c.out_width * c.stride_x, top = pixel / c.out_width % c.out_height * c.stride_y, image = pixel / c.out_width / c.out_height;
+  float4 sum = make_float4(0, 0, 0, 0);
+  for (u32 ky = 0; ky < c.kernel_height; ky++) {
+    const u32 y = top + ky - c.before_y;
+    if (y >= c.height) continue;
+    UNROLL_BY(4) for (u32 kx = 0; kx < c.kernel_width; kx++) {
+      const u32 x = left + kx - c.before_x;
+      if (x >= c.width) continue;
+      const float4 a = load4(input, ((u64)(image * c.height + y) * c.width + x) * c.channels + channel, c.from);
+      const float4 w = *(const float4*)(weight + (u64)(ky * c.kernel_width + kx) * c.channels + channel);
+      sum.x = multiply_add(a.x, w.x, sum.x), sum.y = multiply_add(a.y, w.y, sum.y);
+      sum.z = multiply_add(a.z, w.z, sum.z), sum.w = multiply_add(a.w, w.w, sum.w);
+    }
+  }
+  finish(c.epilogue, bias, residual, output, i, channel, sum.x);
+  finish(c.epilogue, bias, residual, output, i + 1, channel + 1, sum.y);
+  finish(c.epilogue, bias, residual, output, i + 2, channel + 2, sum.z);
+  finish(c.epilogue, bias, residual, output, i + 3, channel + 3, sum.w);
+}
+
 // Any transposed convolution, one thread an output. weight: [inputs, outputs, kernel_height, kernel_width].
 KERNEL conv_transpose(const void* input, const float* weight, const float* bias, const void* residual, void* output, const __grid_constant__ Conv c) {
   const u32 index = blockIdx.x * blockDim.x + threadIdx.x;

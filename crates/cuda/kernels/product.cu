@@ -1,18 +1,6 @@
-// Products in f32 on the ordinary units: any strides, any float storage. One kernel for tiles, one for few rows.
-#include "common.cuh"
-
-struct Product {
-  u32 rows, columns, depth, unused;
-  i64 a_row, a_depth, b_column, b_depth;  // strides in elements
-  int a_type, b_type, residual_type, to;
-  float scale;
-  int activation;
-  Walk a_batch, b_batch;  // first element of each matrix
-};
-INLINE void finish(const Product& p, const float* bias, const void* residual, void* output, u64 at, u32 column, float sum) {
-  sum = activate(sum * p.scale + (bias ? bias[column] : 0.0f), p.activation);
-  store(output, at, p.to, residual ? sum + load(residual, at, p.residual_type) : sum);
-}
+// Products in f32 on the ordinary units: any strides, any float storage. One kernel for tiles, one for few rows. `product_tf32.cu` is faster where it
+// can be used.
+#include "product.cuh"
 
 // Output[m, n] = sum over k of a[m, k] * b[n, k]; a block of 256 threads computes TILE x TILE, a thread SIDE x SIDE.
 template <int TILE> INLINE void tiles(const void* a, const void* b, const float* bias, const void* residual, void* output, const Product& p) {
@@ -65,6 +53,30 @@ KERNEL __launch_bounds__(256) product_64(const void* a, const void* b, const flo
 }
 KERNEL __launch_bounds__(256) product_128(const void* a, const void* b, const float* bias, const void* residual, void* output, const __grid_constant__ Product p) {
   tiles<128>(a, b, bias, residual, output, p);
+}
+
+// A depth of at most four: a thread computes four columns of a row.
+KERNEL __launch_bounds__(256) product_thin(const void* a, const void* b, const float* bias, const void* residual, void* output, const __grid_constant__ Product p) {
+  const u32 fours = (p.columns + 3) / 4, index = blockIdx.x * 256 + threadIdx.x, m = index / fours, n = (index - m * fours) * 4;
+  if (m >= p.rows) return;
+  const i64 a_start = walk(p.a_batch, blockIdx.z) + (i64)m * p.a_row, b_start = walk(p.b_batch, blockIdx.z);
+  const u64 at = ((u64)blockIdx.z * p.rows + m) * p.columns + n;
+  float sums[4] = {0, 0, 0, 0};
+  for (u32 k = 0; k < p.depth; k++) {
+    const float x = load(a, a_start + (i64)k * p.a_depth, p.a_type);
+    UNROLL for (int i = 0; i < 4; i++) sums[i] = multiply_add(x, load(b, b_start + (i64)min(n + i, p.columns - 1) * p.b_column + (i64)k * p.b_depth, p.b_type), sums[i]);
+  }
+  if (p.columns % 4 == 0 && p.unused & 4) {
+    UNROLL for (int i = 0; i < 4; i++) sums[i] = activate(sums[i] * p.scale + (bias ? bias[n + i] : 0.0f), p.activation);
+    float4 v = make_float4(sums[0], sums[1], sums[2], sums[3]);
+    if (residual) {
+      const float4 r = load4(residual, at, p.residual_type);
+      v.x += r.x, v.y += r.y, v.z += r.z, v.w += r.w;
+    }
+    store4(output, at, p.to, v);
+  } else {
+    UNROLL for (int i = 0; i < 4; i++) if (n + i < p.columns) finish(p, bias, residual, output, at + i, n + i, sums[i]);
+  }
 }
 
 // Few rows: a warp, or with `split` the four warps of a block, compute one column of eight rows; lanes share the depth. The grid has

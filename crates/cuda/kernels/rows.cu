@@ -47,6 +47,41 @@ KERNEL __launch_bounds__(128) layer_norm(const void* input, const float* gain, c
   for (u32 i = lane; i < c.width; i += 32) store(output, to + i, c.to, (load(input, from + i, c.from) - mean) * factor * gain[i] + shift[i]);
 }
 
+// Layer norm of rows of a few numbers, one thread a row.
+KERNEL __launch_bounds__(128) layer_norm_narrow(const void* input, const float* gain, const float* shift, void* output, const __grid_constant__ Rows c) {
+  const u32 row = blockIdx.x * 128 + threadIdx.x;
+  if (row >= c.rows) return;
+  const i64 from = walk(c.walk, row);
+  const u64 to = (u64)row * c.width;
+  float sum = 0, squares = 0;
+  if (c.unused) {  // aligned, a multiple of four wide
+    for (u32 i = 0; i < c.width; i += 4) {
+      const float4 x = load4(input, from + i, c.from);
+      sum += x.x + x.y + x.z + x.w;
+    }
+    const float mean = sum / c.width;
+    for (u32 i = 0; i < c.width; i += 4) {
+      const float4 x = load4(input, from + i, c.from);
+      squares += (x.x - mean) * (x.x - mean) + (x.y - mean) * (x.y - mean) + (x.z - mean) * (x.z - mean) + (x.w - mean) * (x.w - mean);
+    }
+    const float factor = 1.0f / root(squares / c.width + c.epsilon);
+    for (u32 i = 0; i < c.width; i += 4) {
+      const float4 x = load4(input, from + i, c.from), g = *(const float4*)(gain + i), s = *(const float4*)(shift + i);
+      store4(output, to + i, c.to,
+             make_float4((x.x - mean) * factor * g.x + s.x, (x.y - mean) * factor * g.y + s.y, (x.z - mean) * factor * g.z + s.z, (x.w - mean) * factor * g.w + s.w));
+    }
+    return;
+  }
+  for (u32 i = 0; i < c.width; i++) sum += load(input, from + i, c.from);
+  const float mean = sum / c.width;
+  for (u32 i = 0; i < c.width; i++) {
+    const float d = load(input, from + i, c.from) - mean;
+    squares += d * d;
+  }
+  const float factor = 1.0f / root(squares / c.width + c.epsilon);
+  for (u32 i = 0; i < c.width; i++) store(output, to + i, c.to, (load(input, from + i, c.from) - mean) * factor * gain[i] + shift[i]);
+}
+
 struct Lines {
   u32 lines, length, inner;  // line = outer * inner + offset
   int from, to;
@@ -119,6 +154,18 @@ KERNEL __launch_bounds__(128) softmax(const void* input, void* output, const __g
   for (u32 i = threadIdx.x; i < c.width; i += 128) sum += exponential(load(input, from + i, c.from) - top);
   sum = block_sum(sum, shared);
   for (u32 i = threadIdx.x; i < c.width; i += 128) store(output, to + i, c.to, exponential(load(input, from + i, c.from) - top) / sum);
+}
+
+// The same for rows of a few numbers, one thread a row.
+KERNEL __launch_bounds__(128) softmax_narrow(const void* input, void* output, const __grid_constant__ Rows c) {
+  const u32 row = blockIdx.x * 128 + threadIdx.x;
+  if (row >= c.rows) return;
+  const i64 from = walk(c.walk, row);
+  const u64 to = (u64)row * c.width;
+  float top = -infinity(), sum = 0;
+  for (u32 i = 0; i < c.width; i++) top = larger(top, load(input, from + i, c.from));
+  for (u32 i = 0; i < c.width; i++) sum += exponential(load(input, from + i, c.from) - top);
+  for (u32 i = 0; i < c.width; i++) store(output, to + i, c.to, exponential(load(input, from + i, c.from) - top) / sum);
 }
 
 // The same for short rows, one warp a row.

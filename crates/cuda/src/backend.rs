@@ -25,16 +25,21 @@ pub struct Cuda {
 impl Cuda {
     /// Opens the card of this number.
     pub fn open(number: usize) -> Result<Cuda, DeviceError> {
-        Cuda::opened(number, false)
+        Cuda::opened(number, usize::MAX, false)
+    }
+
+    /// Opens the card of this number, of whose memory at most `limit` bytes are used.
+    pub fn open_limited(number: usize, limit: usize) -> Result<Cuda, DeviceError> {
+        Cuda::opened(number, limit, false)
     }
 
     /// For tests: temporary memory and outputs are filled with NaN before each run.
     pub fn open_poisoned(number: usize) -> Result<Cuda, DeviceError> {
-        Cuda::opened(number, true)
+        Cuda::opened(number, usize::MAX, true)
     }
 
-    fn opened(number: usize, poison: bool) -> Result<Cuda, DeviceError> {
-        let context = Context::open(number)?;
+    fn opened(number: usize, limit: usize, poison: bool) -> Result<Cuda, DeviceError> {
+        let context = Context::open(number, limit)?;
         let machine = Machine { context, transfers: Arc::default(), poison };
         Ok(Cuda { machine: Arc::new(machine), device: format!("cuda:{number}") })
     }
@@ -47,6 +52,11 @@ impl Cuda {
     /// Bytes of memory that are free on the card now.
     pub fn free_bytes(&self) -> usize {
         self.machine.context.free_bytes()
+    }
+
+    /// Bytes of memory that this backend uses: values, weights, temporary memory.
+    pub fn used_bytes(&self) -> usize {
+        self.machine.context.used_bytes()
     }
 
     fn target(&self) -> Target {

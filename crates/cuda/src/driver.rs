@@ -4,6 +4,7 @@
 //! never touched by work that was enqueued earlier. The driver library is loaded when the first card is asked for.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::result::{self, DriverError};
@@ -62,7 +63,7 @@ pub enum DeviceError {
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
-        /// Bytes free at that moment.
+        /// Bytes free at that moment: on the card, or of the limit.
         free: usize,
     },
     /// The bundle has no such kernel for this card.
@@ -171,9 +172,13 @@ pub(crate) struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    capture_stream: sys::CUstream,
     loaded: Mutex<Loaded>,
     arena: Mutex<Arena>,
+    /// Bytes of memory that may be used, and that are used: allocations and the arena.
+    limit: usize,
+    used: AtomicUsize,
+    /// Number of the program that used the arena last.
+    arena_user: AtomicU64,
     /// Held while work of one run is enqueued: runs share the arena and must not be mixed.
     order: Mutex<()>,
 }
@@ -188,8 +193,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Context {
-    /// Opens a card.
-    pub(crate) fn open(number: usize) -> Result<Arc<Context>, DeviceError> {
+    /// Opens a card, of whose memory at most `limit` bytes are used.
+    pub(crate) fn open(number: usize, limit: usize) -> Result<Arc<Context>, DeviceError> {
         start()?;
         let count = called("counting cards", result::device::get_count())?;
         let count = usize::try_from(count).unwrap_or(0);
@@ -206,17 +211,17 @@ impl Context {
         called("using a context", unsafe { result::ctx::set_current(context) })?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = called("making a stream", result::stream::create(kind))?;
-        let kind = result::stream::StreamKind::NonBlocking;
-        let capture_stream = called("making a stream", result::stream::create(kind))?;
         let opened = Context {
             card,
             family,
             device,
             context,
             stream,
-            capture_stream,
             loaded: Mutex::default(),
             arena: Mutex::default(),
+            limit,
+            used: AtomicUsize::new(0),
+            arena_user: AtomicU64::new(0),
             order: Mutex::new(()),
         };
         opened.keep_freed_memory()?;
@@ -236,6 +241,11 @@ impl Context {
         locked(&self.order)
     }
 
+    /// Makes a program the user of the arena, and returns the one before. Callers hold [`Context::ordered`].
+    pub(crate) fn arena_user(&self, program: u64) -> u64 {
+        self.arena_user.swap(program, Ordering::Relaxed)
+    }
+
     /// Makes this context the current one of the calling thread.
     fn enter(&self) -> Result<(), DeviceError> {
         // SAFETY: the context is retained until this value is dropped.
@@ -253,6 +263,15 @@ impl Context {
         let answer =
             unsafe { sys::cuMemPoolSetAttribute(pool, which, (&raw mut bytes).cast::<c_void>()) };
         called("setting up the memory pool", answer.result())
+    }
+
+    /// Gives freed memory back to the card. Other backends of this process may still have the context.
+    fn release_pool(&self) {
+        // SAFETY: the device is this context's.
+        if let Ok(pool) = unsafe { result::device::get_default_mem_pool(self.device) } {
+            // SAFETY: the pool is the device's own; memory that is in use stays.
+            let _ = unsafe { sys::cuMemPoolTrimTo(pool, 0) };
+        }
     }
 
     /// Waits for everything that was enqueued.
@@ -275,10 +294,9 @@ impl Drop for Context {
             let _ = unsafe { result::module::unload(module) };
         }
         self.release_arena();
-        for stream in [self.stream, self.capture_stream] {
-            // SAFETY: nothing uses the stream any more.
-            let _ = unsafe { result::stream::destroy(stream) };
-        }
+        self.release_pool();
+        // SAFETY: nothing uses the stream any more.
+        let _ = unsafe { result::stream::destroy(self.stream) };
         // SAFETY: retained once, in `open`.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }

@@ -1,6 +1,7 @@
 //! Lowers a planned graph to launches: plain data, without a driver or a GPU.
 
 mod attention;
+mod bytes;
 mod elementwise;
 mod hopper;
 mod image;
@@ -9,6 +10,7 @@ mod parameters;
 mod product;
 mod rows;
 mod site;
+mod tensor_cores;
 
 use std::collections::HashMap;
 
@@ -402,7 +404,7 @@ fn lower_op(op: &Op, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
         Op::MatMul(op) => product::matmul(op, site),
         Op::MaxPool2d(op) => image::max_pool(op, site),
         Op::Pad(op) => movement::pad(op, site),
-        Op::QuantizedLinear(op) => product::quantized_linear(op, site),
+        Op::QuantizedLinear(op) => bytes::quantized_linear(op, site),
         Op::Reduce(op) => rows::reduce(op, site),
         // A view op that is scheduled has inputs no stride can describe: its result is a copy.
         Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => movement::copy(site),

@@ -1,7 +1,8 @@
-//! A lowered graph on a card: addresses resolved, launches captured once, replayed at every run.
+//! A lowered graph on a card: addresses resolved, launches made into one graph, replayed at every run.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use cutout_graph::{
@@ -13,10 +14,18 @@ use cutout_tensor::{Tensor, TensorType, memory};
 use crate::driver::{Call, Context, DeviceError, Memory, Parameter, Replay};
 use crate::launch::{Argument, Launch, Place, Region};
 use crate::lower::{Lowered, PROBLEM_BYTES, WeightSource};
+use crate::order::dependencies;
+use crate::report::Report;
 use crate::weights::{DeviceWeight, device_error, prepared, upload};
 
 /// Slots start at multiples of this.
 const ALIGNMENT: usize = 256;
+
+/// The number of the next program.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// Reports that values carry before a run waits for them.
+const MOST_REPORTS: usize = 16;
 
 /// What every program of a card shares.
 pub(crate) struct Machine {
@@ -30,6 +39,8 @@ pub(crate) struct Machine {
 pub(crate) struct CudaValue {
     memory: Arc<Memory>,
     ty: TensorType,
+    /// What runs that it depends on may have to report.
+    reports: Vec<Arc<Report>>,
 }
 
 impl DeviceStorage for CudaValue {
@@ -41,14 +52,15 @@ impl DeviceStorage for CudaValue {
         context
             .copy_out(self.memory.address(), &mut bytes[..self.ty.bytes()])
             .map_err(run_error)?;
+        self.reports.iter().try_for_each(|report| report.check())?;
         Ok(Tensor::from_words(self.ty.clone(), words)?)
     }
 }
 
 /// A failure of the card during a run.
 pub(crate) fn run_error(error: DeviceError) -> RunError {
-    if let DeviceError::OutOfMemory { bytes, .. } = error {
-        return RunError::OutOfMemory(bytes);
+    if let DeviceError::OutOfMemory { bytes, free: available } = error {
+        return RunError::DeviceMemory { bytes, available };
     }
     RunError::Device(error.to_string())
 }
@@ -59,11 +71,11 @@ impl Machine {
         self.transfers.count_upload(tensor.ty().bytes());
         let tensor = tensor.to_contiguous()?;
         let memory = upload(&self.context, tensor.as_bytes()?).map_err(run_error)?;
-        Ok(self.value(Arc::new(memory), tensor.ty().clone()))
+        Ok(self.value(Arc::new(memory), tensor.ty().clone(), Vec::new()))
     }
 
-    fn value(&self, memory: Arc<Memory>, ty: TensorType) -> DeviceValue {
-        let storage = CudaValue { memory, ty: ty.clone() };
+    fn value(&self, memory: Arc<Memory>, ty: TensorType, reports: Vec<Arc<Report>>) -> DeviceValue {
+        let storage = CudaValue { memory, ty: ty.clone(), reports };
         DeviceValue::new(ty, Arc::new(storage), Arc::clone(&self.transfers))
     }
 }
@@ -72,7 +84,6 @@ impl Machine {
 struct Step {
     op: &'static str,
     node: NodeId,
-    printed: String,
     /// Its range in the list of calls.
     calls: std::ops::Range<usize>,
 }
@@ -95,12 +106,20 @@ impl Constant {
 /// A graph compiled for a card.
 pub(crate) struct CudaProgram {
     machine: Arc<Machine>,
+    /// Tells programs apart; from 1.
+    number: u64,
     inputs: Vec<Port>,
+    /// What was last copied into each slot.
+    placed: Mutex<Vec<Weak<Memory>>>,
     outputs: Vec<(String, TensorType, u64)>,
     /// Addresses of the inputs' slots.
     slots: Vec<u64>,
     steps: Vec<Step>,
+    /// The ops, by step.
+    printed: Arc<[String]>,
     calls: Vec<Call>,
+    /// For each call the earlier ones that it waits for.
+    dependencies: Vec<Vec<usize>>,
     replay: OnceLock<Replay>,
     /// Keeps the memory that launches read.
     _constants: Vec<Constant>,
@@ -163,31 +182,30 @@ impl CudaProgram {
         lowered: &Lowered,
     ) -> Result<CudaProgram, CompileError> {
         let context = &machine.context;
-        let constants = constants(context, planned, lowered)?;
         let slots = Slots::of(lowered);
         let failed = |error: DeviceError| {
-            if let DeviceError::OutOfMemory { free, .. } = error {
-                let limit = free + context.arena_bytes();
-                return CompileError::Memory { needed: slots.end, limit };
-            }
-            device_error("program", &error)
+            let DeviceError::OutOfMemory { free, .. } = error else {
+                return device_error("program", &error);
+            };
+            // What is used counts as available: programs share the arena and weights.
+            let available = free.saturating_add(context.used_bytes());
+            let weights = lowered.weights.iter().map(|used| used.bytes).sum();
+            CompileError::DeviceMemory { weights, activations: slots.end, available }
         };
+        let constants = constants(context, planned, lowered, &failed)?;
         let base = context.arena(slots.end).map_err(failed)?;
         let addresses = Addresses { base, slots: &slots, constants: &constants };
-        let (mut steps, mut calls) = (Vec::new(), Vec::new());
+        let (mut steps, mut calls, mut printed) = (Vec::new(), Vec::new(), Vec::new());
         for step in &lowered.steps {
             let first = calls.len();
             for launch in &step.launches {
                 calls.push(resolve(context, launch, &addresses).map_err(failed)?);
             }
-            let printed = planned.graph.op(step.node).map(cutout_graph::Op::printed);
-            steps.push(Step {
-                op: step.op,
-                node: step.node,
-                printed: printed.unwrap_or_default(),
-                calls: first..calls.len(),
-            });
+            let op = planned.graph.op(step.node);
+            printed.push(op.map(cutout_graph::Op::printed).unwrap_or_default());
+            steps.push(Step { op: step.op, node: step.node, calls: first..calls.len() });
         }
+        let launches = lowered.steps.iter().flat_map(|step| &step.launches);
         let outputs = lowered.outputs.iter();
         let outputs =
             outputs.map(|(name, ty, place)| (name.clone(), ty.clone(), addresses.of(place)));
@@ -198,11 +216,15 @@ impl CudaProgram {
         };
         Ok(CudaProgram {
             machine: Arc::clone(machine),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            placed: Mutex::new(slots.inputs.iter().map(|_| Weak::new()).collect()),
             inputs: Port::inputs(planned.graph),
             outputs,
             slots: slots.inputs.iter().map(|&offset| base + offset as u64).collect(),
             steps,
+            printed: printed.into(),
             calls,
+            dependencies: dependencies(launches),
             replay: OnceLock::new(),
             base,
             bytes: slots.end,
@@ -218,13 +240,27 @@ impl CudaProgram {
         if self.machine.poison {
             context.poison(self.base, self.bytes).map_err(run_error)?;
         }
-        for ((port, value), &slot) in self.inputs.iter().zip(inputs).zip(&self.slots) {
+        // Slots keep their content as long as no other program uses the arena.
+        let kept = context.arena_user(self.number) == self.number && !self.machine.poison;
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept {
+            placed.iter_mut().for_each(|slot| *slot = Weak::new());
+        }
+        let ports = self.inputs.iter().zip(inputs).zip(&self.slots).zip(placed.iter_mut());
+        for (((port, value), &slot), placed) in ports {
             port.check(value.ty())?;
             let bytes = port.ty.bytes();
+            let before = std::mem::take(placed);
             let own = value.storage::<CudaValue>();
             match own.filter(|own| Arc::ptr_eq(own.memory.context(), context)) {
                 Some(own) => {
-                    context.copy_within(slot, own.memory.address(), bytes).map_err(run_error)?;
+                    // Values never change: the same memory has the same content while it lives.
+                    let same = before.upgrade().is_some_and(|it| Arc::ptr_eq(&it, &own.memory));
+                    if !same {
+                        let from = own.memory.address();
+                        context.copy_within(slot, from, bytes).map_err(run_error)?;
+                    }
+                    *placed = Arc::downgrade(&own.memory);
                 }
                 None => {
                     let tensor = value.fetch()?.to_contiguous()?;
@@ -234,45 +270,43 @@ impl CudaProgram {
             }
         }
         if let Some(problem) = self.problem {
-            context.copy_in(problem, &[0; PROBLEM_BYTES]).map_err(run_error)?;
+            context.clear(problem, PROBLEM_BYTES).map_err(run_error)?;
         }
         Ok(())
     }
 
+    /// What this run and those before it may have to report: values are checked when they are fetched, so that no run waits.
+    fn reports(&self, inputs: &[&DeviceValue]) -> Result<Vec<Arc<Report>>, RunError> {
+        let mut all: Vec<Arc<Report>> = Vec::new();
+        for value in inputs.iter().filter_map(|value| value.storage::<CudaValue>()) {
+            for report in value.reports.iter().filter(|report| !report.is_clean()) {
+                if !all.iter().any(|known| Arc::ptr_eq(known, report)) {
+                    all.push(Arc::clone(report));
+                }
+            }
+        }
+        if all.len() > MOST_REPORTS {
+            all.drain(..).try_for_each(|report| report.check())?;
+        }
+        if let Some(address) = self.problem {
+            let context = &self.machine.context;
+            let report = Report::copied(context, address, Arc::clone(&self.printed));
+            all.push(Arc::new(report.map_err(run_error)?));
+        }
+        Ok(all)
+    }
+
     /// Copies the outputs out of their slots.
-    fn take_outputs(&self) -> Result<Vec<DeviceValue>, RunError> {
+    fn take_outputs(&self, inputs: &[&DeviceValue]) -> Result<Vec<DeviceValue>, RunError> {
         let context = &self.machine.context;
+        let reports = self.reports(inputs)?;
         let mut values = Vec::with_capacity(self.outputs.len());
         for (_, ty, address) in &self.outputs {
             let memory = context.allocate(ty.bytes()).map_err(run_error)?;
             context.copy_within(memory.address(), *address, ty.bytes()).map_err(run_error)?;
-            values.push(self.machine.value(Arc::new(memory), ty.clone()));
+            values.push(self.machine.value(Arc::new(memory), ty.clone(), reports.clone()));
         }
-        self.check_problem()?;
         Ok(values)
-    }
-
-    /// Reports a value that an op is not defined on. Only programs with such ops wait here.
-    fn check_problem(&self) -> Result<(), RunError> {
-        let Some(address) = self.problem else { return Ok(()) };
-        let mut words = [0u64; PROBLEM_BYTES / 8];
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        self.machine.context.copy_out(address, bytes).map_err(run_error)?;
-        let (step, kind) = (words[0] as u32, (words[0] >> 32) as u32);
-        if step == 0 {
-            return Ok(());
-        }
-        let at = words[1];
-        let (value, other) = (f64::from_bits(words[2]), f64::from_bits(words[3]));
-        let reason = match kind {
-            0 => format!("index {value} at element {at} is outside a table of {other} rows"),
-            1 => format!("box {at}: batch index {value} is outside a batch of {other}"),
-            2 => format!("box {at}: corners are not finite"),
-            _ => format!("box {at}: needs {value} samples along a cell, 4096 at most"),
-        };
-        let step = usize::try_from(step).unwrap_or(1) - 1;
-        let op = self.steps.get(step).map(|step| step.printed.clone()).unwrap_or_default();
-        Err(RunError::Value { op, reason })
     }
 
     fn check_count(&self, inputs: &[&DeviceValue]) -> Result<(), RunError> {
@@ -280,13 +314,14 @@ impl CudaProgram {
         if expected == found { Ok(()) } else { Err(RunError::InputCount { expected, found }) }
     }
 
-    /// The launches as one graph, captured at the first run.
+    /// The launches as one graph, made at the first run.
     fn replay(&self) -> Result<&Replay, RunError> {
         if let Some(replay) = self.replay.get() {
             return Ok(replay);
         }
-        let captured = self.machine.context.capture(&self.calls).map_err(run_error)?;
-        Ok(self.replay.get_or_init(|| captured))
+        let graph = self.machine.context.graph(&self.calls, &self.dependencies);
+        let graph = graph.map_err(run_error)?;
+        Ok(self.replay.get_or_init(|| graph))
     }
 
     /// Enqueues every step, with a mark between each two.
@@ -315,6 +350,7 @@ fn constants(
     context: &Arc<Context>,
     planned: &Planned<'_>,
     lowered: &Lowered,
+    failed: &dyn Fn(DeviceError) -> CompileError,
 ) -> Result<Vec<Constant>, CompileError> {
     let constant = |used: &crate::lower::WeightUse| match &used.source {
         WeightSource::Node(node, form) => {
@@ -323,12 +359,9 @@ fn constants(
                 op: format!("{node}"),
                 reason: "its weight is missing".to_owned(),
             })?;
-            Ok(Constant::Weight(prepared(context, &planned.weights, &known, form)?))
+            Ok(Constant::Weight(prepared(context, &planned.weights, (&known, form), failed)?))
         }
-        WeightSource::Table(bytes) => {
-            let memory = upload(context, bytes).map_err(|error| device_error("table", &error))?;
-            Ok(Constant::Table(memory))
-        }
+        WeightSource::Table(bytes) => Ok(Constant::Table(upload(context, bytes).map_err(failed)?)),
     };
     lowered.weights.iter().map(constant).collect()
 }
@@ -383,7 +416,7 @@ impl Program for CudaProgram {
         if !self.calls.is_empty() {
             context.replay(self.replay()?).map_err(run_error)?;
         }
-        self.take_outputs()
+        self.take_outputs(inputs)
     }
 
     fn run_timed(
@@ -394,7 +427,7 @@ impl Program for CudaProgram {
         let _order = self.machine.context.ordered();
         self.place_inputs(inputs)?;
         let times = self.run_marked().map_err(run_error)?;
-        Ok((self.take_outputs()?, times))
+        Ok((self.take_outputs(inputs)?, times))
     }
 
     fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {

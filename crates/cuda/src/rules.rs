@@ -44,21 +44,24 @@ impl<'a> CudaRules<'a> {
         let Some(op) = graph.op(id) else { return false };
         let multiplies = half_of(graph, id, self.profile) == Some(dtype);
         match op {
-            Op::Linear(_) | Op::Conv2d(_) | Op::ConvTranspose2d(_) => index == 0 && multiplies,
+            Op::Linear(_) | Op::QuantizedLinear(_) | Op::Conv2d(_) | Op::ConvTranspose2d(_) => {
+                index == 0 && multiplies
+            }
             Op::Attention(_) => index < 3 && multiplies,
             op if op.is_view() => self.all_read_half(graph, id, dtype),
             Op::Rope(_) | Op::MaxPool2d(_) => index == 0 && self.all_read_half(graph, id, dtype),
+            Op::Concat(_) => self.all_read_half(graph, id, dtype),
             _ => false,
         }
     }
 }
 
-/// The half precision type that the products of a node use; `None` for single precision.
+/// The half precision type that the products of a node use; `None` for single precision. With bytes, what is no linear layer uses halves.
 pub(crate) fn half_of(graph: &Graph, node: NodeId, profile: &Profile) -> Option<DType> {
     match profile.precision_of(&graph.node(node).origin.scope) {
-        Precision::F16 => Some(DType::F16),
+        Precision::F16 | Precision::Int8 => Some(DType::F16),
         Precision::Bf16 => Some(DType::BF16),
-        Precision::Auto | Precision::F32 | Precision::Int8 => None,
+        Precision::Auto | Precision::F32 => None,
     }
 }
 

@@ -72,6 +72,7 @@ pub fn units() -> Vec<Unit> {
         "rows.cu",
         "image.cu",
         "product.cu",
+        "product_tf32.cu",
         "attention.cu",
         "gemm.cu",
     ];
@@ -79,8 +80,19 @@ pub fn units() -> Vec<Unit> {
     for element in ["f16", "bf16"] {
         units.extend(ATTENTION_WIDTHS.iter().map(|&widths| attention_unit(element, widths)));
     }
+    units.extend(SINGLE_WIDTHS.iter().map(|&widths| single_unit(widths)));
     units.extend(crate::fast::units::units());
     units
+}
+
+/// Widths of queries and values in shared memory that the attention of f32 numbers on the tensor cores is compiled for, smallest first.
+pub const SINGLE_WIDTHS: &[(usize, usize)] = &[(16, 16), (32, 32), (64, 64), (256, 256)];
+
+fn single_unit((width, value_width): (usize, usize)) -> Unit {
+    let name = format!("attention_tf32_{width}_{value_width}");
+    let macros =
+        vec![format!("WIDTH={width}"), format!("VALUES={value_width}"), format!("NAME={name}")];
+    Unit { name, source: "attention_tf32.cu", macros, hopper: false }
 }
 
 /// Widths of queries and values in shared memory that the attention of halves is compiled for, smallest first.

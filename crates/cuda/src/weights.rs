@@ -146,8 +146,8 @@ pub(crate) fn upload(context: &Arc<Context>, bytes: &[u8]) -> Result<Memory, Dev
 pub(crate) fn prepared(
     context: &Arc<Context>,
     weights: &DeviceWeights<'_>,
-    known: &StaticTensor,
-    form: &Form,
+    (known, form): (&StaticTensor, &Form),
+    failed: &dyn Fn(DeviceError) -> CompileError,
 ) -> Result<Arc<DeviceWeight>, CompileError> {
     let mut failure = None;
     let uploaded = weights.prepared(known, &form.name(), |tensor| {
@@ -159,6 +159,7 @@ pub(crate) fn prepared(
         })
     });
     match failure {
+        Some(error @ DeviceError::OutOfMemory { .. }) => Err(failed(error)),
         Some(error) => Err(device_error(&known.name(), &error)),
         None => uploaded,
     }

@@ -10,22 +10,18 @@
 use std::collections::HashMap;
 
 use cutout_cuda::Cuda;
-use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, SeparableBias, Windows};
+use cutout_graph::ops::{
+    Attention, AttentionInputs, BiasForm, ConvTranspose2d, Epilogue, SeparableBias, Windows,
+};
 use cutout_graph::{
-    Backend, Builder, Case, Graph, Named, Op, Precision, Profile, RunError, Value, Weights,
-    interpret_in,
+    Backend, Builder, Case, CompileError, Graph, Named, Op, Precision, Profile, RunError, Value,
+    Weights, interpret_in,
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 use cutout_testing::{Random, RandomGraph, case_tensors, check_backend, compare_outputs};
 
 fn card() -> Option<Cuda> {
-    match Cuda::open_poisoned(0) {
-        Ok(cuda) => Some(cuda),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
+    Cuda::open_poisoned(0).inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
 fn profile(precision: Precision) -> Profile {
@@ -191,6 +187,7 @@ fn linear_layers_of_many_shapes() {
         (300, 1280, 96),
         (1000, 256, 2048),
         (2048, 144, 432),
+        (14400, 2, 256),
         (127, 4096, 16),
     ] {
         let builder = Builder::new();
@@ -368,21 +365,121 @@ fn an_index_outside_its_table_is_an_error() {
     assert!(run(vec![2, 1]).is_ok());
 }
 
+/// A linear layer with a weight of `rows` · 1024 numbers, and its input.
+fn one_layer(rows: usize) -> (Graph, Weights, Tensor) {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [64, 1024]);
+    builder.output("y", x.linear(builder.weights().parameter("weight", [rows, 1024])));
+    let weight = Tensor::from_vec([rows, 1024], vec![0.5f32; rows * 1024]).unwrap();
+    let x = Tensor::from_vec([64, 1024], vec![1f32; 64 * 1024]).unwrap();
+    let weights = Weights::new(HashMap::from([("weight".to_owned(), weight)]));
+    (builder.finish().unwrap(), weights, x)
+}
+
 #[test]
 fn memory_is_freed_with_the_backend() {
-    let Some(cuda) = card() else { return };
-    let before = cuda.free_bytes();
-    let builder = Builder::new();
-    let x = builder.input("x", DType::F32, [1 << 20]);
-    builder.output("y", x.gelu());
-    let graph = builder.finish().unwrap();
-    let program = cuda.compile(&graph, &Weights::default(), &Profile::default()).unwrap();
-    let x = Tensor::from_vec([1 << 20], vec![1f32; 1 << 20]).unwrap();
+    let Some(watching) = card() else { return };
+    let before = watching.free_bytes();
+    let other = Cuda::open(0).unwrap();
+    let (graph, weights, x) = one_layer(1 << 17);
+    let program = other.compile(&graph, &weights, &profile(Precision::F32)).unwrap();
     for _ in 0..100 {
         program.run_named(&[("x", &x)]).unwrap();
     }
-    let after = cuda.free_bytes();
-    assert!(before - after < 600 << 20, "{before} then {after}");
+    let used = other.used_bytes();
+    assert!(used > 512 << 20 && before - watching.free_bytes() >= 512 << 20, "{used} bytes used");
+    drop((program, weights, other));
+    // Other tests use the card at the same time, but none of them this much.
+    let after = watching.free_bytes();
+    assert!(before.saturating_sub(after) < 256 << 20, "{before} then {after}");
+}
+
+#[test]
+fn a_limit_on_memory_is_kept() {
+    if card().is_none() {
+        return;
+    }
+    let limited = Cuda::open_limited(0, 64 << 20).unwrap();
+    let (small, weights, x) = one_layer(1 << 10);
+    let single = profile(Precision::F32);
+    let program = limited.compile(&small, &weights, &single).unwrap();
+    program.run_named(&[("x", &x)]).unwrap();
+    let (large, many_weights, _) = one_layer(1 << 15);
+    let Err(CompileError::DeviceMemory { weights: bytes, available, .. }) =
+        limited.compile(&large, &many_weights, &single)
+    else {
+        panic!("128 MiB fit into 64")
+    };
+    assert!(bytes == 128 << 20 && available <= 64 << 20, "{bytes} of {available}");
+    // What failed left nothing behind, and what ran before still runs.
+    assert!(limited.used_bytes() < 32 << 20, "{}", limited.used_bytes());
+    program.run_named(&[("x", &x)]).unwrap();
+    let tensor = Tensor::from_vec([20 << 20], vec![0f32; 20 << 20]).unwrap();
+    assert!(matches!(limited.upload(&tensor), Err(RunError::DeviceMemory { .. })));
+}
+
+#[test]
+fn products_in_single_precision() {
+    let Some(cuda) = card() else { return };
+    let mut random = Random::new(17);
+    let mut failures = Vec::new();
+    // Rows, depth, columns, matrices; the right side along its depth and across it.
+    for (rows, depth, columns, batch) in [
+        (64, 64, 64, 1),
+        (130, 100, 68, 3),
+        (4096, 256, 64, 1),
+        (4096, 64, 256, 2),
+        (4, 32, 65536, 1),
+        (9, 36, 9000, 2),
+        (2000, 260, 1028, 1),
+        (8192, 128, 512, 1),
+    ] {
+        let builder = Builder::new();
+        let a = builder.input("a", DType::F32, [batch, rows, depth]);
+        let along = builder.input("along", DType::F32, [batch, columns, depth]);
+        let across = builder.input("across", DType::F32, [batch, depth, columns]);
+        builder.output("along", a.matmul_transposed(along));
+        builder.output("across", a.matmul(across).gelu());
+        let graph = builder.finish().unwrap();
+        let tensors = [
+            ("a", noise(&mut random, &[batch, rows, depth], 1.0)),
+            ("along", noise(&mut random, &[batch, columns, depth], 1.0)),
+            ("across", noise(&mut random, &[batch, depth, columns], 1.0)),
+        ];
+        let given: Vec<(&str, &Tensor)> = tensors.iter().map(|(n, t)| (*n, t)).collect();
+        match error_of(&cuda, &graph, &Weights::default(), &given, Precision::F32) {
+            Ok(error) if error <= 5e-6 => {}
+            Ok(error) => failures.push(format!("{rows}x{depth}x{columns}x{batch}: {error:.2e}")),
+            Err(error) => failures.push(format!("{rows}x{depth}x{columns}x{batch}: {error}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn transposed_convolutions_in_single_precision() {
+    let Some(cuda) = card() else { return };
+    let mut random = Random::new(19);
+    for (batch, side, inputs, outputs) in [(1, 64, 256, 64), (2, 40, 64, 32), (1, 33, 36, 5)] {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [batch, side, side + 3, inputs]);
+        let other = builder.input("other", DType::F32, [batch, 2 * side, 2 * side + 6, outputs]);
+        let weights = builder.weights();
+        let op = ConvTranspose2d { stride: [2, 2], padding: [0, 0], epilogue: Epilogue::NONE };
+        let weight = weights.parameter("weight", [inputs, outputs, 2, 2]);
+        let y = x.apply(Op::ConvTranspose2d(op), &[weight]);
+        builder.output("y", y + weights.parameter("bias", [outputs]) + other);
+        let graph = builder.finish().unwrap();
+        let weights = Weights::new(HashMap::from([
+            ("weight".to_owned(), noise(&mut random, &[inputs, outputs, 2, 2], 0.1)),
+            ("bias".to_owned(), noise(&mut random, &[outputs], 1.0)),
+        ]));
+        let x = noise(&mut random, &[batch, side, side + 3, inputs], 1.0);
+        let other = noise(&mut random, &[batch, 2 * side, 2 * side + 6, outputs], 1.0);
+        let given = [("x", &x), ("other", &other)];
+        let error = error_of(&cuda, &graph, &weights, &given, Precision::F32).unwrap();
+        assert!(error <= 5e-6, "{batch}x{side}x{inputs}x{outputs}: {error:.2e}");
+    }
 }
 
 #[test]

@@ -19,14 +19,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     // One click can mean a part or the whole: the model answers with three masks.
     let masks = scene.segment(&Prompt::point(x, y))?;
     for candidate in masks.iter() {
-        println!("{} pixels, predicted IoU {:.2}", candidate.rle().area(), candidate.iou());
+        println!("{} pixels, predicted IoU {:.2}", candidate.rle()?.area(), candidate.iou());
     }
 
     let best = masks.best();
     let folder = std::env::temp_dir();
     let (mask, overlay) = (folder.join("click.mask.png"), folder.join("click.overlay.png"));
-    imaging::write(&mask, &imaging::encode_mask(&best.mask(), imaging::MaskDepth::Byte)?)?;
-    let picture = imaging::overlay(&image, &[best.rle()])?;
+    imaging::write(&mask, &imaging::encode_mask(&best.mask()?, imaging::MaskDepth::Byte)?)?;
+    let picture = imaging::overlay(&image, &[best.rle()?])?;
     imaging::write(&overlay, &imaging::encode_image(&picture)?)?;
     println!("wrote {} and {}", mask.display(), overlay.display());
     Ok(())

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (path, scene) in paths.iter().zip(sam.embed_all(&images)?) {
             let (x, y) = (scene.size().width as f64 / 2.0, scene.size().height as f64 / 2.0);
             let masks = scene.segment(&Prompt::point(x, y))?;
-            let (area, iou) = (masks.best().rle().area(), masks.best().iou());
+            let (area, iou) = (masks.best().rle()?.area(), masks.best().iou());
             println!("{}: {area} pixels, predicted IoU {iou:.2}", path.display());
         }
     }

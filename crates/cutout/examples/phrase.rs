@@ -19,11 +19,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scene = sam.embed(&image)?;
     let found = scene.find(Find::phrase(phrase).threshold(threshold))?;
     for object in found.iter() {
-        println!("{:.2} at {}, {} pixels", object.score(), object.rect(), object.rle().area());
+        println!("{:.2} at {}, {} pixels", object.score(), object.rect(), object.rle()?.area());
     }
     println!("{} objects of {phrase:?}", found.len());
 
-    let masks: Vec<imaging::Rle> = found.iter().map(Detection::rle).collect();
+    let masks = found.iter().map(Detection::rle).collect::<Result<Vec<_>, _>>()?;
     let path = std::env::temp_dir().join("phrase.png");
     imaging::write(&path, &imaging::encode_image(&imaging::overlay(&image, &masks)?)?)?;
     println!("wrote {}", path.display());

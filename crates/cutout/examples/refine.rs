@@ -14,24 +14,25 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let click = Prompt::point(420, 320);
     let first = scene.segment(&click)?;
-    print("first click", &first);
+    print("first click", &first)?;
 
     // The first mask is the book with the apple on it; the second click takes the apple away. Its prompt has all points so
     // far, and the logits of the mask that it corrects.
     let corrected = click.not(500, 270).with_logits(first.best().logits().clone());
     let second = scene.segment(&corrected.candidates(Candidates::One))?;
-    print("second click", &second);
+    print("second click", &second)?;
 
-    let overlap = first.best().rle().iou(&second.best().rle())?;
+    let overlap = first.best().rle()?.iou(&second.best().rle()?)?;
     println!("IoU of the two masks: {overlap:.2}");
     let path = std::env::temp_dir().join("refine.png");
-    let overlay = imaging::overlay(&image, &[first.best().rle(), second.best().rle()])?;
+    let overlay = imaging::overlay(&image, &[first.best().rle()?, second.best().rle()?])?;
     imaging::write(&path, &imaging::encode_image(&overlay)?)?;
     println!("wrote {}", path.display());
     Ok(())
 }
 
-fn print(what: &str, masks: &Masks) {
+fn print(what: &str, masks: &Masks) -> Result<(), imaging::ImageError> {
     let best = masks.best();
-    println!("{what}: {} pixels, predicted IoU {:.2}", best.rle().area(), best.iou());
+    println!("{what}: {} pixels, predicted IoU {:.2}", best.rle()?.area(), best.iou());
+    Ok(())
 }

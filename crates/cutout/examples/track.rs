@@ -5,6 +5,7 @@
 
 use std::error::Error;
 
+use cutout::imaging::ImageError;
 use cutout::video::{self, FrameResult, ObjectMask, OverlayOptions};
 use cutout::{Prompt, Sam, TrackOptions, TrackedObject};
 
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             tracker.prompt(0, 2, &Prompt::rect(230.0, 120.0, 286.0, 164.0))?;
             tracked = tracker.masks()?;
         }
-        let objects: Vec<ObjectMask> = tracked.objects.iter().map(object_mask).collect();
+        let objects = tracked.objects.iter().map(object_mask).collect::<Result<Vec<_>, _>>()?;
         let area = |object: &ObjectMask| format!("object {}: {}", object.id, object.mask.area());
         let areas: Vec<String> = objects.iter().map(area).collect();
         println!("frame {}, pixels of {}", tracked.frame, areas.join(", "));
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn object_mask(object: &TrackedObject) -> ObjectMask {
+fn object_mask(object: &TrackedObject) -> Result<ObjectMask, ImageError> {
     let score = object.segment.object_score().unwrap_or(0.0);
-    ObjectMask { id: object.id, mask: object.segment.rle(), score }
+    Ok(ObjectMask { id: object.id, mask: object.segment.rle()?, score, found: None })
 }

@@ -10,7 +10,7 @@
 //! let image = imaging::open("examples/still-life.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = sam.embed(&image)?; // slow, once per picture
 //! let masks = scene.segment(&Prompt::point(200, 280))?; // fast, as often as needed
-//! println!("{} pixels, predicted IoU {:.2}", masks.best().mask().area(), masks.best().iou());
+//! println!("{} pixels, predicted IoU {:.2}", masks.best().mask()?.area(), masks.best().iou());
 //! # Ok(())
 //! # }
 //! ```
@@ -24,7 +24,7 @@
 //! let image = imaging::open("street.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = Sam::open("sam3.pt")?.embed(&image)?;
 //! for bus in scene.find(Find::phrase("yellow bus").threshold(0.4))?.iter() {
-//!     println!("{:.2} at {}, {} pixels", bus.score(), bus.rect(), bus.mask().area());
+//!     println!("{:.2} at {}, {} pixels", bus.score(), bus.rect(), bus.mask()?.area());
 //! }
 //! # Ok(())
 //! # }
@@ -37,7 +37,7 @@
 //! | points, boxes, earlier masks | [`Scene::segment`] with a [`Prompt`] | [`Masks`] of [`Segment`]s |
 //! | phrases and exemplars (SAM 3) | [`Scene::find`] with a [`Find`] | [`Found`], [`Detections`], [`Detection`] |
 //! | all objects of a picture | [`Scene::everything`] with [`Everything`] | [`AutoMask`]s |
-//! | objects through a video (SAM 2, the built-in model) | [`Sam::track`] with [`TrackOptions`] | [`Tracker`], [`TrackedFrame`] |
+//! | objects through a video (SAM 2 and 3, the built-in model) | [`Sam::track`] with [`TrackOptions`] | [`Tracker`], [`TrackedFrame`] |
 //! | keep an embedding | [`Scene::save`], [`Sam::load_scene`] | a file, [`Scene`] |
 //! | read and write pictures and masks | [`imaging`] | [`imaging::Image`], [`imaging::Mask`], [`imaging::Rle`] |
 //! | read clips, write masks frame by frame | [`video`] | [`video::FrameSource`], [`video::Sink`] |

@@ -14,7 +14,8 @@ pub use cutout_video::{
 // Masks of every frame.
 #[doc(inline)]
 pub use cutout_video::{
-    FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink, open_overlay,
+    FoundObject, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
+    open_overlay,
 };
 
 // Errors.

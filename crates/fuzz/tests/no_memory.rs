@@ -12,7 +12,8 @@ use cutout_fuzz::CountingAllocator;
 use cutout_graph::ops::Conv2d;
 use cutout_graph::{Backend, Builder, Graph, Precision, Profile, Weights};
 use cutout_imaging::{
-    Filter, Image, Mask, Size, cut_out, label_map, overlay, read_npy, resize_pillow,
+    Filter, Image, Mask, Size, SmallRegions, cut_out, label_map, overlay, polygons, read_npy,
+    remove_small_regions, resize_pillow,
 };
 use cutout_parallel::Pool;
 use cutout_tensor::{DType, QuantizedMatrix, Scales, Tensor};
@@ -42,11 +43,20 @@ fn picture() -> Result<(), String> {
 fn mask(image: &Image, logits: &[f32]) -> Result<(), String> {
     let size = image.size();
     let mask = Mask::from_logits(size, logits, 0.0).map_err(text)?;
-    let rle = mask.to_rle();
-    rle.try_to_mask().map_err(text)?;
+    let rle = mask.to_rle().map_err(text)?;
+    rle.to_mask().map_err(text)?;
     overlay(image, std::slice::from_ref(&rle)).map_err(text)?;
     cut_out(image, &mask).map_err(text)?;
     label_map(size, &[rle]).map_err(text)?;
+    Ok(())
+}
+
+/// Outlines and components of a mask with many of both.
+fn outlines(logits: &[f32]) -> Result<(), String> {
+    let mut mask = Mask::from_logits(Size::new(400, 300), logits, 0.0).map_err(text)?;
+    mask.to_rle().map_err(text)?;
+    polygons(&mask).map_err(text)?;
+    remove_small_regions(&mut mask, 9, SmallRegions::Islands).map_err(text)?;
     Ok(())
 }
 
@@ -93,6 +103,8 @@ fn counted(shape: &[usize]) -> Tensor {
 fn every_allocation_may_fail() {
     let image = Image::filled(Size::new(400, 300), [9, 9, 9]).unwrap();
     let logits: Vec<f32> = (0..400 * 300).map(|i| (i % 400) as f32 - 150.0).collect();
+    let scattered: Vec<f32> =
+        (0..400 * 300).map(|i| (i % 400 * (i / 400) % 7) as f32 - 1.0).collect();
     let source = counted(&[512, 512]);
     let graph = graph();
     let weights = Weights::new(HashMap::from([
@@ -104,9 +116,10 @@ fn every_allocation_may_fail() {
         format!("{:<63}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (40000,)}").bytes(),
     );
     npy.extend(vec![0; 160_000]);
-    let work: [Work<'_>; 6] = [
+    let work: [Work<'_>; 7] = [
         ("picture", Box::new(picture)),
         ("mask", Box::new(|| mask(&image, &logits))),
+        ("outlines", Box::new(|| outlines(&scattered))),
         ("tensor", Box::new(|| tensor(&source))),
         ("npy", Box::new(|| read_npy(&npy[..]).map(drop).map_err(text))),
         ("f32 program", Box::new(|| program(&graph, &weights, Precision::F32))),

@@ -191,6 +191,19 @@ pub enum CompileError {
         /// Bytes allowed by the profile or the address space.
         limit: usize,
     },
+    /// The program does not fit the memory of the device.
+    #[error(
+        "the program needs {} MiB of GPU memory ({} of weights, {} of activations), and {} MiB are available; a smaller model, fewer prompts or objects at a time, or the processor would fit",
+        mebibytes(weights + activations), mebibytes(*weights), mebibytes(*activations), available >> 20
+    )]
+    DeviceMemory {
+        /// Bytes of all its weights.
+        weights: usize,
+        /// Bytes of activations, inputs and outputs.
+        activations: usize,
+        /// Bytes that it could have: what is free, or the rest of the limit, and what it holds already.
+        available: usize,
+    },
     /// The backend cannot run this.
     #[error("{op}: {reason}")]
     Unsupported {
@@ -268,6 +281,16 @@ pub enum RunError {
     /// The activations could not be allocated.
     #[error("{0} bytes of memory for activations could not be allocated")]
     OutOfMemory(usize),
+    /// The memory of the device is used up.
+    #[error(
+        "{bytes} bytes of GPU memory could not be allocated, {available} are available; fewer prompts or objects at a time, a smaller model or the processor would fit"
+    )]
+    DeviceMemory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes that could be had.
+        available: usize,
+    },
     /// The device failed: its driver's words.
     #[error("the device failed: {0}")]
     Device(String),
@@ -279,6 +302,11 @@ pub enum RunError {
         /// How much one thread needs.
         bytes: usize,
     },
+}
+
+/// Whole MiB that hold these bytes.
+fn mebibytes(bytes: usize) -> usize {
+    bytes.div_ceil(1 << 20)
 }
 
 /// The inputs of a run in the order `expected` declares them, each checked by name and type.

@@ -78,6 +78,9 @@ pub struct Profile {
     /// Limit on the activations of a program, in MiB; none when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<usize>,
+    /// Limit on the memory of a GPU that a model uses, in bytes; none when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vram_limit: Option<usize>,
     /// Precision by part of the model: a prefix of weight paths, such as `image_encoder`.
     pub parts: BTreeMap<String, Precision>,
     /// Passes switched on or off by name; those not named run.

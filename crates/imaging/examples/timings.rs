@@ -66,7 +66,7 @@ fn main() {
     });
     let rle = summary.expect("the length fits").rle;
     println!("  area {}, {} runs", rle.area(), rle.counts().len());
-    let mask = rle.to_mask();
+    let mask = rle.to_mask().expect("memory for a mask");
     let _ = report("polygons of that mask", || polygons(&mask));
     let _ = report("connected regions of that mask", || {
         connected_regions(&mask, true, cutout_imaging::Connectivity::Eight)

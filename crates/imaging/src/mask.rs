@@ -42,7 +42,7 @@ impl Mask {
     }
 
     /// `[height, width]`.
-    pub(crate) fn pixels_mut(&mut self) -> &mut [bool] {
+    pub fn pixels_mut(&mut self) -> &mut [bool] {
         &mut self.pixels
     }
 
@@ -62,7 +62,7 @@ impl Mask {
     }
 
     /// The mask as run lengths.
-    pub fn to_rle(&self) -> Rle {
+    pub fn to_rle(&self) -> Result<Rle, ImageError> {
         Rle::from_mask(self)
     }
 }

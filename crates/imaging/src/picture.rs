@@ -64,7 +64,7 @@ pub fn overlay_with(image: &Image, masks: &[(&Rle, [u8; 3])]) -> Result<Image, I
     let mut pixels = memory::copied(image.as_rgb())?;
     let radius = 1 + size.width.max(size.height) / 1000;
     for (runs, colour) in order {
-        let mask = runs.try_to_mask()?;
+        let mask = runs.to_mask()?;
         for position in runs.runs().flat_map(|(start, end)| start..end) {
             let (x, y) = (position / size.height, position % size.height);
             let pixel = &mut pixels[3 * (y * size.width + x)..][..3];
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_mask_has_another_colour_than_what_is_under_it() {
         let size = Size::square(3);
-        let mask = Mask::from_pixels(size, vec![true; 9]).unwrap().to_rle();
+        let mask = Mask::from_pixels(size, vec![true; 9]).unwrap().to_rle().unwrap();
         for under in (0..8).map(distinct_colour).chain([[0; 3], [255; 3], [128; 3]]) {
             let image = Image::filled(size, under).unwrap();
             let colours = overlay_colours(&image, &vec![mask.clone(); 10]);
@@ -153,8 +153,10 @@ mod tests {
         let image = Image::filled(size, [100; 3]).unwrap();
         let inside = |i: usize| !i.is_multiple_of(5) && i > 4;
         let mask = Mask::from_pixels(size, (0..25).map(inside).collect()).unwrap();
-        let drawn = overlay(&image, &[mask.to_rle()]).unwrap();
-        let [colour] = overlay_colours(&image, &[mask.to_rle()])[..] else { panic!("one mask") };
+        let drawn = overlay(&image, &[mask.to_rle().unwrap()]).unwrap();
+        let [colour] = overlay_colours(&image, &[mask.to_rle().unwrap()])[..] else {
+            panic!("one mask")
+        };
         assert_eq!(drawn.pixel(0, 3), Some([100; 3]));
         assert_eq!(drawn.pixel(1, 3), Some([255; 3]));
         assert_eq!(drawn.pixel(2, 3), Some(colour.map(|value| value / 3)));
@@ -162,12 +164,12 @@ mod tests {
         let rgba = cut_out(&image, &mask).unwrap();
         assert_eq!((&rgba[..4], &rgba[96..]), (&[0; 4][..], &[100, 100, 100, 255][..]));
         assert_eq!(
-            label_map(size, &[mask.to_rle()]).unwrap().iter().filter(|l| **l == 1).count(),
+            label_map(size, &[mask.to_rle().unwrap()]).unwrap().iter().filter(|l| **l == 1).count(),
             16
         );
         let other = Mask::empty(Size::square(4)).unwrap();
-        assert!(overlay(&image, &[other.to_rle()]).is_err());
+        assert!(overlay(&image, &[other.to_rle().unwrap()]).is_err());
         assert!(cut_out(&image, &other).is_err());
-        assert!(label_map(size, &[other.to_rle()]).is_err());
+        assert!(label_map(size, &[other.to_rle().unwrap()]).is_err());
     }
 }

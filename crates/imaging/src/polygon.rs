@@ -13,6 +13,8 @@ pub use join::single_ring;
 pub use simplify::simplify;
 pub use text::{to_geojson, to_svg_path};
 
+use cutout_tensor::{OutOfMemory, memory};
+
 use crate::{Connectivity, Mask, connected_regions};
 
 /// A corner `[x, y]`: x to the right, y down. Pixel (0, 0) covers 0 to 1 on both axes.
@@ -41,27 +43,32 @@ impl Polygon {
 }
 
 /// Polygons of the 4-connected regions of a mask, in reading order. Filling them reproduces the mask.
-pub fn polygons(mask: &Mask) -> Vec<Polygon> {
-    let regions = connected_regions(mask, true, Connectivity::Four);
-    let mut found = vec![Polygon { outer: Vec::new(), holes: Vec::new() }; regions.areas.len()];
-    let mut seen = vec![false; mask.pixels().len()];
+pub fn polygons(mask: &Mask) -> Result<Vec<Polygon>, OutOfMemory> {
+    let regions = connected_regions(mask, true, Connectivity::Four)?;
+    let none = || Polygon { outer: Vec::new(), holes: Vec::new() };
+    let count = regions.areas.len();
+    let mut found = memory::collected(count, std::iter::repeat_with(none))?;
+    let mut seen = memory::zeroed::<u8>(mask.pixels().len())?;
     for start in 0..mask.pixels().len() {
         let (x, y) = (start % mask.size().width, start / mask.size().width);
         let top = mask.pixels()[start] && (y == 0 || !mask.get(x, y - 1));
-        if !top || seen[start] {
+        if !top || seen[start] != 0 {
             continue;
         }
         let polygon = &mut found[regions.labels[start] as usize - 1];
-        for ring in split(&trace(mask, (x, y), &mut seen)) {
+        for ring in split(&trace(mask, (x, y), &mut seen)?)? {
             if twice_area(&ring) > 0.0 {
                 polygon.outer = ring;
             } else {
-                polygon.holes.push(ring);
+                memory::push(&mut polygon.holes, ring)?;
             }
         }
     }
-    found
+    Ok(found)
 }
+
+/// A pixel, or the corner at its top left.
+type Corner = (usize, usize);
 
 /// A side of a pixel; the outline follows it with the pixel on its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +104,7 @@ impl Side {
     }
 
     /// The corner at which this side of pixel (`x`, `y`) starts.
-    fn corner(self, (x, y): (usize, usize)) -> (usize, usize) {
+    fn corner(self, (x, y): Corner) -> Corner {
         match self {
             Side::Top => (x, y),
             Side::Right => (x + 1, y),
@@ -109,8 +116,8 @@ impl Side {
 
 /// Corners of the outline that contains the upper side of pixel `start`. Marks the upper sides it passes in `seen`. Set
 /// pixels that touch in a corner only are not connected.
-fn trace(mask: &Mask, start: (usize, usize), seen: &mut [bool]) -> Vec<(usize, usize)> {
-    let step = |(x, y): (usize, usize), (right, down): (isize, isize)| {
+fn trace(mask: &Mask, start: Corner, seen: &mut [u8]) -> Result<Vec<Corner>, OutOfMemory> {
+    let step = |(x, y): Corner, (right, down): (isize, isize)| {
         let next = (x.checked_add_signed(right)?, y.checked_add_signed(down)?);
         mask.get(next.0, next.1).then_some(next)
     };
@@ -118,7 +125,7 @@ fn trace(mask: &Mask, start: (usize, usize), seen: &mut [bool]) -> Vec<(usize, u
     let (mut pixel, mut side) = (start, Side::Top);
     loop {
         if side == Side::Top {
-            seen[pixel.1 * mask.size().width + pixel.0] = true;
+            seen[pixel.1 * mask.size().width + pixel.0] = 1;
         }
         let (along, away) = side.directions();
         let before = side;
@@ -130,25 +137,27 @@ fn trace(mask: &Mask, start: (usize, usize), seen: &mut [bool]) -> Vec<(usize, u
             },
         }
         if side != before {
-            corners.push(side.corner(pixel));
+            memory::push(&mut corners, side.corner(pixel))?;
         }
         if pixel == start && side == Side::Top {
-            return corners;
+            return Ok(corners);
         }
     }
 }
 
 /// Splits an outline that passes a corner twice into rings that pass each corner once.
-fn split(corners: &[(usize, usize)]) -> Vec<Vec<Point>> {
+fn split(corners: &[Corner]) -> Result<Vec<Vec<Point>>, OutOfMemory> {
     let mut rings = Vec::new();
-    let mut open: Vec<(usize, usize)> = Vec::new();
-    let mut places: HashMap<(usize, usize), usize> = HashMap::new();
-    let to_points = |corners: &[(usize, usize)]| -> Vec<Point> {
-        corners.iter().map(|(x, y)| [*x as f64, *y as f64]).collect()
+    let mut open = memory::with_capacity::<Corner>(corners.len())?;
+    let mut places: HashMap<Corner, usize> = HashMap::new();
+    let bytes = corners.len().saturating_mul(size_of::<(Corner, usize)>());
+    places.try_reserve(corners.len()).map_err(|_| OutOfMemory { bytes })?;
+    let to_points = |corners: &[Corner]| {
+        memory::collected(corners.len(), corners.iter().map(|(x, y)| [*x as f64, *y as f64]))
     };
     for &corner in corners {
         if let Some(&first) = places.get(&corner) {
-            rings.push(to_points(&open[first..]));
+            memory::push(&mut rings, to_points(&open[first..])?)?;
             for closed in open.drain(first..) {
                 places.remove(&closed);
             }
@@ -156,8 +165,8 @@ fn split(corners: &[(usize, usize)]) -> Vec<Vec<Point>> {
         places.insert(corner, open.len());
         open.push(corner);
     }
-    rings.push(to_points(&open));
-    rings
+    memory::push(&mut rings, to_points(&open)?)?;
+    Ok(rings)
 }
 
 /// Twice the signed area of a ring; positive if it runs clockwise on the screen.

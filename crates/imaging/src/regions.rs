@@ -1,5 +1,7 @@
 //! Connected components of a mask, and removal of small ones.
 
+use cutout_tensor::{OutOfMemory, memory};
+
 use crate::{Mask, Size};
 
 /// Neighbourhood that connects pixels.
@@ -32,8 +34,13 @@ pub struct Regions {
 }
 
 /// Finds the connected components of the pixels that are `value`.
-pub fn connected_regions(mask: &Mask, value: bool, connectivity: Connectivity) -> Regions {
-    let mut regions = Regions { labels: vec![0; mask.pixels().len()], areas: Vec::new() };
+pub fn connected_regions(
+    mask: &Mask,
+    value: bool,
+    connectivity: Connectivity,
+) -> Result<Regions, OutOfMemory> {
+    let labels = memory::zeroed(mask.pixels().len())?;
+    let mut regions = Regions { labels, areas: Vec::new() };
     // Pixels whose neighbours are not visited yet. A heap-allocated stack: recursion could overflow on large components.
     let mut open = Vec::new();
     for start in 0..regions.labels.len() {
@@ -42,20 +49,20 @@ pub fn connected_regions(mask: &Mask, value: bool, connectivity: Connectivity) -
         }
         let label = regions.areas.len() as u32 + 1;
         regions.labels[start] = label;
-        open.push(start);
+        memory::push(&mut open, start)?;
         let mut area = 0;
         while let Some(pixel) = open.pop() {
             area += 1;
             for next in neighbours(mask.size(), pixel, connectivity) {
                 if mask.pixels()[next] == value && regions.labels[next] == 0 {
                     regions.labels[next] = label;
-                    open.push(next);
+                    memory::push(&mut open, next)?;
                 }
             }
         }
-        regions.areas.push(area);
+        memory::push(&mut regions.areas, area)?;
     }
-    regions
+    Ok(regions)
 }
 
 fn neighbours(size: Size, pixel: usize, connectivity: Connectivity) -> impl Iterator<Item = usize> {
@@ -78,12 +85,17 @@ pub enum SmallRegions {
 
 /// Meta's `remove_small_regions`: fills holes or clears islands of fewer than `area` pixels. Components are 8-connected.
 /// Returns whether the mask changed.
-pub fn remove_small_regions(mask: &mut Mask, area: usize, kind: SmallRegions) -> bool {
+pub fn remove_small_regions(
+    mask: &mut Mask,
+    area: usize,
+    kind: SmallRegions,
+) -> Result<bool, OutOfMemory> {
     let looked_for = kind == SmallRegions::Islands;
-    let regions = connected_regions(mask, looked_for, Connectivity::Eight);
-    let mut remove: Vec<bool> = regions.areas.iter().map(|found| *found < area).collect();
+    let regions = connected_regions(mask, looked_for, Connectivity::Eight)?;
+    let small = regions.areas.iter().map(|found| *found < area);
+    let mut remove = memory::collected(regions.areas.len(), small)?;
     if !remove.contains(&true) {
-        return false;
+        return Ok(false);
     }
     if kind == SmallRegions::Islands && !remove.contains(&false) {
         // The first component of the largest area.
@@ -96,7 +108,7 @@ pub fn remove_small_regions(mask: &mut Mask, area: usize, kind: SmallRegions) ->
             *pixel = !looked_for;
         }
     }
-    true
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -107,14 +119,17 @@ mod tests {
     fn only_eight_connectivity_joins_corners() {
         let pixels = vec![true, false, false, true];
         let mask = Mask::from_pixels(Size::square(2), pixels).unwrap();
-        assert_eq!(connected_regions(&mask, true, Connectivity::Four).labels, [1, 0, 0, 2]);
-        let eight = connected_regions(&mask, true, Connectivity::Eight);
+        assert_eq!(
+            connected_regions(&mask, true, Connectivity::Four).unwrap().labels,
+            [1, 0, 0, 2]
+        );
+        let eight = connected_regions(&mask, true, Connectivity::Eight).unwrap();
         assert_eq!((eight.labels, eight.areas), (vec![1, 0, 0, 1], vec![2]));
     }
 
     #[test]
     fn a_large_component_does_not_overflow_the_stack() {
         let mask = Mask::from_pixels(Size::new(1500, 1500), vec![true; 2_250_000]).unwrap();
-        assert_eq!(connected_regions(&mask, true, Connectivity::Eight).areas, [2_250_000]);
+        assert_eq!(connected_regions(&mask, true, Connectivity::Eight).unwrap().areas, [2_250_000]);
     }
 }

@@ -30,10 +30,10 @@ pub struct Bounds {
 
 impl Rle {
     /// The runs of a mask.
-    pub fn from_mask(mask: &Mask) -> Self {
-        let mut scanner = RowScanner::new(mask.size()).expect("a mask has a valid size");
+    pub fn from_mask(mask: &Mask) -> Result<Self, ImageError> {
+        let mut scanner = RowScanner::new(mask.size())?;
         for row in mask.rows() {
-            scanner.push(row.iter().map(|set| u8::from(*set)));
+            scanner.push(row.iter().map(|set| u8::from(*set)))?;
         }
         scanner.finish()
     }
@@ -75,12 +75,7 @@ impl Rle {
     }
 
     /// The mask as a grid of pixels. Panics if its memory cannot be allocated; see [`Rle::try_to_mask`].
-    pub fn to_mask(&self) -> Mask {
-        self.try_to_mask().expect("the size was checked when the runs were made")
-    }
-
-    /// The mask as a grid of pixels; an error if its memory cannot be allocated.
-    pub fn try_to_mask(&self) -> Result<Mask, ImageError> {
+    pub fn to_mask(&self) -> Result<Mask, ImageError> {
         let Size { width, height } = self.size;
         let mut mask = Mask::empty(self.size)?;
         let pixels = mask.pixels_mut();
@@ -163,28 +158,28 @@ mod tests {
     #[test]
     fn runs_follow_the_columns() {
         let mask = mask(&[".#.", ".##"]);
-        let rle = mask.to_rle();
+        let rle = mask.to_rle().unwrap();
         assert_eq!(rle.counts(), [2, 2, 1, 1]);
         assert_eq!(rle.area(), 3);
         assert_eq!(rle.bounds(), Some(Bounds { left: 1, top: 0, right: 2, bottom: 1 }));
         assert_eq!(rle.inclusive_box(), Rect::new(1.0, 0.0, 2.0, 1.0));
         assert_eq!(rle.coco_box(), [1.0, 0.0, 2.0, 2.0]);
-        assert_eq!(rle.to_mask(), mask);
+        assert_eq!(rle.to_mask().unwrap(), mask);
     }
 
     #[test]
     fn empty_and_full() {
-        let empty = mask(&["..", ".."]).to_rle();
+        let empty = mask(&["..", ".."]).to_rle().unwrap();
         assert_eq!(empty.counts(), [4]);
         assert_eq!(empty.inclusive_box(), Rect::default());
         assert_eq!(empty.coco_box(), [0.0; 4]);
         assert_eq!(empty.iou(&empty), Ok(0.0));
-        let full = mask(&["##", "##"]).to_rle();
+        let full = mask(&["##", "##"]).to_rle().unwrap();
         assert_eq!(full.counts(), [0, 4]);
         assert_eq!(full.iou(&full), Ok(1.0));
         assert_eq!(full.iou(&empty), Ok(0.0));
-        assert_eq!(full.iou(&mask(&["#.", "#."]).to_rle()), Ok(0.5));
-        assert!(full.iou(&mask(&["#"]).to_rle()).is_err());
+        assert_eq!(full.iou(&mask(&["#.", "#."]).to_rle().unwrap()), Ok(0.5));
+        assert!(full.iou(&mask(&["#"]).to_rle().unwrap()).is_err());
     }
 
     #[test]

@@ -62,13 +62,17 @@ pub fn summarize(
     let mut scanner = RowScanner::new(upsampler.size())?;
     let (high, low) = (threshold.value + threshold.offset, threshold.value - threshold.offset);
     let (mut surely, mut possibly) = (0, 0);
+    let mut scanned = Ok(());
     upsampler.for_each_row(logits, |_, row| {
         surely += count_above(row, high);
         possibly += count_above(row, low);
-        scanner.push(row.iter().map(|value| u8::from(*value > threshold.value)));
+        if scanned.is_ok() {
+            scanned = scanner.push(row.iter().map(|value| u8::from(*value > threshold.value)));
+        }
     })?;
+    scanned?;
     let Some(Placement { canvas, x, y }) = placement else {
-        let rle = scanner.finish();
+        let rle = scanner.finish()?;
         let (area, bounds) = (rle.area(), rle.bounds());
         return Ok(Summary { rle, area, bounds, surely, possibly });
     };

@@ -75,7 +75,7 @@ pub fn write_npy(path: impl AsRef<Path>, size: Size, masks: &[Rle]) -> Result<()
                 let message = format!("expected {size}, got a mask of {}", mask.size());
                 return Err(io::Error::new(ErrorKind::InvalidInput, message));
             }
-            let mask = mask.try_to_mask().map_err(io::Error::other)?;
+            let mask = mask.to_mask().map_err(io::Error::other)?;
             for row in mask.rows() {
                 let bytes: Vec<u8> = row.iter().map(|set| u8::from(*set)).collect();
                 file.write_all(&bytes)?;

@@ -104,7 +104,7 @@ fn npy_files_hold_every_mask() {
     let folder = Folder::new("npy");
     let path = folder.0.join("masks.npy");
     let size = Size::new(3, 2);
-    let mask = checkerboard(size).to_rle();
+    let mask = checkerboard(size).to_rle().unwrap();
     write_npy(&path, size, &[mask.clone(), mask.clone()]).unwrap();
     let bytes = fs::read(&path).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY\x01\x00"));

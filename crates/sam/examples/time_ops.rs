@@ -190,7 +190,7 @@ fn graphs(config: &ModelConfig) -> Vec<NamedGraph> {
         ]);
     }
     if config.memory.is_some() {
-        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16) };
+        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16), remember: true };
         graphs.extend([
             ("follow", graph(config, follow(1)), 3),
             ("follow_4", graph(config, follow(4)), 2),

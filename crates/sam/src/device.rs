@@ -29,13 +29,16 @@ pub enum DeviceError {
 }
 
 /// Parts of the models that a GPU computes in half precision unless the profile says otherwise, by prefix of weight paths: the
-/// image encoders and what attends to whole pictures. Decoders stay in single precision.
+/// image encoders, what attends to whole pictures, and convolutions of whole pictures. Decoders stay in single precision.
 const HALF_PARTS: &[&str] = &[
     "image_encoder",
     "detector.backbone.vision_backbone",
     "memory_attention",
+    "memory_encoder",
     "tracker.transformer",
+    "tracker.maskmem_backbone",
     "detector.transformer.encoder",
+    "detector.segmentation_head.pixel_decoder",
 ];
 
 /// A device that was opened.
@@ -56,9 +59,10 @@ pub(crate) fn open(profile: Profile) -> Result<Opened, DeviceError> {
     let pool = Arc::new(Pool::new(wanted));
     let gpu = match profile.device {
         Device::Cpu => None,
-        Device::Auto => gpu(0).ok(),
+        Device::Auto => gpu(0, profile.vram_limit).ok(),
         Device::Cuda(number) => {
-            Some(gpu(number).map_err(|reason| DeviceError::Cuda { number, reason })?)
+            let opened = gpu(number, profile.vram_limit);
+            Some(opened.map_err(|reason| DeviceError::Cuda { number, reason })?)
         }
     };
     Ok(match gpu {
@@ -93,15 +97,15 @@ pub fn fast_precision(profile: &Profile) -> Precision {
 }
 
 #[cfg(feature = "cuda")]
-fn gpu(number: usize) -> Result<Arc<dyn Backend>, String> {
-    match cutout_cuda::Cuda::open(number) {
+fn gpu(number: usize, limit: Option<usize>) -> Result<Arc<dyn Backend>, String> {
+    match cutout_cuda::Cuda::open_limited(number, limit.unwrap_or(usize::MAX)) {
         Ok(cuda) => Ok(Arc::new(cuda)),
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpu(_: usize) -> Result<Arc<dyn Backend>, String> {
+fn gpu(_: usize, _: Option<usize>) -> Result<Arc<dyn Backend>, String> {
     Err("this build of cutout has no code for GPUs".to_owned())
 }
 
@@ -130,7 +134,7 @@ pub fn fallback_reason(profile: &Profile) -> Option<String> {
     if profile.device != Device::Auto || !has_driver() {
         return None;
     }
-    gpu(0).err()
+    gpu(0, None).err()
 }
 
 #[cfg(feature = "cuda")]
@@ -155,5 +159,5 @@ pub fn threads(profile: &Profile) -> usize {
 /// Every backend that this machine has, on `threads` threads each: tests of models run on all of them.
 pub fn backends(threads: usize) -> Vec<Arc<dyn Backend>> {
     let cpu: Arc<dyn Backend> = Arc::new(Cpu::new(threads));
-    std::iter::once(cpu).chain(gpu(0)).collect()
+    std::iter::once(cpu).chain(gpu(0, None)).collect()
 }

@@ -8,7 +8,7 @@
 //! let image = imaging::open("truck.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = sam.embed(&image)?;
 //! let masks = scene.segment(&Prompt::point(520, 380).not(40, 40))?;
-//! println!("{} pixels, predicted IoU {}", masks.best().mask().area(), masks.best().iou());
+//! println!("{} pixels, predicted IoU {}", masks.best().mask()?.area(), masks.best().iou());
 //! # Ok(())
 //! # }
 //! ```
@@ -22,7 +22,7 @@
 //! let image = imaging::open("street.jpg", &imaging::DecodeLimits::default())?;
 //! let scene = Sam::open("sam3.pt")?.embed(&image)?;
 //! for bus in scene.find("yellow bus")?.iter() {
-//!     println!("{} at {}, {} pixels", bus.score(), bus.rect(), bus.mask().area());
+//!     println!("{} at {}, {} pixels", bus.score(), bus.rect(), bus.mask()?.area());
 //! }
 //! let found = scene.find(Find::phrase("tram").and("bicycle").threshold(0.4))?;
 //! if let Some(first) = found.iter().next() {
@@ -44,6 +44,7 @@ mod loss;
 mod masks;
 pub mod model;
 pub mod parts;
+mod phrase_tracker;
 mod prompt;
 mod sam;
 mod scene;
@@ -65,9 +66,12 @@ pub use model::ModelError;
 pub use model::builtin::builtin_checkpoint;
 pub use model::inspect::{Inside, Inspection, inspect};
 pub use model::load::{ConfigError, OpenError, load};
+pub use phrase_tracker::{
+    PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
+};
 pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
-pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
+pub use sam::{ExplainError, Sam, SamError, profile_beside, profile_path_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
     Corrections, Direction, History, ObjectId, StateNotes, TrackError, TrackOptions, TrackPrompt,

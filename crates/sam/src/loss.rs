@@ -59,16 +59,16 @@ impl SceneAnswers {
             embedding = Some(scene.image_embedding()?.to_contiguous()?);
             for masks in scene.segment_all(&questions(scene.size()))? {
                 let candidate =
-                    |segment: &crate::Segment| (segment.logits().clone(), segment.rle());
-                let candidates = masks.iter().map(candidate).collect();
+                    |segment: &crate::Segment| Ok((segment.logits().clone(), segment.rle()?));
+                let candidates = masks.iter().map(candidate).collect::<Result<_, ImageError>>()?;
                 prompts.push(PromptAnswer { best: masks.best_index(), candidates });
             }
         }
         if scene.sam().finds() {
             for phrase in phrases {
                 let detections = scene.find(phrase.as_str())?;
-                let mask = |detection: &crate::Detection| (detection.query(), detection.rle());
-                found.push(detections.iter().map(mask).collect());
+                let mask = |detection: &crate::Detection| Ok((detection.query(), detection.rle()?));
+                found.push(detections.iter().map(mask).collect::<Result<_, ImageError>>()?);
             }
         }
         Ok(SceneAnswers { embedding, prompts, phrases: found })

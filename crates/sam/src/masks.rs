@@ -6,7 +6,7 @@ use cutout_imaging::{
     Connectivity, ImageError, Mask, Rle, Size, Summary, Threshold, Upsampler, connected_regions,
     summarize,
 };
-use cutout_tensor::{Tensor, TensorError};
+use cutout_tensor::{OutOfMemory, Tensor, TensorError, memory};
 
 /// The masks of one prompt, in the model's order. Never empty.
 #[derive(Clone)]
@@ -81,24 +81,22 @@ impl Segment {
     }
 
     /// The mask at the size of the picture, where its logits are above 0.
-    pub fn mask(&self) -> Mask {
+    pub fn mask(&self) -> Result<Mask, ImageError> {
         let (size, threshold) = (self.size(), Threshold::default().value);
-        let mut pixels = Vec::with_capacity(size.width * size.height);
-        self.for_each_row(|_, row| pixels.extend(row.iter().map(|value| *value > threshold)))
-            .expect("the upsampler was made for the decoder's masks");
-        Mask::from_pixels(size, pixels).expect("each row has a pixel for each column")
+        let mut pixels = memory::with_capacity(size.width * size.height)?;
+        self.for_each_row(|_, row| pixels.extend(row.iter().map(|value| *value > threshold)))?;
+        Mask::from_pixels(size, pixels)
     }
 
     /// The mask as run lengths.
-    pub fn rle(&self) -> Rle {
-        self.summary(Threshold::default()).rle
+    pub fn rle(&self) -> Result<Rle, ImageError> {
+        Ok(self.summary(Threshold::default())?.rle)
     }
 
     /// The mask at any threshold, with its area, box and stability.
-    pub fn summary(&self, threshold: Threshold) -> Summary {
+    pub fn summary(&self, threshold: Threshold) -> Result<Summary, ImageError> {
         let values = self.values().expect("logits of a decoder are f32");
         summarize(&self.upsampler, &values, threshold, None)
-            .expect("the upsampler was made for the decoder's masks")
     }
 
     /// Calls `receive(y, row)` with each row of logits at the size of the picture, from top to bottom.
@@ -113,18 +111,45 @@ impl Segment {
 }
 
 /// Sets regions of at most `area` pixels that are not above 0, in logits `[side, side]`, to `filled`. Regions are 8-connected.
-pub(crate) fn fill_holes(logits: &mut [f32], side: usize, area: usize, filled: f32) {
+pub(crate) fn fill_holes(
+    logits: &mut [f32],
+    side: usize,
+    area: usize,
+    filled: f32,
+) -> Result<(), OutOfMemory> {
     if area == 0 {
-        return;
+        return Ok(());
     }
     let outside: Vec<bool> = logits.iter().map(|logit| *logit <= 0.0).collect();
-    let Ok(outside) = Mask::from_pixels(Size::square(side), outside) else { return };
-    let regions = connected_regions(&outside, true, Connectivity::Eight);
+    let outside =
+        Mask::from_pixels(Size::square(side), outside).expect("a logit for each of side² pixels");
+    let regions = connected_regions(&outside, true, Connectivity::Eight)?;
     for (logit, label) in logits.iter_mut().zip(&regions.labels) {
         if *label > 0 && regions.areas[*label as usize - 1] <= area {
             *logit = filled;
         }
     }
+    Ok(())
+}
+
+/// Sets regions above 0 of at most `area` pixels, and of at most half of the mask, to `cleared`. Regions are 8-connected.
+pub(crate) fn clear_islands(
+    logits: &mut [f32],
+    side: usize,
+    area: usize,
+    cleared: f32,
+) -> Result<(), OutOfMemory> {
+    let inside: Vec<bool> = logits.iter().map(|logit| *logit > 0.0).collect();
+    let half = inside.iter().filter(|set| **set).count() / 2;
+    let inside =
+        Mask::from_pixels(Size::square(side), inside).expect("a logit for each of side² pixels");
+    let regions = connected_regions(&inside, true, Connectivity::Eight)?;
+    for (logit, label) in logits.iter_mut().zip(&regions.labels) {
+        if *label > 0 && regions.areas[*label as usize - 1] <= area.min(half) {
+            *logit = cleared;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -140,7 +165,7 @@ mod tests {
         }
         let filled = |area: usize| {
             let mut logits = logits.clone();
-            fill_holes(&mut logits, 5, area, FILLED);
+            fill_holes(&mut logits, 5, area, FILLED).unwrap();
             [logits[0], logits[6], logits[18]]
         };
         assert_eq!(filled(0), [-1.0; 3]);

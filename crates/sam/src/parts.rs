@@ -10,8 +10,9 @@
 //! | [`EncodeText`] | a phrase | text tokens |
 //! | [`EncodeExemplars`] | levels and exemplars | exemplar tokens |
 //! | [`Detect`] | levels, text and exemplar tokens | detections |
-//! | [`AnswerPrompt`], [`UseMask`] | a frame and a prompt for one object | its mask and pointer |
-//! | [`Remember`], [`Project`] | a frame and a mask | its memory, and the keys and values of memory attention |
+//! | [`FrameLevels`] | a picture's features | the levels that SAM 3's tracker reads |
+//! | [`AnswerPrompt`], [`UseMask`], [`FitMask`], [`ShowMask`] | a frame and a prompt for one object | its mask and pointer |
+//! | [`Remember`], [`Project`] | a frame and masks | their memories, and the keys and values of memory attention |
 //! | [`Attend`] | a frame and an object's memories | the frame's embedding after memory attention |
 //! | [`Follow`] | a frame and the memories of objects | masks, pointers and memories of all |
 
@@ -29,20 +30,23 @@ pub use find::{
     Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindFeatures, FindLevels,
     LabelledCoordinates, RawDetections, TextInputs, TextTokens,
 };
-pub use image::{Encode, Encoded, EncodedPictures, Pixels};
+pub use image::{Encode, Encoded, EncodedPictures, FrameLevels, Pixels};
 pub use memory::{
     Attend, AttendInputs, AttendedFrame, Bank, BankShape, Follow, FollowInputs, Followed,
     FollowedObject, FrameMemory, MemoryInput, ObjectBank, Project, Remember, RememberInputs,
+    Remembered,
 };
+pub(crate) use object_prompt::HIDDEN;
 pub use object_prompt::{
-    AnswerPrompt, FrameFeatures, MaskInputs, ObjectAnswer, PromptInputs, UseMask,
+    AnswerPrompt, FitMask, FrameFeatures, MaskInputs, MaskLogits, ObjectAnswer, PromptInputs,
+    ShowMask, UseMask, VideoMask,
 };
 
 use cutout_graph::Graph;
 
 use crate::components::memory::MaskSource;
 use crate::model::ModelError;
-use crate::model::config::{Exemplars, ModelConfig};
+use crate::model::config::{EncoderConfig, Exemplars, ModelConfig};
 use crate::model::part::{Part, Stages, graph_of};
 use crate::prompt::Candidates;
 
@@ -85,7 +89,11 @@ pub(crate) fn visit(
     }
     if let (Some(memory), Selection::All) = (&config.memory, selection) {
         let (frames, pointers) = (memory.frames, memory.pointer_frames);
-        visitor.visit("follow", &Follow { bank: BankShape::kept(1, frames, pointers) })?;
+        if let EncoderConfig::RotaryVit { .. } = config.encoder {
+            visitor.visit("frame_levels", &FrameLevels)?;
+        }
+        let bank = BankShape::kept(1, frames, pointers);
+        visitor.visit("follow", &Follow { bank, remember: true })?;
     }
     Ok(())
 }
@@ -102,8 +110,8 @@ pub(crate) fn graphs(config: &ModelConfig) -> Result<Vec<Graph>, ModelError> {
     }
     if config.memory.is_some() {
         graphs.extend([
-            graph(Follow { bank: BankShape::kept(1, 1, 1) }, config)?,
-            graph(Remember { source: MaskSource::Prompted }, config)?,
+            graph(Follow { bank: BankShape::kept(1, 1, 1), remember: true }, config)?,
+            graph(Remember { source: MaskSource::Prompted, objects: 1 }, config)?,
             graph(UseMask { size: [1, 1] }, config)?,
         ]);
     }

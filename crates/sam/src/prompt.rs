@@ -130,6 +130,18 @@ impl Prompt {
         self.logits.is_some()
     }
 
+    /// The prompt with at most this many points, corners of the box included: of more, the first half and the last half of
+    /// that number.
+    pub(crate) fn shortened(&self, most: usize) -> Prompt {
+        let corners = if self.rect.is_some() { 2 } else { 0 };
+        let mut short = self.clone();
+        if self.points.len() + corners > most {
+            let (first, last) = ((most / 2).saturating_sub(corners), most - most / 2);
+            short.points.drain(first..self.points.len() - last);
+        }
+        short
+    }
+
     /// Key of prompts that can share a batch: number of points, whether there is a box, whether there are logits, and
     /// the number of masks.
     pub(crate) fn shape(&self) -> (usize, bool, bool, Candidates) {

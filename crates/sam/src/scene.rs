@@ -60,7 +60,7 @@ pub enum SceneFileError {
         reason: String,
     },
     /// The scene belongs to another model.
-    #[error("{file}: made with {made_with}, which is not the model that is open ({open})")]
+    #[error("{file}: {}", other_model(made_with, open))]
     OtherModel {
         /// The file.
         file: String,
@@ -337,6 +337,14 @@ impl AnsweredBatch {
     }
 }
 
+/// Why a scene does not fit the open model. Two models of one size have the same description.
+fn other_model(made_with: &str, open: &str) -> String {
+    if made_with == open {
+        return format!("made with other weights of the same model ({open})");
+    }
+    format!("made with {made_with}, which is not the model that is open ({open})")
+}
+
 /// Scores of an answer. Weights that are finite can still multiply to more than a float holds.
 pub(crate) fn finite(scores: &Tensor) -> Result<Vec<f32>, ModelError> {
     match scores.first_not_finite()? {
@@ -352,7 +360,7 @@ fn filled(logits: Tensor, area: usize) -> Result<Tensor, TensorError> {
     }
     let shape = logits.shape().clone();
     let mut values = logits.to_vec::<f32>()?;
-    fill_holes(&mut values, shape[0], area, FILLED);
+    fill_holes(&mut values, shape[0], area, FILLED)?;
     Tensor::from_vec::<f32>(shape, values)
 }
 

@@ -4,25 +4,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cutout_imaging::{Fit, Image, Mapping, Preprocess, Size, Upsampler};
+use cutout_tensor::OutOfMemory;
 
 use crate::masks::{Segment, fill_holes};
 use crate::model::Model;
+use crate::model::config::TrackingRules;
 use crate::sam::Sam;
 
 mod encode;
 mod follow;
+mod group;
 mod history;
 mod object;
 mod options;
 mod prompt;
 mod state;
+mod steps;
 
 use encode::{EncodedFrame, FrameEncoding, encode};
+use follow::Remembering;
+use group::OpenGroup;
 use history::RecordStore;
 use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 pub use prompt::TrackPrompt;
 pub use state::StateNotes;
+pub(crate) use steps::Settled;
 
 /// Caller's number of an object.
 pub type ObjectId = u32;
@@ -66,7 +73,10 @@ pub struct Tracker {
     current: Option<Current>,
     next_frame: Option<FrameEncoding>,
     objects: BTreeMap<ObjectId, Object>,
+    open_group: OpenGroup,
     store: RecordStore,
+    /// Those of the family, changed by the options.
+    rules: TrackingRules,
 }
 
 impl Sam {
@@ -76,6 +86,7 @@ impl Sam {
             return Err(TrackError::NoMemory { model: self.description() });
         };
         let reach = memory.frames.max(memory.pointer_frames);
+        let rules = options.rules(memory.form.rules());
         Ok(Tracker {
             sam: self.clone(),
             preprocess: Preprocess { fit: Fit::SquareBicubic, ..self.preprocessing() },
@@ -84,6 +95,8 @@ impl Sam {
             current: None,
             next_frame: None,
             objects: BTreeMap::new(),
+            open_group: OpenGroup::default(),
+            rules,
             store: RecordStore::new(&options.history, reach),
             options,
         })
@@ -113,10 +126,8 @@ impl Tracker {
     ) -> Result<TrackedFrame, TrackError> {
         self.visit(frame, image)?;
         self.encode_prompts()?;
-        for object in self.objects.values_mut() {
-            object.remember_prompts(self.options.corrections);
-        }
-        self.follow(frame, direction)?;
+        self.remember_prompts()?;
+        self.follow(frame, direction, Remembering::AtOnce)?;
         self.masks()
     }
 
@@ -140,8 +151,12 @@ impl Tracker {
             self.mapping = Some((encoded.mapping, upsampler));
         }
         self.current = Some(Current { frame, encoded });
-        for (id, object) in &mut self.objects {
-            self.store.update(*id, object, frame, self.sam.model())?;
+        for group in self.groups() {
+            let wanted = self.store.wanted(frame, self.frames_to_keep(group, frame));
+            let members = self.objects.iter_mut().filter(|(_, object)| object.group == group);
+            for (id, object) in members {
+                self.store.update(*id, object, &wanted, self.sam.model())?;
+            }
         }
         Ok(())
     }
@@ -200,27 +215,21 @@ impl Tracker {
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
         };
         let segment = self.segment(&record);
-        self.objects.entry(object).or_default().pending_prompts.insert(frame, record);
+        let known = self.known_object(object);
+        known.own_prompts.insert(frame);
+        known.pending_prompts.insert(frame, record);
         Ok(TrackedObject { id: object, segment })
     }
 
-    /// Removes the prompts of an object on a frame. Its mask there counts as tracked.
+    /// Removes the prompts of an object on a frame. Its mask there counts as tracked; with SAM 3, only if no object that was
+    /// prompted together with it has prompts there.
     pub fn clear_prompts(&mut self, frame: usize, id: ObjectId) -> Result<(), TrackError> {
-        let object = self.object_mut(id)?;
-        object.pending_prompts.remove(&frame);
-        if let Some(mut record) = object.prompted_frames.remove(&frame) {
-            record.tracked = None;
-            object.tracked_frames.insert(frame, record);
-        }
-        Ok(())
+        self.withdraw(frame, id)
     }
 
     /// Forgets an object.
     pub fn remove(&mut self, id: ObjectId) -> Result<(), TrackError> {
-        self.object_mut(id)?;
-        self.objects.remove(&id);
-        self.store.forget(id);
-        Ok(())
+        self.forget(id)
     }
 
     /// The masks on the current frame.
@@ -253,21 +262,9 @@ impl Tracker {
         Ok(self.objects.get_mut(&id).expect("looked up above"))
     }
 
-    /// Encodes memories of the prompted masks on the current frame, before its features are freed.
-    fn encode_prompts(&mut self) -> Result<(), TrackError> {
-        let Some(Current { frame, encoded }) = &self.current else { return Ok(()) };
-        for object in self.objects.values_mut() {
-            if let Some(record) = object.pending_prompts.get_mut(frame) {
-                let memory = follow::remember(self.sam.model(), encoded, record)?;
-                record.memory = Some(memory);
-            }
-        }
-        Ok(())
-    }
-
-    fn fill_holes(&self, logits: &mut [f32]) {
+    fn fill_holes(&self, logits: &mut [f32]) -> Result<(), OutOfMemory> {
         let side = self.model().config().mask_side();
-        fill_holes(logits, side, self.options.fill_hole_area, FILLED);
+        fill_holes(logits, side, self.options.fill_hole_area, FILLED)
     }
 
     fn segment(&self, record: &FrameRecord) -> Segment {

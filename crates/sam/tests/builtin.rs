@@ -54,7 +54,7 @@ fn scene() -> Scene {
 }
 
 fn iou(found: &Mask, expected: &Mask) -> f64 {
-    found.to_rle().iou(&expected.to_rle()).unwrap()
+    found.to_rle().unwrap().iou(&expected.to_rle().unwrap()).unwrap()
 }
 
 #[test]
@@ -64,14 +64,14 @@ fn points_boxes_and_refinement_find_the_disc() {
         let expected = disc.mask(&[]);
         let click = Prompt::point(disc.x, disc.y);
         let first = scene.segment(&click).unwrap();
-        let clicked = iou(&first.best().mask(), &expected);
+        let clicked = iou(&first.best().mask().unwrap(), &expected);
         assert!(clicked > 0.9, "one click: {clicked}");
-        let boxed = iou(&scene.segment(&disc.prompt()).unwrap().best().mask(), &expected);
+        let boxed = iou(&scene.segment(&disc.prompt()).unwrap().best().mask().unwrap(), &expected);
         assert!(boxed > 0.9, "box: {boxed}");
         let more =
             click.and(disc.x + 0.7 * disc.radius, disc.y).not(disc.x, disc.y + 1.3 * disc.radius);
         let refined = more.with_logits(first.best().logits().clone());
-        let refined = iou(&scene.segment(&refined).unwrap().best().mask(), &expected);
+        let refined = iou(&scene.segment(&refined).unwrap().best().mask().unwrap(), &expected);
         assert!(refined > 0.9, "refined: {refined}");
     }
 }
@@ -86,7 +86,7 @@ fn everything_finds_both_discs() {
     };
     let masks = scene().everything(&options).unwrap();
     for disc in [BALL, OTHER] {
-        let expected = disc.mask(&[]).to_rle();
+        let expected = disc.mask(&[]).to_rle().unwrap();
         let best = masks.iter().map(|mask| mask.rle.iou(&expected).unwrap()).fold(0.0, f64::max);
         assert!(best > 0.85, "{best} among {} masks", masks.len());
     }
@@ -105,13 +105,13 @@ fn a_disc_is_tracked_behind_another_and_back() {
     let mut ious = Vec::new();
     for (t, image) in frames.iter().enumerate().skip(1) {
         let found = tracker.push(image).unwrap();
-        ious.push(iou(&found.objects[0].segment.mask(), &frame(t).mask(&[front])));
+        ious.push(iou(&found.objects[0].segment.mask().unwrap(), &frame(t).mask(&[front])));
     }
     let mean = ious.iter().sum::<f64>() / ious.len() as f64;
     assert!(mean > 0.85, "forward: {mean}, {ious:?}");
     for t in (4..8).rev() {
         let found = tracker.push_at(t, &frames[t], Direction::Backward).unwrap();
-        let back = iou(&found.objects[0].segment.mask(), &frame(t).mask(&[front]));
+        let back = iou(&found.objects[0].segment.mask().unwrap(), &frame(t).mask(&[front]));
         assert!(back > 0.8, "backward, frame {t}: {back}");
     }
 }

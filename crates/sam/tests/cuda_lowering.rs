@@ -8,11 +8,13 @@ use cutout_cuda::lower::{Target, lower};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
 use cutout_graph::{Graph, Precision, Profile};
+use cutout_sam::MaskSource;
 use cutout_sam::device::gpu_profile;
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
-    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, PrepareImage, Project,
+    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, FrameLevels, PrepareImage,
+    Project, Remember, UseMask,
 };
 
 fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
@@ -30,12 +32,17 @@ fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
         ]);
     }
     if config.memory.is_some() {
-        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16) };
+        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16), remember: true };
         graphs.extend([
             ("follow", graph(config, follow(1))),
             ("follow_5", graph(config, follow(5))),
             ("project", graph(config, Project)),
+            ("remember_3", graph(config, Remember { source: MaskSource::Prompted, objects: 3 })),
+            ("use_mask", graph(config, UseMask { size: [427, 640] })),
         ]);
+    }
+    if config.memory.is_some() && config.finder.is_some() {
+        graphs.push(("frame_levels", graph(config, FrameLevels)));
     }
     if config.finder.is_some() {
         graphs.extend([

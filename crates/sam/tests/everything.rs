@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::support::{ModelFile, sam2_metadata, tensors};
 use cutout_sam::imaging::{Image, Rle, Size};
 use cutout_sam::{
-    AutoMask, Everything, EverythingError, EverythingOptionError, Phase, PixelBox, Point, Profile,
-    Progress, RleForm, Sam, metadata_csv,
+    AutoMask, Everything, EverythingError, EverythingOptionError, Phase, PixelBox, Point,
+    Precision, Profile, Progress, RleForm, Sam, metadata_csv,
 };
 use cutout_testing::StageFile;
 use cutout_weights::{Checkpoint, Metadata};
@@ -44,7 +44,8 @@ impl Model {
     }
 
     fn open(&self, threads: usize) -> Sam {
-        let profile = Profile { threads: NonZeroUsize::new(threads), ..Profile::default() };
+        let threads = NonZeroUsize::new(threads);
+        let profile = Profile { threads, precision: Precision::F32, ..Profile::default() };
         Sam::from_checkpoint(&Checkpoint::open(&self.file.0).unwrap(), profile).unwrap()
     }
 
@@ -146,7 +147,7 @@ fn go_on(_: Progress) -> ControlFlow<()> {
 
 /// Pixels in which two masks differ.
 fn different(a: &Rle, b: &Rle) -> usize {
-    let (a, b) = (a.to_mask(), b.to_mask());
+    let (a, b) = (a.to_mask().unwrap(), b.to_mask().unwrap());
     a.pixels().iter().zip(b.pixels()).filter(|(a, b)| a != b).count()
 }
 

@@ -9,13 +9,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_sam::imaging::{Image, Size};
 use cutout_sam::{Prompt, Sam, TrackOptions};
-use cutout_testing::StageFile;
+use cutout_testing::{StageFile, rotation_tables};
+use cutout_weights::Metadata;
 use support::{ModelFile, sam2_metadata, tensors};
 
 const FRAMES: usize = 3000;
 
+/// A small SAM 3 with random weights, whose memories can reach back to any frame.
+fn small_sam3() -> Sam {
+    let file = StageFile::load("sam3/clip.safetensors").unwrap();
+    let mut weights = tensors([&file]);
+    weights.extend(rotation_tables(&file.metadata["config"]).unwrap());
+    ModelFile::write(&weights, &Metadata::new(), "flat-sam3").open()
+}
+
 /// A small SAM 2.1 with random weights.
-fn small_sam() -> Sam {
+fn small_sam2() -> Sam {
     let files = ["image", "memory"]
         .map(|part| StageFile::load(&format!("sam2/2.1_{part}.safetensors")).unwrap());
     ModelFile::write(&tensors(&files), &sam2_metadata(&files[0]), "flat").open()
@@ -53,9 +62,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test: the counter is for the whole process.
 #[test]
 fn live_bytes_do_not_grow_with_the_video() {
-    let sam = small_sam();
+    for sam in [small_sam2(), small_sam3()] {
+        check(&sam);
+    }
+}
+
+fn check(sam: &Sam) {
     let mut tracker = sam.track(TrackOptions::default()).unwrap();
     // Memories reach back seven frames, pointers sixteen.
     assert_eq!(tracker.reach(), 16);

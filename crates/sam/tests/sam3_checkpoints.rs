@@ -285,20 +285,15 @@ fn empty_file(name: &str, keys: &BTreeMap<String, Vec<usize>>) -> Checkpoint {
     Checkpoint::from_bytes(name.to_owned(), Arc::new(bytes) as SharedBytes).unwrap()
 }
 
-/// Tensors of checkpoints that pictures do not need: the coarsest level of both necks, unused pixel decoder layers, the
-/// text projection, and the video components.
+/// Tensors of checkpoints that are not used: the coarsest level of both necks, unused pixel decoder layers, the text projection,
+/// a position that Meta's code does not use either, and the video components of SAM 3.1.
 fn is_spare(name: &str) -> bool {
     let parts = [
         "convs.3.",
         "pixel_decoder.conv_layers.2.",
         "pixel_decoder.norms.2.",
         "encoder.text_projection",
-        "tracker.maskmem_",
-        "tracker.transformer.",
-        "tracker.no_obj_",
         "tracker.no_mem_pos_enc",
-        "tracker.mask_downsample.",
-        "tracker.obj_ptr_",
         "propagation_convs.",
         "tracker.model.sam_mask_decoder.",
         "tracker.model.maskmem_",
@@ -336,6 +331,7 @@ fn sam3_1_keys() -> BTreeMap<String, Vec<usize>> {
 fn published_sam3_1() -> ModelConfig {
     let mut config = ModelConfig::sam3();
     config.decoder.as_mut().unwrap().form = DecoderForm::Sam3_1;
+    config.memory = None;
     config
 }
 
@@ -346,14 +342,15 @@ fn every_published_checkpoint_has_what_the_graphs_ask_for() {
     let EncoderConfig::RotaryVit { positions, .. } = &mut video.encoder else { panic!() };
     positions.rows = PositionRows::Grid;
     video.finder.as_mut().unwrap().detector.exemplars = Exemplars::Boxes;
-    let detector = ModelConfig { decoder: None, ..video.clone() };
+    let detector = ModelConfig { decoder: None, memory: None, ..video.clone() };
     let tracker = ModelConfig { finder: None, ..video.clone() };
+    let clicks = ModelConfig { memory: None, ..tracker.clone() };
     for (name, expected) in [
         ("sam3_official_full", meta),
         ("sam3_hf_Sam3VideoModel", video),
         ("sam3_hf_Sam3Model", detector),
-        ("sam3_hf_Sam3TrackerVideoModel", tracker.clone()),
-        ("sam3_hf_Sam3TrackerModel", tracker),
+        ("sam3_hf_Sam3TrackerVideoModel", tracker),
+        ("sam3_hf_Sam3TrackerModel", clicks),
         (SAM3_1, published_sam3_1()),
     ] {
         let mut keys = if name == SAM3_1 { sam3_1_keys() } else { published(name) };

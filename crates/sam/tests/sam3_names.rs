@@ -3,7 +3,10 @@
 use crate::small_sam3::{Small, assert_near};
 use crate::support::{Folder, ModelFile, Tensors, outgoing, tensors};
 use cutout_sam::imaging::{Image, Size};
-use cutout_sam::{Candidates, Family, Find, Label, Masks, Point, Prompt, Rect, Sam};
+use cutout_sam::{
+    Candidates, Direction, Family, Find, Label, Masks, Point, Prompt, Rect, Sam, TrackError,
+    TrackOptions,
+};
 use cutout_tensor::Tensor;
 use cutout_testing::StageFile;
 use cutout_weights::{Checkpoint, Encoding, Metadata, write_gguf};
@@ -22,6 +25,21 @@ fn asked(sam: &Sam, image: &Image) -> Vec<Masks> {
         answers.push(scene.segment(&prompt.candidates(Candidates::One)).unwrap());
     }
     answers
+}
+
+/// Logits of an object on a few frames; `None` if the file cannot track.
+fn tracked(sam: &Sam, image: &Image) -> Option<Vec<Tensor>> {
+    let mut tracker = match sam.track(TrackOptions::default()) {
+        Err(TrackError::NoMemory { .. }) => return None,
+        other => other.unwrap(),
+    };
+    tracker.push(image).unwrap();
+    tracker.prompt(0, 1, &Prompt::point(17, 20)).unwrap();
+    let frames = (0..4).map(|frame| {
+        let found = tracker.push_at(frame, image, Direction::Forward).unwrap();
+        found.objects[0].segment.logits().clone()
+    });
+    Some(frames.collect())
 }
 
 /// Compares logits and object scores number by number.
@@ -92,17 +110,27 @@ fn a_tracker_answers_the_same_under_all_its_names() {
         let file = ModelFile::write(weights, &Metadata::new(), &name.replace([' ', ','], "-"));
         let sam = file.open();
         assert_eq!(sam.identity().family, Family::Sam3, "{name}");
-        asked(&sam, &image)
+        (asked(&sam, &image), tracked(&sam, &image))
     };
-    let expected = ask(&weights, "Sam3TrackerVideoModel, saved");
+    let (expected, followed) = ask(&weights, "Sam3TrackerVideoModel, saved");
+    let followed = followed.unwrap();
     for (name, rename) in TRACKERS {
         let weights = renamed(&weights, rename);
-        assert_same_masks(&ask(&weights, name), &expected, name);
+        let (found, tracked) = ask(&weights, name);
+        assert_same_masks(&found, &expected, name);
+        assert_eq!(tracked.is_some(), !name.starts_with("Sam3TrackerModel"), "{name}");
+        for (found, expected) in tracked.iter().flatten().zip(&followed) {
+            assert_near(found, expected, 0.0, name);
+        }
     }
     let folder = Folder::new("sam3-tracker-gguf");
     let path = folder.0.join("model.gguf");
     write_gguf(&path, &outgoing(&weights), &Metadata::new(), Encoding::Keep).unwrap();
-    assert_same_masks(&asked(&Sam::open(&path).unwrap(), &image), &expected, "GGUF");
+    let sam = Sam::open(&path).unwrap();
+    assert_same_masks(&asked(&sam, &image), &expected, "GGUF");
+    for (found, expected) in tracked(&sam, &image).unwrap().iter().zip(&followed) {
+        assert_near(found, expected, 0.0, "GGUF");
+    }
 }
 
 /// Prefixes that differ between SAM 3 and SAM 3.1.

@@ -74,8 +74,13 @@ fn a_prompt_has_one_mask_or_three() {
     let three = scene.segment(&click).unwrap();
     assert_eq!(three.len(), 3);
     assert!(three.iter().all(|candidate| candidate.iou() <= three.best().iou()));
-    assert_eq!(three.best().mask().size(), Size::new(50, 31));
-    assert!(three.iter().all(|candidate| candidate.mask() == candidate.rle().to_mask()));
+    assert_eq!(three.best().mask().unwrap().size(), Size::new(50, 31));
+    assert!(
+        three
+            .iter()
+            .all(|candidate| candidate.mask().unwrap()
+                == candidate.rle().unwrap().to_mask().unwrap())
+    );
     let one = scene.segment(&click.candidates(Candidates::One)).unwrap();
     assert_eq!(one.len(), 1);
     assert!(three.iter().all(|other| other.iou() != one.best().iou()), "token 0 is its own");

@@ -3,14 +3,20 @@
 
 use std::collections::HashMap;
 
-use crate::support::{Folder, ModelFile, sam2_metadata, tensors};
+use crate::support::{Folder, ModelFile, SmallModel, sam2_metadata, tensors};
+use cutout_graph::DeviceValue;
 use cutout_sam::imaging::{Image, Mask, Size};
-use cutout_sam::{
-    Corrections, Direction, History, Label, Point, Prompt, PromptError, Rect, Sam, TrackError,
-    TrackOptions, TrackPrompt, TrackedObject, Tracker,
+use cutout_sam::parts::{
+    Bank, BankShape, Encode, Follow, FollowInputs, FrameFeatures, FrameLevels, FrameMemory,
+    ObjectBank, Pixels, Remember, RememberInputs,
 };
-use cutout_tensor::Tensor;
-use cutout_testing::StageFile;
+use cutout_sam::{
+    Corrections, Direction, History, Label, MaskSource, Point, Prompt, PromptError, Rect, Sam,
+    StateNotes, TrackError, TrackOptions, TrackPrompt, TrackedObject, Tracker,
+};
+use cutout_tensor::{DType, Tensor};
+use cutout_testing::{StageFile, rotation_tables};
+use cutout_weights::{Checkpoint, Metadata};
 use serde_json::{Map, Value};
 
 const VERSIONS: [&str; 2] = ["2.0", "2.1"];
@@ -38,7 +44,19 @@ impl Clip {
         let mut files: Vec<StageFile> = parts.iter().map(load).collect();
         let name = format!("tracker-{test}");
         let sam = ModelFile::write(&tensors(&files), &sam2_metadata(&files[0]), &name).open();
-        let file = files.pop().unwrap();
+        Clip::with(sam, files.pop().unwrap())
+    }
+
+    /// Of SAM 3.
+    fn sam3(test: &str) -> Self {
+        let file = StageFile::load("sam3/clip.safetensors").unwrap();
+        let mut weights = tensors([&file]);
+        weights.extend(rotation_tables(&file.metadata["config"]).unwrap());
+        let name = format!("tracker-sam3-{test}");
+        Clip::with(ModelFile::write(&weights, &Metadata::new(), &name).open(), file)
+    }
+
+    fn with(sam: Sam, file: StageFile) -> Self {
         let frames = input(&file, "frames");
         let [count, height, width, 3] = frames.shape()[..] else { panic!("{}", frames.ty()) };
         let pixels = frames.to_vec::<u8>().unwrap();
@@ -76,8 +94,11 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(clip: &'a Clip, name: &'a str, script: &Value, history: History) -> Self {
-        let condition = script["corrected_frames_condition"].as_bool().unwrap();
-        let corrections = if condition { Corrections::Condition } else { Corrections::Pass };
+        let corrections = match script["corrected_frames_condition"].as_bool() {
+            Some(true) => Some(Corrections::Condition),
+            Some(false) => Some(Corrections::Pass),
+            None => None,
+        };
         let length = Some(clip.frames.len());
         let options = TrackOptions { length, corrections, history, ..TrackOptions::default() };
         let tracker = clip.sam.track(options).unwrap();
@@ -100,6 +121,7 @@ impl<'a> Run<'a> {
         let (frame, object) = (whole("frame"), whole("object") as u32);
         match step["do"].as_str().unwrap() {
             "track" => self.track(number, step, whole("start"), whole("end")),
+            "state" => self.compare_memories(number),
             "remove" => self.tracker.remove(object).unwrap(),
             "clear" => self.tracker.clear_prompts(frame, object).unwrap(),
             "mask" => {
@@ -154,6 +176,31 @@ impl<'a> Run<'a> {
         prompt
     }
 
+    /// Compares all memories that are held, and the pointers of the last results.
+    fn compare_memories(&mut self, number: usize) {
+        let folder = Folder::new("tracker-sam3-state");
+        let path = folder.0.join("state");
+        self.tracker.save(&path, &StateNotes::new()).unwrap();
+        let state = Checkpoint::open(&path).unwrap();
+        let numbers = |tensor: Tensor| tensor.cast(DType::F32).unwrap().to_vec::<f32>().unwrap();
+        let expected = self.clip.file.stages(&format!("{}.{number}", self.name));
+        assert!(!expected.is_empty());
+        for (name, memory) in expected {
+            let [object, frame, "memory"] = name.split('.').collect::<Vec<_>>()[..] else {
+                panic!("{name}");
+            };
+            let held = ["prompted", "tracked"]
+                .map(|kind| format!("tracker/{object}/{kind}/{frame}/memory"))
+                .into_iter()
+                .find(|key| state.info(key).is_some());
+            let held = numbers(state.tensor(&held.expect("every memory is in reach")).unwrap());
+            // One step of bf16 where both sides round differently.
+            let pairs = held.iter().zip(numbers(memory));
+            let error = pairs.map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
+            assert!(error < 0.01, "{}: {name} differs by {error:.1e}", self.name);
+        }
+    }
+
     fn compare(&mut self, number: usize, frame: usize, objects: &[TrackedObject]) {
         let run = format!("{}.{number}", self.name);
         let expected = |part: &str| {
@@ -161,18 +208,34 @@ impl<'a> Run<'a> {
             tensor.unwrap().to_vec::<f32>().unwrap()
         };
         let (logits, scores) = (expected("logits"), expected("object_score"));
+        let ious = self.clip.file.stage(&run, &format!("{frame}.iou"));
+        let ious = ious.map(|tensor| tensor.to_vec::<f32>().unwrap());
         assert_eq!(scores.len(), objects.len(), "{run}, frame {frame}");
         let each = logits.len() / objects.len();
-        for (object, (logits, score)) in objects.iter().zip(logits.chunks(each).zip(scores)) {
+        for (index, object) in objects.iter().enumerate() {
             let about = format!("{run}, frame {frame}, object {}", object.id);
-            let found = object.segment.object_score().unwrap();
+            let (found, score) = (object.segment.object_score().unwrap(), scores[index]);
             assert!((found - score).abs() < LIMIT, "{about}: score {found}, expected {score}");
-            let error = largest_error(&object.segment.logits().to_vec::<f32>().unwrap(), logits);
+            let found = every(object.segment.logits(), each);
+            let error = largest_error(&found, &logits[each * index..][..each]);
             assert!(error < LIMIT, "{about}: logits differ by {error:.1e}");
+            if let Some(iou) = ious.as_ref().map(|ious| ious[index]) {
+                let found = object.segment.iou();
+                assert!((found - iou).abs() < LIMIT, "{about}: IoU {found}, expected {iou}");
+            }
             self.hidden += usize::from(score <= 0.0);
             self.compared += 1;
         }
     }
+}
+
+/// As many logits as the fixture has: all, or those of every second row and column.
+fn every(logits: &Tensor, count: usize) -> Vec<f32> {
+    let (side, all) = (logits.shape()[1], logits.to_vec::<f32>().unwrap());
+    let step = if all.len() == count { 1 } else { 2 };
+    let kept =
+        |index: &usize| (index / side).is_multiple_of(step) && (index % side).is_multiple_of(step);
+    (0..all.len()).filter(kept).map(|index| all[index]).collect()
 }
 
 fn largest_error(found: &[f32], expected: &[f32]) -> f32 {
@@ -205,6 +268,107 @@ fn masks_and_objects_that_come_later() {
 #[test]
 fn corrections_that_pass() {
     follow("passing");
+}
+
+#[test]
+fn sam3_two_objects_with_corrections_there_and_back() {
+    assert!(Run::through(&Clip::sam3("main"), "main", History::Recent) > 0);
+}
+
+#[test]
+fn sam3_masks_that_compete_and_objects_that_come_later() {
+    assert!(Run::through(&Clip::sam3("masks"), "masks", History::Recent) > 0);
+}
+
+#[test]
+fn sam3_reads_the_closest_prompted_frames() {
+    assert!(Run::through(&Clip::sam3("many"), "many", History::Recent) > 0);
+}
+
+/// With memory selection, frames far behind are read: they are kept, on disk or in memory, and in a saved state.
+#[test]
+fn sam3_goes_on_from_a_saved_state_with_either_history() {
+    let clip = Clip::sam3("state");
+    let folder = Folder::new("tracker-sam3-resume");
+    let file = folder.0.join("state");
+    let frame = |number: usize| &clip.frames[number % clip.frames.len()];
+    let start = |tracker: &mut Tracker| {
+        tracker.push(frame(0)).unwrap();
+        tracker.prompt(0, 1, &Prompt::point(13, 14)).unwrap();
+        tracker.prompt(0, 7, &Prompt::rect(27.0, 4.0, 46.0, 21.5)).unwrap();
+    };
+    let follow = |tracker: &mut Tracker, numbers: std::ops::Range<usize>| -> Vec<Vec<f32>> {
+        let frames = numbers.map(|number| {
+            tracker.push_at(number, frame(number), Direction::Forward).unwrap().objects
+        });
+        let logits = |object: &TrackedObject| object.segment.logits().to_vec::<f32>().unwrap();
+        frames.flat_map(|objects| objects.iter().map(logits).collect::<Vec<_>>()).collect()
+    };
+    let mut expected = None;
+    for history in [History::Recent, History::Disk(folder.0.clone())] {
+        let options = TrackOptions { history, ..TrackOptions::default() };
+        let mut whole = clip.sam.track(options.clone()).unwrap();
+        start(&mut whole);
+        follow(&mut whole, 0..40);
+        whole.save(&file, &StateNotes::new()).unwrap();
+        let there = follow(&mut whole, 40..60);
+        let (mut resumed, _) = clip.sam.resume_track(&file, options).unwrap();
+        assert!(follow(&mut resumed, 40..60) == there, "a resumed tracker finds the same");
+        assert!(*expected.get_or_insert_with(|| there.clone()) == there, "either history");
+    }
+    let options = TrackOptions { memory_selection: Some(false), ..TrackOptions::default() };
+    let mut last = clip.sam.track(options).unwrap();
+    start(&mut last);
+    follow(&mut last, 0..40);
+    assert!(follow(&mut last, 40..60) != expected.unwrap(), "other frames are read");
+}
+
+/// Meta's pipeline tracks all objects first and remembers them afterwards.
+#[test]
+fn a_frame_can_be_remembered_after_it_is_tracked() {
+    let file = StageFile::load("sam3/clip.safetensors").unwrap();
+    let mut weights = tensors([&file]);
+    weights.extend(rotation_tables(&file.metadata["config"]).unwrap());
+    let path = ModelFile::write(&weights, &Metadata::new(), "tracker-sam3-later");
+    let SmallModel(model) = SmallModel::open(&Checkpoint::open(&path.0).unwrap()).unwrap();
+    let noise = |shape: &[usize], scale: f32| {
+        let count = shape.iter().product::<usize>();
+        let values = (0..count).map(|i| scale * ((i * 7919 % 1009) as f32 / 504.0 - 1.0));
+        model.upload(&Tensor::from_vec(shape, values.collect()).unwrap()).unwrap()
+    };
+    let pixels = noise(&[1, 24, 24, 3], 2.0);
+    let encoded = model.run(&Encode { pictures: 1 }, Pixels { pixels }).unwrap();
+    let levels = model.run(&FrameLevels, encoded.pictures[0].clone()).unwrap();
+    let frame = FrameFeatures {
+        level0: levels.level0.unwrap(),
+        level1: levels.level1.unwrap(),
+        level2: levels.level2.unwrap(),
+    };
+    let remember = |source, logits, object_score| {
+        let level2 = frame.level2.clone();
+        let part = Remember { source, objects: 1 };
+        let found = model.run(&part, RememberInputs { level2, logits, object_score }).unwrap();
+        found.objects[0].memory.clone()
+    };
+    let first = remember(MaskSource::Prompted, noise(&[1, 24, 24], 9.0), noise(&[1], -1.0));
+    let follow = |remember: bool| {
+        let memory = FrameMemory { memory: first.clone(), keys: Vec::new(), values: Vec::new() };
+        let ages = model.upload(&Tensor::from_vec([1, 1], vec![6i64]).unwrap()).unwrap();
+        let objects = vec![ObjectBank { frames: vec![memory], pointers: Vec::new() }];
+        let bank = Bank { ages, distances: None, objects };
+        let shape = BankShape { objects: 1, frames: 1, pointers: 0, projected: false };
+        let part = Follow { bank: shape, remember };
+        model.run(&part, FollowInputs { frame: frame.clone(), bank }).unwrap()
+    };
+    let (at_once, apart) = (follow(true), follow(false));
+    assert!(apart.objects[0].memory.is_none());
+    let later = remember(MaskSource::Predicted, apart.logits.clone(), apart.object_score.clone());
+    let numbers = |value: &DeviceValue| {
+        let exact = value.fetch().unwrap().cast(DType::F32).unwrap();
+        exact.to_vec::<f32>().unwrap()
+    };
+    let expected = &at_once.objects[0].memory.as_ref().unwrap().memory;
+    assert_eq!(numbers(&later), numbers(expected));
 }
 
 /// Sam2VideoModel of `transformers`, opened from a file with its tensor names; where it differs from Meta's code, Meta is right,

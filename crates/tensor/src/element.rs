@@ -100,10 +100,11 @@ macro_rules! elements {
     )*};
 }
 
+// `half` looks at the upper half of an f64 only; by way of f32 all bits count.
 elements! {
     f32 => F32, |x| f64::from(x), |y| y as f32;
-    f16 => F16, |x| x.to_f64(), |y| f16::from_f64(y);
-    bf16 => BF16, |x| x.to_f64(), |y| bf16::from_f64(y);
+    f16 => F16, |x| x.to_f64(), |y| f16::from_f32(y as f32);
+    bf16 => BF16, |x| x.to_f64(), |y| bf16::from_f32(y as f32);
     i8 => I8, |x| f64::from(x), |y| y as i8;
     u8 => U8, |x| f64::from(x), |y| y as u8;
     i32 => I32, |x| f64::from(x), |y| y as i32;

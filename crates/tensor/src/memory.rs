@@ -47,6 +47,13 @@ pub fn collected<T>(
     Ok(values)
 }
 
+/// Adds an element to a vector whose length the user decides.
+pub fn push<T>(values: &mut Vec<T>, value: T) -> Result<(), OutOfMemory> {
+    values.try_reserve(1).map_err(|_| OutOfMemory::of::<T>(values.len() + 1))?;
+    values.push(value);
+    Ok(())
+}
+
 /// Allocates `bytes` and frees them again: called before code of other crates that aborts where it cannot allocate.
 pub fn probe(bytes: u64) -> Result<(), OutOfMemory> {
     let bytes = usize::try_from(bytes).map_err(|_| OutOfMemory { bytes: usize::MAX })?;
@@ -74,5 +81,8 @@ mod tests {
         assert_eq!(copied(&[1, 2, 3]).unwrap(), [1, 2, 3]);
         assert_eq!(collected(2, [1, 2, 3]).unwrap(), [1, 2]);
         assert_eq!(collected(5, [1, 2, 3]).unwrap(), [1, 2, 3]);
+        let mut pushed = Vec::new();
+        (0..3).for_each(|value| push(&mut pushed, value).unwrap());
+        assert_eq!(pushed, [0, 1, 2]);
     }
 }

@@ -18,5 +18,5 @@ pub use outputs::compare_outputs;
 pub use random::Random;
 pub use random_graph::RandomGraph;
 pub use rounded::with_rounded_products;
-pub use small_sam3::SmallSam3;
+pub use small_sam3::{SmallSam3, rotation_tables};
 pub use stages::{StageFile, check_graph, compare_stages};

@@ -18,6 +18,24 @@ pub struct SmallSam3 {
     pub metadata: Metadata,
 }
 
+/// Tables of rotation by name, of which only the shapes are read, for the configuration of a small SAM 3.
+pub fn rotation_tables(config: &str) -> Result<BTreeMap<String, Tensor>, TensorError> {
+    let config: serde_json::Value = serde_json::from_str(config).expect("the script writes JSON");
+    let number =
+        |key: &str| config[key].as_u64().expect("the script writes whole numbers") as usize;
+    let global = |block: usize| {
+        let blocks = config["global_blocks"].as_array().into_iter().flatten();
+        blocks.filter_map(serde_json::Value::as_u64).any(|one| one == block as u64)
+    };
+    let table = |block: usize| {
+        let side = number(if global(block) { "grid" } else { "window" });
+        let ty = TensorType::f32([side * side, number("width") / number("heads") / 2]);
+        let trunk = "detector.backbone.vision_backbone.trunk";
+        Ok((format!("{trunk}.blocks.{block}.attn.freqs_cis"), Tensor::zeros(&ty)?))
+    };
+    (0..number("depth")).map(table).collect()
+}
+
 impl SmallSam3 {
     /// Reads the fixture.
     pub fn load() -> Result<Self, FixtureError> {
@@ -33,22 +51,18 @@ impl SmallSam3 {
             named.filter_map(|(name, tensor)| Some((name.strip_prefix("weight/")?, tensor)));
         let mut weights: BTreeMap<String, Tensor> =
             weights.map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect();
-        let config: serde_json::Value =
-            serde_json::from_str(&self.metadata["config"]).expect("the script writes JSON");
-        let number =
-            |key: &str| config[key].as_u64().expect("the script writes whole numbers") as usize;
-        let global = |block: usize| {
-            let blocks = config["global_blocks"].as_array().into_iter().flatten();
-            blocks.filter_map(serde_json::Value::as_u64).any(|one| one == block as u64)
-        };
-        for block in 0..number("depth") {
-            let side = number(if global(block) { "grid" } else { "window" });
-            let ty = TensorType::f32([side * side, number("width") / number("heads") / 2]);
-            let trunk = "detector.backbone.vision_backbone.trunk";
-            weights.insert(format!("{trunk}.blocks.{block}.attn.freqs_cis"), Tensor::zeros(&ty)?);
-        }
+        weights.extend(rotation_tables(&self.metadata["config"])?);
         let table = "detector.backbone.language_backbone.encoder.token_embedding.weight";
         weights.insert(table.to_owned(), self.token_table()?);
+        Ok(weights)
+    }
+
+    /// All weights, with those of a random memory, so that the model can follow what it finds.
+    pub fn weights_with_memory(&self) -> Result<BTreeMap<String, Tensor>, FixtureError> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+        let (memory, _) = read_tensors(&root.join("sam3/memory.safetensors"))?;
+        let mut weights = self.weights()?;
+        weights.extend(memory);
         Ok(weights)
     }
 

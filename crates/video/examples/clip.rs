@@ -57,8 +57,8 @@ fn run(
 ) -> Result<(), Box<dyn Error>> {
     for frame in source {
         let image = frame?;
-        let mask = square(image.size(), *count)?.to_rle();
-        let objects = [ObjectMask { id: 1, mask, score: 1.0 }];
+        let mask = square(image.size(), *count)?.to_rle()?;
+        let objects = [ObjectMask { id: 1, mask, score: 1.0, found: None }];
         for sink in &mut *sinks {
             sink.write(&FrameResult { index: *count, image: &image, objects: &objects })?;
         }

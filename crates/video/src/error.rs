@@ -203,6 +203,20 @@ pub enum SinkError {
         /// The sizes that differ.
         source: ImageError,
     },
+    /// Something that is no folder has the name of a folder of frames.
+    #[error("{}: exists and is not a folder", path.display())]
+    NotAFolder {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Masks that were written cannot be read.
+    #[error("{}: the masks cannot be read back: {reason}", path.display())]
+    ReadBack {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The number of an object does not fit into a palette PNG.
     #[error("object {id}: palette PNGs hold objects 1 to 255")]
     ObjectId {

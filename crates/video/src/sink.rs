@@ -1,6 +1,7 @@
 //! Sinks of results.
 
 use cutout_imaging::{Image, ImageError, Rle};
+use serde::Serialize;
 
 use crate::SinkError;
 
@@ -10,11 +11,13 @@ mod label_pictures;
 mod overlay;
 mod overlay_gif;
 mod overlay_video;
+mod written;
 
 pub use folder::FrameFolder;
 pub use json_lines::JsonLines;
 pub use label_pictures::LabelPictures;
 pub use overlay::{OverlayOptions, open_overlay};
+pub use written::WrittenMasks;
 
 /// An object in a frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,25 @@ pub struct ObjectMask {
     pub mask: Rle,
     /// The model's confidence that the object is visible.
     pub score: f32,
+    /// How the object was found, if it was not pointed at.
+    pub found: Option<FoundObject>,
+}
+
+/// An object that was found by a phrase.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FoundObject {
+    /// The phrase.
+    pub phrase: String,
+    /// Probability of the detection that started the object.
+    pub detection_score: f32,
+    /// Probability that the object is visible in this frame.
+    pub probability: f32,
+    /// Predicted IoU of the mask, once the object is followed.
+    pub predicted_iou: Option<f32>,
+    /// Probability that this frame has any such object.
+    pub presence: f32,
+    /// Logit of the object being visible, once it is followed.
+    pub object_score: Option<f32>,
 }
 
 /// The masks of one frame.

@@ -6,7 +6,7 @@ use crate::support::{Folder, columns, fake_tools, grey_image, names_in, opened};
 use cutout_imaging::{Image, Rle, Size, WriteError, distinct_colour};
 use cutout_video::{
     FrameFolder, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
-    SinkError, Tools, open_overlay,
+    SinkError, Tools, WrittenMasks, open_overlay,
 };
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ fn object_numbers_beyond_255_are_errors() {
     assert!(matches!(error, SinkError::Image { frame: 4, .. }), "{error}");
     assert!(folder.names().is_empty());
     let file = folder.put("file", "x");
-    assert!(matches!(LabelPictures::create(file), Err(SinkError::Write(_))));
+    assert!(matches!(LabelPictures::create(file), Err(SinkError::NotAFolder { .. })));
 }
 
 #[test]
@@ -353,4 +353,53 @@ mod through_ffmpeg {
         sink.finish().unwrap();
         assert_eq!(raw(&folder, "a.mp4").len(), 2);
     }
+}
+
+#[test]
+fn masks_are_read_back() {
+    let folder = Folder::new("read-back");
+    let (lines, masks) = (folder.0.join("m.jsonl"), folder.0.join("masks"));
+    let order = [2, 3, 1];
+    let objects = |index: usize| vec![columns(3, SIZE, index, index + 2), columns(9, SIZE, 0, 1)];
+    let mut sinks: [Box<dyn Sink>; 2] = [
+        Box::new(JsonLines::create(&lines).unwrap()),
+        Box::new(LabelPictures::create(&masks).unwrap()),
+    ];
+    for sink in &mut sinks {
+        order.iter().for_each(|index| show(&mut **sink, *index, &objects(*index)).unwrap());
+    }
+    for path in [&lines, &masks] {
+        let mut written = WrittenMasks::open(path).unwrap();
+        for index in order {
+            let found = written.frame(index, SIZE).unwrap();
+            let parts = |found: &[ObjectMask]| -> Vec<(u32, Rle)> {
+                found.iter().map(|object| (object.id, object.mask.clone())).collect()
+            };
+            assert_eq!(parts(&found), parts(&objects(index)), "{}", path.display());
+        }
+        assert!(matches!(written.frame(7, SIZE), Err(SinkError::ReadBack { .. })));
+        let wrong = WrittenMasks::open(path).unwrap().frame(2, Size::new(4, 6));
+        assert!(matches!(wrong, Err(SinkError::ReadBack { .. })), "another size");
+    }
+    // Lines are read in their order; damaged pictures are errors.
+    let error = WrittenMasks::open(&lines).unwrap().frame(3, SIZE).unwrap_err().to_string();
+    assert!(error.contains("frame 2 where frame 3"), "{error}");
+    let picture = masks.join("00002.png");
+    let bytes = fs::read(&picture).unwrap();
+    for length in [0, 20, bytes.len() / 2] {
+        fs::write(&picture, &bytes[..length]).unwrap();
+        assert!(WrittenMasks::open(&masks).unwrap().frame(2, SIZE).is_err(), "{length}");
+    }
+    fs::write(&lines, "{\"frame\":2,\"objects\":[{}]}\n").unwrap();
+    assert!(WrittenMasks::open(&lines).unwrap().frame(2, SIZE).is_err());
+}
+
+#[test]
+fn a_file_is_no_folder_of_frames() {
+    let folder = Folder::new("no-folder");
+    let path = folder.0.join("file");
+    fs::write(&path, "mine").unwrap();
+    let error = FrameFolder::create(&path).unwrap_err().to_string();
+    assert!(error.ends_with("file: exists and is not a folder"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"mine");
 }

@@ -84,10 +84,17 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What a unit is made from.
+/// What a unit is made from: its source and the headers that it includes, directly or not.
 fn unit_digest(compiler: &str, unit: &Unit, text: &str, headers: &[(String, &String)]) -> String {
     let mut all = format!("{compiler}\n{:?}\n{text}", unit.options());
-    for (name, text) in headers {
+    let mut included = vec![false; headers.len()];
+    while let Some(index) = headers
+        .iter()
+        .zip(&included)
+        .position(|((name, _), known)| !known && all.contains(&format!("#include \"{name}\"")))
+    {
+        included[index] = true;
+        let (name, text) = &headers[index];
         all += &format!("\n{name}\n{text}");
     }
     sha256(all.as_bytes())

@@ -82,6 +82,13 @@ enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
+    /// Time kernels and models on the first GPU, beside PyTorch if asked; `--help` lists its options.
+    #[command(disable_help_flag = true)]
+    Cuda {
+        /// Options of the benchmark.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -107,5 +114,6 @@ fn main() -> anyhow::Result<()> {
         Task::Fuzz { options } => fuzz::run(&options),
         Task::Kernels { nvrtc, only } => kernels::build(&nvrtc, only.as_deref()),
         Task::Bench(Bench::Kernels { options }) => bench::kernels(&options),
+        Task::Bench(Bench::Cuda { options }) => bench::cuda(&options),
     }
 }

@@ -13,7 +13,7 @@ use crate::output::{
     Annotation, Category, Document, Found, Info, MaskIndex, OutputOptions, Picture, write_raw,
 };
 use crate::progress::Progress;
-use crate::prompts::{FindOptions, PromptOptions, parse_number};
+use crate::prompts::{FindOptions, PromptOptions, parse_number, parse_share};
 use crate::{picture, stdio};
 
 use finding::Objects;
@@ -50,7 +50,7 @@ pub(crate) struct Segment {
     #[command(flatten)]
     finding: FindOptions,
     /// Keep masks with a predicted IoU above this; with --text or --exemplar, objects with a score above this (default 0.5)
-    #[arg(long, value_name = "SCORE", value_parser = parse_number, allow_negative_numbers = true, help_heading = "Thresholds")]
+    #[arg(long, value_name = "SCORE", value_parser = parse_share, allow_negative_numbers = true, help_heading = "Thresholds")]
     threshold: Option<f32>,
     /// Logit above which a pixel belongs to a mask
     #[arg(long, value_name = "LOGIT", default_value_t = 0.0, value_parser = parse_number, allow_negative_numbers = true, help_heading = "Thresholds")]
@@ -120,9 +120,24 @@ impl Segment {
         if let Some(path) = &self.raw {
             write_raw(path, scene, &answers)?;
         }
-        let (annotations, shown) = self.annotations(&answers);
+        let (annotations, shown) = self.annotations(&answers)?;
+        self.note_dropped(&answers);
         let categories = vec![Category::of_any_object()];
         Ok(Objects { categories, annotations, shown, labels: Vec::new() })
+    }
+
+    /// Says which prompts have no mask above the threshold.
+    fn note_dropped(&self, answers: &[Masks]) {
+        let Some(threshold) = self.threshold else { return };
+        for (index, masks) in answers.iter().enumerate() {
+            let best = masks.best().iou();
+            if best <= threshold {
+                let prompt = index + 1;
+                stdio::note(&format!(
+                    "prompt {prompt}: no mask; the best predicted IoU is {best:.2} (see --threshold)"
+                ));
+            }
+        }
     }
 
     /// The embedded picture.
@@ -178,7 +193,7 @@ impl Segment {
     }
 
     /// The records of all masks, and the pixels of the best candidate of each prompt.
-    fn annotations(&self, answers: &[Masks]) -> (Vec<Annotation>, Vec<Rle>) {
+    fn annotations(&self, answers: &[Masks]) -> Result<(Vec<Annotation>, Vec<Rle>)> {
         let threshold = Threshold { value: self.mask_threshold, ..Threshold::default() };
         let (mut annotations, mut shown) = (Vec::new(), Vec::new());
         for (prompt, masks) in answers.iter().enumerate() {
@@ -194,13 +209,13 @@ impl Segment {
                     category_id: 1,
                     simplify: self.output.simplify(),
                 };
-                let (annotation, rle) = Annotation::new(&index, segment, threshold);
+                let (annotation, rle) = Annotation::new(&index, segment, threshold)?;
                 annotations.push(annotation);
                 if best {
                     shown.push(rle);
                 }
             }
         }
-        (annotations, shown)
+        Ok((annotations, shown))
     }
 }

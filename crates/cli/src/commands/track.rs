@@ -1,13 +1,14 @@
 //! `cutout track`: tracks objects through a video.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use cutout_imaging::{Image, Size, Threshold};
-use cutout_sam::{Corrections, Direction, History, TrackOptions, TrackedFrame, Tracker, device};
-use cutout_video::{FrameResult, FrameSource, ObjectMask, OpenOptions, open};
+use cutout_imaging::{Image, Size};
+use cutout_sam::{Direction, History, TrackOptions, Tracker, device};
+use cutout_video::{FrameResult, FrameSource, OpenOptions, WrittenMasks, open};
 
 use crate::claims::Claims;
 use crate::environment::Environment;
@@ -15,16 +16,22 @@ use crate::failure::Usage;
 use crate::interrupt;
 use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
+use crate::stdio;
 
+mod earlier;
 mod outputs;
+mod phrases;
 mod prompts;
 mod recorded;
 mod resume;
+mod run;
 
-use outputs::{TrackOutputs, Writers};
+use outputs::{Places, TrackOutputs, Writers, overlay_options};
+use phrases::PhraseFlags;
 use prompts::TrackPrompts;
 use recorded::Recorded;
 use resume::{Position, StateFile, path_beside};
+use run::Run;
 
 /// Track objects through a video
 #[derive(Args)]
@@ -33,8 +40,10 @@ use resume::{Position, StateFile, path_beside};
       one click on the first frame; writes clip.masks/00000.png, ... and clip.overlay.gif
   cutout track frames --object 1 -p 310,220 --object 2 -b 40,60,200,300 -o masks -o masks.jsonl
       two objects; masks as palette PNG files and as JSON lines
-  cutout track frames -m sam2.1_hiera_tiny.pt --frame 30 -p 310,220 --both --overlay clip.mp4
+  cutout track frames -m sam3.pt --frame 30 -p 310,220 --both --overlay clip.mp4
       a click on frame 30, tracked to the end and back to the beginning
+  cutout track street.mp4 -m sam3.pt --text car --text \"person in red\" -o tracks.jsonl
+      every car and every person in red, numbered
   ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
       cutout track - --size 640x480 -p 310,220 -o masks.jsonl
       live frames
@@ -47,13 +56,15 @@ pub(crate) struct Track {
     model: ModelOption,
     #[command(flatten)]
     prompts: TrackPrompts,
+    #[command(flatten)]
+    phrases: PhraseFlags,
     /// Track backward only: from the first frame with a prompt to the beginning
     #[arg(long, conflicts_with = "both")]
     reverse: bool,
     /// Track forward to the end, then backward from the first frame with a prompt to the beginning
     #[arg(long)]
     both: bool,
-    /// The video is a stream of raw RGB frames of this size, three bytes per pixel
+    /// Standard input is a stream of raw RGB frames of this size, three bytes per pixel
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
     size: Option<Size>,
     /// Stop after this many frames, counted from the first with a prompt
@@ -62,16 +73,18 @@ pub(crate) struct Track {
     /// Number of prompted frames that memory attention reads, the closest in time first; by default all
     #[arg(long, value_name = "N")]
     max_prompted_frames: Option<usize>,
-    /// Fill holes of at most this many pixels in the low-resolution masks. Meta's code uses 8 on a GPU
-    #[arg(long, value_name = "PIXELS", default_value_t = 0)]
-    fill_hole_area: usize,
+    /// Fill holes of at most this many pixels in the low-resolution masks; by default none, with --text 16. Meta's code uses 8
+    /// on a GPU
+    #[arg(long, value_name = "PIXELS")]
+    fill_hole_area: Option<usize>,
     /// Encode the next frame while the current one is tracked. Takes about 300 MiB more; useful on many cores
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Never)]
     look_ahead: LookAhead,
     /// Keep the memories of all frames in this folder instead of dropping old ones
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
-    /// Go on after the last frame of a run of the same command that broke off
+    /// Go on after the last frame of a run of the same command that broke off. An overlay in one file is drawn anew from the
+    /// masks
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -111,20 +124,29 @@ fn parse_size(text: &str) -> Result<Size, String> {
 
 impl Track {
     pub(crate) fn run(self) -> Result<()> {
-        if self.prompts.is_empty() {
-            return Err(Usage::error(
-                "nothing to follow: give a --point, a --box or a --mask-input on some frame",
-            ));
+        if !self.phrases.is_empty() {
+            return self.run_phrases();
         }
+        self.prompts.check_flags()?;
         self.check_frames()?;
-        let tools = Environment::read().video_tools();
-        let options =
-            OpenOptions { tools: tools.clone(), raw: self.size, ..OpenOptions::default() };
+        let places = self.outputs.places(&self.video);
+        places.check_objects(self.prompts.objects())?;
+        if self.resume {
+            places.check_resume()?;
+        }
         let model = self.model.source()?;
-        self.claim(&mut self.run.claims(&model))?;
+        self.claim(&mut self.run.claims(&model), &places)?;
+        let options = self.open_options();
         let source = open(&self.video, &options)?;
+        let state = self.state(&places, source.length());
+        if self.resume && !state.exists() && self.is_complete(&places, source.length()) {
+            stdio::note(&format!(
+                "{}: complete, all frames are written. To track them again, leave out --resume",
+                places.first().display()
+            ));
+            return Ok(());
+        }
         let sam = model.start(&self.run)?;
-        let state = self.state();
         let tracking = self.options(&*source);
         let resumed = match self.resume {
             true => state.load(&sam, &tracking)?,
@@ -137,18 +159,27 @@ impl Track {
         let (length, rate) = (source.length(), source.frame_rate());
         let mut recorded = Recorded::new(source, self.goes_back())?;
         let (first, last) = self.prompts.frames();
-        let first = recorded.frame(first)?;
+        let image = recorded.frame(first)?;
         recorded.check(last)?;
         // Errors in prompts are reported before the slow part and before existing results are overwritten.
-        self.prompts.check(&tracker, first.size())?;
+        self.prompts.check(&tracker, image.size())?;
+        let mut done = BTreeSet::new();
+        if let Some(position) = position {
+            self.check_video(position, &image, &mut recorded)?;
+            done = position.frames(first).collect();
+            earlier::check_results(&places, &done)?;
+        } else {
+            state.remove()?;
+        }
         if let Some(folder) = &self.history {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
         }
-        let writers = self.outputs.open(&self.video, rate, &tools, position)?;
+        let writers = places.open(done.len(), &overlay_options(rate, options.tools))?;
+        earlier::remove_other_frames(&places, &done)?;
         interrupt::finish_gracefully();
         let run = self.start(tracker, writers, state, length);
-        self.follow(first, recorded, Run { position, ..run })
+        self.follow(image, recorded, Run { position, ..run }, &places)
     }
 
     /// Returns an error for a prompt on a frame after those that `--max-frames` allows. Backward tracking reads all prompts
@@ -167,18 +198,78 @@ impl Track {
     }
 
     /// Where the state of this run is kept.
-    fn state(&self) -> StateFile {
+    fn state(&self, places: &Places, length: Option<usize>) -> StateFile {
         let Track { prompts, reverse, both, size, max_prompted_frames, fill_hole_area, .. } = self;
         let question = format!(
-            "{} {prompts:?} {reverse} {both} {size:?} {max_prompted_frames:?} {fill_hole_area}",
+            "{} {prompts:?} {reverse} {both} {size:?} {max_prompted_frames:?} {fill_hole_area:?}",
             self.video.display()
         );
-        StateFile::beside(&self.outputs.first(&self.video), question, self.resume)
+        StateFile::beside(places.first(), question, length).kept(self.resume)
+    }
+
+    /// Whether an earlier run wrote the results of all frames of a video of this length.
+    fn is_complete(&self, places: &Places, length: Option<usize>) -> bool {
+        let Some(length) = length else { return false };
+        let (first, _) = self.prompts.frames();
+        let forward = first..if self.reverse { first + 1 } else { length };
+        let backward = 0..if self.reverse || self.both { first } else { 0 };
+        let frames = forward.chain(backward.rev()).take(self.most_frames());
+        earlier::are_complete(places, &frames.collect())
+    }
+
+    /// Returns an error unless the first and the last frame of a run that broke off are still the same.
+    fn check_video(
+        &self,
+        position: Position,
+        first_image: &Image,
+        recorded: &mut Recorded,
+    ) -> Result<()> {
+        let (first, last) = (self.prompts.frames().0, position.frame);
+        let last_pixels = match first == last {
+            true => first_image.fingerprint(),
+            false => recorded.frame(last)?.fingerprint(),
+        };
+        let changed = [
+            (first, first_image.fingerprint() != position.first_pixels),
+            (last, last_pixels != position.last_pixels),
+        ];
+        match changed.into_iter().find(|(_, is_changed)| *is_changed) {
+            None => Ok(()),
+            Some((frame, _)) => Err(Usage::error(format!(
+                "{}: the video has changed since the run that broke off: frame {frame} is another picture; leave out --resume to begin with the first frame",
+                self.video.display()
+            ))),
+        }
+    }
+
+    fn open_options(&self) -> OpenOptions {
+        let tools = Environment::read().video_tools();
+        OpenOptions { tools, raw: self.size, ..OpenOptions::default() }
+    }
+
+    /// Number of frames after which to stop.
+    fn most_frames(&self) -> usize {
+        self.max_frames.map_or(usize::MAX, NonZeroUsize::get)
+    }
+
+    /// Returns an error for a `--size` with a folder or file. A pipe or device is a stream.
+    fn check_size(&self) -> Result<()> {
+        let is_stream = |found: std::fs::Metadata| !found.is_file() && !found.is_dir();
+        match self.size {
+            Some(_) if !std::fs::metadata(&self.video).is_ok_and(is_stream) => {
+                let video = self.video.display();
+                Err(Usage::error(format!(
+                    "{video}: --size is for a stream of raw frames on standard input: cutout track - --size WIDTHxHEIGHT < FILE"
+                )))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Adds the inputs and outputs of this command to `claims`.
-    fn claim(&self, claims: &mut Claims) -> Result<()> {
+    fn claim(&self, claims: &mut Claims, places: &Places) -> Result<()> {
         if !self.is_live() {
+            self.check_size()?;
             claims.reads(&self.video);
         } else if self.resume {
             return Err(Usage::error("--resume needs a video that can be read again"));
@@ -186,16 +277,17 @@ impl Track {
         self.prompts.files().for_each(|file| claims.reads(file));
         let mut history = self.history.iter();
         history.try_for_each(|folder| claims.writes_into(folder, |_| false))?;
-        self.outputs.claim(claims, &self.video, self.resume)?;
-        claims.writes_unnamed(&path_beside(&self.outputs.first(&self.video)))
+        places.claim(claims)?;
+        claims.writes_unnamed(&path_beside(places.first()))
     }
 
     fn options(&self, source: &dyn FrameSource) -> TrackOptions {
         TrackOptions {
             length: source.length(),
             most_prompted_frames: self.max_prompted_frames,
-            fill_hole_area: self.fill_hole_area,
-            corrections: Corrections::default(),
+            fill_hole_area: self.fill_hole_area.unwrap_or(0),
+            corrections: None,
+            memory_selection: None,
             history: self.history.clone().map_or(History::Recent, History::Disk),
         }
     }
@@ -220,7 +312,7 @@ impl Track {
             state,
             position: None,
             done_here: 0,
-            most: self.max_frames.map_or(usize::MAX, NonZeroUsize::get),
+            most: self.most_frames(),
             looks_ahead: self.look_ahead.is_wanted(threads, self.is_live()),
         }
     }
@@ -231,23 +323,50 @@ impl Track {
         first != last || self.reverse || self.both
     }
 
-    fn follow(&self, first: Image, recorded: Recorded, mut run: Run) -> Result<()> {
-        let result = self.all_ways(first, recorded, &mut run);
+    fn follow(
+        &self,
+        first: Image,
+        recorded: Recorded,
+        mut run: Run,
+        places: &Places,
+    ) -> Result<()> {
+        let result = self.redraw(&mut run, places);
+        let result = result.and_then(|()| self.all_ways(first, recorded, &mut run));
         let Run { tracker, writers, progress, mut state, position, .. } = run;
         let finished = writers.finish();
         drop(progress);
         // The first error is reported.
         let result = result.and(finished).and_then(|()| interrupt::check());
         if let (Err(_), Some(position)) = (&result, position) {
-            self.outputs.note_partial(&self.video, position.frame);
-            if self.is_live() {
-                return result;
+            places.note_partial(position.frame);
+            if !self.is_live() && places.check_resume().is_ok() {
+                state.break_off(&tracker, position);
             }
-            state.break_off(&tracker, position);
         }
         result?;
         state.remove()?;
-        self.outputs.note_written(&self.video);
+        places.note_written();
+        Ok(())
+    }
+
+    /// Draws the frames of a run that broke off, if the overlay is one file, which cannot be continued.
+    fn redraw(&self, run: &mut Run, places: &Places) -> Result<()> {
+        let (Some(position), Some(_), Some(masks)) =
+            (run.position, places.overlay_file(), places.readable_masks())
+        else {
+            return Ok(());
+        };
+        let mut masks = WrittenMasks::open(masks)?;
+        let again = position.direction == Direction::Backward;
+        let mut recorded = Recorded::new(open(&self.video, &self.open_options())?, again)?;
+        for index in position.frames(self.prompts.frames().0) {
+            if interrupt::requested() {
+                break;
+            }
+            let image = &recorded.frame(index)?;
+            let objects = &masks.frame(index, image.size())?;
+            run.writers.draw(&FrameResult { index, image, objects })?;
+        }
         Ok(())
     }
 
@@ -319,86 +438,4 @@ impl Track {
     fn is_live(&self) -> bool {
         self.video.as_os_str() == "-"
     }
-}
-
-/// A run through a video.
-struct Run {
-    tracker: Tracker,
-    writers: Writers,
-    progress: Progress,
-    started: std::time::Instant,
-    state: StateFile,
-    /// The last frame that was written.
-    position: Option<Position>,
-    /// Frames written by this process.
-    done_here: usize,
-    /// Number of frames after which to stop.
-    most: usize,
-    /// Whether the next frame is encoded while the current one is tracked.
-    looks_ahead: bool,
-}
-
-impl Run {
-    /// Frames written so far.
-    fn done(&self) -> usize {
-        self.position.map_or(0, |position| position.done)
-    }
-
-    fn is_over(&self) -> bool {
-        self.done() >= self.most || interrupt::requested()
-    }
-
-    /// Tracks all frames after `frame`.
-    fn follow_to_the_end(&mut self, mut frame: usize, recorded: &mut Recorded) -> Result<()> {
-        let mut next = Ok(None);
-        if !self.is_over() {
-            next = recorded.after(frame);
-        }
-        while let Some(image) = next? {
-            frame += 1;
-            next = Ok(None);
-            if self.looks_ahead && self.done() + 1 < self.most {
-                // An error of the next frame is reported after the current one is written.
-                next = recorded.after(frame);
-                self.tracker.visit(frame, &image)?;
-            }
-            if let Ok(Some(next)) = &next {
-                self.tracker.look_ahead(next);
-            }
-            self.step(frame, &image, Direction::Forward)?;
-            if self.is_over() {
-                break;
-            }
-            if !self.looks_ahead {
-                next = recorded.after(frame);
-            }
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, frame: usize, image: &Image, direction: Direction) -> Result<()> {
-        let tracked = self.tracker.push_at(frame, image, direction)?;
-        let objects = objects(&tracked);
-        self.writers.write(&FrameResult { index: frame, image, objects: &objects }, &tracked)?;
-        let position = Position { frame, direction, done: self.done() + 1 };
-        self.position = Some(position);
-        self.state.keep(&self.tracker, position)?;
-        self.done_here += 1;
-        self.progress.set(position.done as u64);
-        let speed = self.done_here as f64 / self.started.elapsed().as_secs_f64();
-        let memory =
-            crate::memory::resident_mib().map_or(String::new(), |mib| format!(", {mib:.0} MiB"));
-        self.progress.say(format!("{speed:.2} frames/s{memory}"));
-        Ok(())
-    }
-}
-
-/// The masks of a frame at the size of the frame.
-fn objects(tracked: &TrackedFrame) -> Vec<ObjectMask> {
-    let object = |object: &cutout_sam::TrackedObject| ObjectMask {
-        id: object.id,
-        mask: object.segment.summary(Threshold::default()).rle,
-        score: object.segment.object_score().unwrap_or(0.0),
-    };
-    tracked.objects.iter().map(object).collect()
 }

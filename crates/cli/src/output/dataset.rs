@@ -49,7 +49,7 @@ impl Dataset {
     pub(crate) fn add<T: Serialize>(
         &mut self,
         picture: Picture,
-        annotations: impl Iterator<Item = T>,
+        annotations: impl Iterator<Item = Result<T>>,
     ) -> Result<()> {
         let image_id = self.next_picture();
         for annotation in annotations {
@@ -60,7 +60,7 @@ impl Dataset {
                 image_id,
                 category_id: 1,
                 iscrowd: 0,
-                annotation: &annotation,
+                annotation: &annotation?,
             };
             self.put(comma)?;
             self.put(&serde_json::to_vec(&numbered)?)?;

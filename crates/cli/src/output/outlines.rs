@@ -5,7 +5,8 @@ use std::fmt::Write;
 use anyhow::Result;
 use clap::Args;
 use cutout_imaging::{
-    Polygon, Rle, Size, distinct_colour, polygons, simplify, single_ring, to_geojson, to_svg_path,
+    ImageError, Polygon, Rle, Size, distinct_colour, polygons, simplify, single_ring, to_geojson,
+    to_svg_path,
 };
 use serde_json::{Value, json};
 
@@ -28,26 +29,26 @@ fn parse_tolerance(text: &str) -> Result<f64, String> {
 }
 
 /// The outlines of a mask; without a tolerance, along the edges of the pixels.
-pub(super) fn outlines(mask: &Rle, tolerance: Option<f64>) -> Vec<Polygon> {
-    simplify(&polygons(&mask.to_mask()), tolerance.unwrap_or(0.0))
+pub(super) fn outlines(mask: &Rle, tolerance: Option<f64>) -> Result<Vec<Polygon>, ImageError> {
+    Ok(simplify(&polygons(&mask.to_mask()?)?, tolerance.unwrap_or(0.0)))
 }
 
 /// An SVG of the size of the picture, one path per mask.
-pub(super) fn svg(size: Size, masks: &[Rle], tolerance: Option<f64>) -> String {
+pub(super) fn svg(size: Size, masks: &[Rle], tolerance: Option<f64>) -> Result<String> {
     let Size { width, height } = size;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n"
     );
     for (index, mask) in masks.iter().enumerate() {
         let [red, green, blue] = distinct_colour(index);
-        let path = to_svg_path(&outlines(mask, tolerance));
+        let path = to_svg_path(&outlines(mask, tolerance)?);
         let _infallible = writeln!(
             text,
             "<path fill=\"#{red:02x}{green:02x}{blue:02x}\" fill-rule=\"evenodd\" d=\"{path}\"/>"
         );
     }
     text.push_str("</svg>\n");
-    text
+    Ok(text)
 }
 
 /// A GeoJSON feature collection in pixels with y pointing down; the properties are the fields of the JSON record.
@@ -55,7 +56,7 @@ pub(super) fn geojson(found: &Found<'_>, tolerance: Option<f64>) -> Result<Value
     let shown = found.document.annotations.iter().filter(|annotation| annotation.is_best());
     let mut features = Vec::new();
     for (annotation, mask) in shown.zip(found.shown) {
-        let geometry: Value = serde_json::from_str(&to_geojson(&outlines(mask, tolerance)))?;
+        let geometry: Value = serde_json::from_str(&to_geojson(&outlines(mask, tolerance)?))?;
         let mut properties = serde_json::to_value(annotation)?;
         if let Some(object) = properties.as_object_mut() {
             // The geometry replaces the run lengths.
@@ -72,11 +73,11 @@ pub(crate) fn yolo<'a>(
     size: Size,
     masks: impl Iterator<Item = (usize, &'a Rle)>,
     tolerance: Option<f64>,
-) -> String {
+) -> Result<String> {
     let (width, height) = (size.width as f64, size.height as f64);
     let mut text = String::new();
     for (class, mask) in masks {
-        let ring = single_ring(&outlines(mask, tolerance));
+        let ring = single_ring(&outlines(mask, tolerance)?);
         if ring.is_empty() {
             continue;
         }
@@ -86,7 +87,7 @@ pub(crate) fn yolo<'a>(
         }
         text.push('\n');
     }
-    text
+    Ok(text)
 }
 
 /// A number in 0..1 with at most 6 decimals.

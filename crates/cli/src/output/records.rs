@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cutout_imaging::{Polygon, Rle, Size, Threshold};
+use cutout_imaging::{ImageError, Polygon, Rle, Size, Threshold};
 use cutout_sam::Segment;
 use serde::Serialize;
 
@@ -113,9 +113,9 @@ pub(crate) enum Segmentation {
 
 impl Segmentation {
     /// Run lengths, or outlines with this tolerance. An empty mask has no outline.
-    pub(crate) fn of(rle: &Rle, simplify: Option<f64>) -> Self {
-        let outlines = simplify.map(|tolerance| outlines(rle, Some(tolerance)));
-        match outlines.filter(|outlines| !outlines.is_empty()) {
+    pub(crate) fn of(rle: &Rle, simplify: Option<f64>) -> Result<Self, ImageError> {
+        let outlines = simplify.map(|tolerance| outlines(rle, Some(tolerance))).transpose()?;
+        Ok(match outlines.filter(|outlines| !outlines.is_empty()) {
             Some(outlines) => {
                 Segmentation::Polygons(outlines.iter().map(Polygon::to_coco).collect())
             }
@@ -123,7 +123,7 @@ impl Segmentation {
                 let Size { width, height } = rle.size();
                 Segmentation::Runs { size: [height, width], counts: rle.to_coco_string() }
             }
-        }
+        })
     }
 }
 
@@ -150,8 +150,12 @@ impl Annotation {
     }
 
     /// The record of a mask, and its pixels.
-    pub(crate) fn new(index: &MaskIndex, segment: &Segment, threshold: Threshold) -> (Self, Rle) {
-        let summary = segment.summary(threshold);
+    pub(crate) fn new(
+        index: &MaskIndex,
+        segment: &Segment,
+        threshold: Threshold,
+    ) -> Result<(Self, Rle), ImageError> {
+        let summary = segment.summary(threshold)?;
         let stability = summary.stability();
         let annotation = Annotation {
             id: index.index + 1,
@@ -167,9 +171,9 @@ impl Annotation {
             stability_score: stability.is_finite().then_some(stability),
             object_score: segment.object_score(),
             finding: None,
-            segmentation: Segmentation::of(&summary.rle, index.simplify),
+            segmentation: Segmentation::of(&summary.rle, index.simplify)?,
         };
-        (annotation, summary.rle)
+        Ok((annotation, summary.rle))
     }
 
     /// The record of an object that was found, and its pixels.
@@ -178,8 +182,8 @@ impl Annotation {
         segment: &Segment,
         threshold: Threshold,
         finding: Finding,
-    ) -> (Self, Rle) {
-        let (annotation, rle) = Annotation::new(index, segment, threshold);
-        (Annotation { predicted_iou: None, finding: Some(finding), ..annotation }, rle)
+    ) -> Result<(Self, Rle), ImageError> {
+        let (annotation, rle) = Annotation::new(index, segment, threshold)?;
+        Ok((Annotation { predicted_iou: None, finding: Some(finding), ..annotation }, rle))
     }
 }

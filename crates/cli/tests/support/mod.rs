@@ -217,6 +217,17 @@ pub(crate) fn model_tensors() -> Vec<(String, Tensor)> {
 /// File name of the small SAM 3.
 pub(crate) const SAM3: &str = "sam3.safetensors";
 
+/// A folder with a small SAM 3 that can follow what it finds, and a clip of four frames.
+pub(crate) fn folder_with_sam3_clip() -> Folder {
+    let folder = folder();
+    let weights = SmallSam3::load().unwrap().weights_with_memory().unwrap();
+    folder.checkpoint(SAM3, weights.into_iter().collect());
+    for number in 0..4 {
+        folder.picture(&format!("clip/{number:05}.png"), Size::new(40, 30));
+    }
+    folder
+}
+
 /// A folder with the small SAM 3, a small SAM 1 and a picture of 50 by 31 pixels, `picture.png`.
 pub(crate) fn folder_with_sam3() -> Folder {
     let folder = folder_with_model();

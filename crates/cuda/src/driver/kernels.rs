@@ -120,15 +120,7 @@ impl Context {
     /// Enqueues a launch.
     pub(crate) fn launch(&self, call: &Call) -> Result<(), DeviceError> {
         self.enter()?;
-        self.launch_on(call, self.stream)
-    }
-
-    fn launch_on(&self, call: &Call, stream: sys::CUstream) -> Result<(), DeviceError> {
-        let mut pointers: Vec<*mut c_void> = call
-            .parameters
-            .iter()
-            .map(|parameter| parameter.as_ptr().cast_mut().cast::<c_void>())
-            .collect();
+        let mut pointers = call.pointers();
         let [x, y, z] = call.grid;
         // SAFETY: the driver copies the parameters during the call. Their number and sizes are those of the kernel: lowering's tests
         // compare every launch with the manifest. Addresses are ranges of memory that the program holds.
@@ -138,38 +130,84 @@ impl Context {
                 (x, y, z),
                 (call.block, 1, 1),
                 call.shared_bytes,
-                stream,
+                self.stream,
                 &mut pointers,
             )
         };
         called("launching a kernel", answer)
     }
 
-    /// Captures launches into a graph.
-    pub(crate) fn capture(self: &Arc<Self>, calls: &[Call]) -> Result<Replay, DeviceError> {
+    /// Launches as one graph; each waits for those of the same position in `dependencies`.
+    pub(crate) fn graph(
+        self: &Arc<Self>,
+        calls: &[Call],
+        dependencies: &[Vec<usize>],
+    ) -> Result<Replay, DeviceError> {
         self.enter()?;
-        let stream = self.capture_stream;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is this context's, and only used here, under the caller's lock.
-        called("capturing", unsafe { result::stream::begin_capture(stream, mode) })?;
-        let launched = calls.iter().try_for_each(|call| self.launch_on(call, stream));
-        // SAFETY: the capture was begun above, and must be ended whatever happened.
-        let graph = called("capturing", unsafe { result::stream::end_capture(stream) });
-        launched?;
-        let graph = graph?;
-        // SAFETY: the graph was just captured.
-        let answer = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: `graph` lives through the call; it is destroyed below.
+        called("making a graph", unsafe { sys::cuGraphCreate(&mut graph, 0) }.result())?;
+        let filled = self.fill(graph, calls, dependencies);
+        let executable = filled.and_then(|()| {
+            // SAFETY: the graph was just made.
+            let answer =
+                unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+            called("building a graph", answer)
+        });
         // SAFETY: the graph is not used any more; what was instantiated is apart from it.
         let destroyed = unsafe { result::graph::destroy(graph) };
-        let executable = called("building a graph", answer)?;
+        let executable = executable?;
         called("building a graph", destroyed)?;
         Ok(Replay { context: Arc::clone(self), executable })
     }
 
-    /// Enqueues a captured graph.
+    fn fill(
+        &self,
+        graph: sys::CUgraph,
+        calls: &[Call],
+        dependencies: &[Vec<usize>],
+    ) -> Result<(), DeviceError> {
+        let mut nodes: Vec<sys::CUgraphNode> = Vec::with_capacity(calls.len());
+        for (call, before) in calls.iter().zip(dependencies) {
+            let before: Vec<sys::CUgraphNode> = before.iter().map(|&index| nodes[index]).collect();
+            let mut pointers = call.pointers();
+            let [x, y, z] = call.grid;
+            let parameters = sys::CUDA_KERNEL_NODE_PARAMS {
+                func: call.function.0,
+                gridDimX: x,
+                gridDimY: y,
+                gridDimZ: z,
+                blockDimX: call.block,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: call.shared_bytes,
+                kernelParams: pointers.as_mut_ptr(),
+                extra: std::ptr::null_mut(),
+                kern: std::ptr::null_mut(),
+                ctx: self.context,
+            };
+            let mut node = std::ptr::null_mut();
+            // SAFETY: the driver copies the parameters during the call; for their number, sizes and addresses see `launch`. The nodes before
+            // are of the same graph.
+            let answer = unsafe {
+                sys::cuGraphAddKernelNode_v2(
+                    &mut node,
+                    graph,
+                    before.as_ptr(),
+                    before.len(),
+                    &parameters,
+                )
+            };
+            called("adding to a graph", answer.result())?;
+            nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// Enqueues a graph.
     pub(crate) fn replay(&self, replay: &Replay) -> Result<(), DeviceError> {
         self.enter()?;
-        // SAFETY: the graph lives as long as `replay`; its memory is held by the program that captured it.
+        // SAFETY: the graph lives as long as `replay`; its memory is held by the program that made it.
         called("replaying a graph", unsafe {
             result::graph::launch(replay.executable, self.stream)
         })
@@ -197,6 +235,12 @@ pub(crate) struct Call {
     pub(crate) parameters: Vec<Parameter>,
 }
 
+impl Call {
+    fn pointers(&self) -> Vec<*mut c_void> {
+        self.parameters.iter().map(|each| each.as_ptr().cast_mut().cast::<c_void>()).collect()
+    }
+}
+
 /// Bytes of one parameter, aligned as tensor maps want it.
 pub(crate) struct Parameter(Vec<Aligned>);
 
@@ -219,7 +263,7 @@ impl Parameter {
     }
 }
 
-/// A captured graph.
+/// A graph that can be enqueued.
 pub(crate) struct Replay {
     context: Arc<Context>,
     executable: sys::CUgraphExec,

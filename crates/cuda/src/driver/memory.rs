@@ -1,6 +1,7 @@
 //! Memory of a card: allocations, the arena, copies.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
@@ -23,18 +24,39 @@ impl Context {
         self.enter().ok().and_then(|()| result::mem_get_info().ok()).map_or(0, |(free, _)| free)
     }
 
+    /// Bytes that can still be had: of the limit, if that is less than what is free on the card.
+    pub(crate) fn available_bytes(&self) -> usize {
+        self.free_bytes().min(self.limit.saturating_sub(self.used_bytes()))
+    }
+
+    /// Counts `bytes` more as used, unless they are beyond the limit.
+    fn take(&self, bytes: usize) -> Result<(), DeviceError> {
+        let more = |used: usize| used.checked_add(bytes).filter(|&used| used <= self.limit);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map_err(|_| DeviceError::OutOfMemory { bytes, free: self.available_bytes() })?;
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// Memory of its own.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Memory, DeviceError> {
         self.enter()?;
+        self.take(bytes)?;
         // SAFETY: the stream is this context's. The memory is freed once, on the same stream.
         let answer = unsafe { result::malloc_async(self.stream, bytes.max(16)) };
-        let address = answer.map_err(|error| self.allocation_error(bytes, error))?;
+        let address = answer.map_err(|error| {
+            self.give_back(bytes);
+            self.allocation_error(bytes, error)
+        })?;
         Ok(Memory { context: Arc::clone(self), address, bytes })
     }
 
     fn allocation_error(&self, bytes: usize, error: DriverError) -> DeviceError {
         if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            return DeviceError::OutOfMemory { bytes, free: self.free_bytes() };
+            return DeviceError::OutOfMemory { bytes, free: self.available_bytes() };
         }
         DeviceError::Failed { call: "allocating memory", message: describe(error) }
     }
@@ -59,10 +81,16 @@ impl Context {
     /// Maps memory behind what is mapped already.
     fn grow(&self, arena: &mut Arena, bytes: usize) -> Result<(), DeviceError> {
         // 2 MiB is the granularity of every card with these kernels; larger steps keep the number of pieces small.
-        let more = (bytes - arena.mapped).next_multiple_of(32 << 20);
+        let step = if self.limit == usize::MAX { 32 << 20 } else { 2 << 20 };
+        let more = (bytes - arena.mapped).next_multiple_of(step);
         if arena.mapped + more > arena.reserved {
-            return Err(DeviceError::OutOfMemory { bytes, free: self.free_bytes() });
+            return Err(DeviceError::OutOfMemory { bytes: more, free: self.available_bytes() });
         }
+        self.take(more)?;
+        self.map(arena, more).inspect_err(|_| self.give_back(more))
+    }
+
+    fn map(&self, arena: &mut Arena, more: usize) -> Result<(), DeviceError> {
         let location = sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: self.device,
@@ -94,9 +122,9 @@ impl Context {
         called("opening memory", answer.result())
     }
 
-    /// Bytes of the arena that have memory.
-    pub(crate) fn arena_bytes(&self) -> usize {
-        locked(&self.arena).mapped
+    /// Bytes in use: allocations and the arena.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Fills a range with bytes of all ones, which is NaN in every float type.
@@ -105,6 +133,14 @@ impl Context {
         // SAFETY: callers pass ranges of memory that they hold.
         let answer = unsafe { result::memset_d8_async(address, 0xff, bytes, self.stream) };
         called("filling memory", answer)
+    }
+
+    /// Enqueues the filling of a range with zeros.
+    pub(crate) fn clear(&self, address: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: callers pass ranges of memory that they hold.
+        let answer = unsafe { result::memset_d8_async(address, 0, bytes, self.stream) };
+        called("clearing memory", answer)
     }
 
     /// Copies host bytes to the device, and waits.
@@ -186,6 +222,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.context.give_back(self.bytes);
         if self.context.enter().is_ok() {
             // SAFETY: allocated once, and freed on the stream that all its users were enqueued on.
             let _ = unsafe { result::free_async(self.address, self.context.stream) };

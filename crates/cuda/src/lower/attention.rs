@@ -10,13 +10,16 @@ use super::movement::{converted, row_walk};
 use super::parameters::{self, code};
 use super::{Input, Site};
 use crate::launch::{Argument, KernelName, Launch, Place};
-use crate::variants::ATTENTION_WIDTHS;
+use crate::variants::{ATTENTION_WIDTHS, SINGLE_WIDTHS};
 
 /// Queries of a block and keys of a tile, as in the kernel.
 const TILE: usize = 32;
 
 /// The same of the kernels of halves.
 const HALF_TILE: usize = 64;
+
+/// Parts that one line is joined from at most, as in the kernel.
+const MOST_PARTS: usize = 128;
 
 pub(crate) fn attention(op: &Attention, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
     let inputs = site.inputs.clone();
@@ -240,14 +243,15 @@ fn half_parameters(all: &parameters::Attention) -> parameters::AttentionHalf {
     )
 }
 
-/// Memory for the parts of every line: top, sum, channels.
+/// Memory for the parts of every line: top, sum, two that are not used, channels.
 fn partial_memory(
     lines: usize,
     parts: usize,
     value_width: usize,
     site: &mut Site<'_, '_>,
 ) -> Option<Place> {
-    (parts > 1).then(|| site.scratch(lines * parts * (value_width + 2) * DType::F32.size()))
+    let floats = value_width.next_multiple_of(4) + 4;
+    (parts > 1).then(|| site.scratch(lines * parts * floats * DType::F32.size()))
 }
 
 /// Joins the parts of every line, if there are several.
@@ -260,7 +264,7 @@ fn join(
     let lines = site.count(lines)?;
     let join = parameters::Join { lines, parts: site.count(parts)?, width, to: code(site.stored) };
     let arguments = vec![Argument::Read(partial), site.write(), Argument::of(&join)];
-    site.launch("join_parts", [lines.div_ceil(4), 1, 1], 128, arguments);
+    site.launch("join_parts", [lines, 1, 1], 256, arguments);
     Ok(())
 }
 
@@ -292,7 +296,42 @@ fn rows_are_wide(inputs: &AttentionInputs<&Input>, widths: [usize; 2]) -> bool {
     widths.iter().all(|width| width.is_multiple_of(4)) && all.into_iter().all(fits)
 }
 
-/// The kernel that knows everything, in f32.
+/// An attention in f32: queries and threads of a block, and its dynamic shared memory.
+struct SingleKernel {
+    name: String,
+    queries: usize,
+    block: u32,
+    shared_bytes: usize,
+}
+
+/// The kernel on the tensor cores, if it has nothing that only the general one knows.
+fn single_kernel(
+    op: &Attention,
+    inputs: &AttentionInputs<&Input>,
+    c: &parameters::Attention,
+) -> Option<SingleKernel> {
+    let stored = [inputs.query, inputs.key, inputs.value].map(|input| input.stored);
+    let relative = op.bias.is_some_and(|bias| bias.form == BiasForm::Relative);
+    let special = op.windows.is_some() || op.rope.is_some() || op.has_padding() || relative;
+    if special || c.wide == 0 || stored != [DType::F32; 3] {
+        return None;
+    }
+    let (width, value_width) = (c.width as usize, c.value_width as usize);
+    let &(keys, values) =
+        SINGLE_WIDTHS.iter().find(|(keys, values)| width <= *keys && value_width <= *values)?;
+    let queries = if c.queries <= 16 { 16 } else { 64 };
+    let terms = op.bias.map_or(0, |bias| bias.grid[0] + bias.grid[1]);
+    // As in the kernel: rows of keys start 16 banks apart, those of values 4.
+    let row = if keys == 16 { 16 } else { keys + 16 };
+    Some(SingleKernel {
+        name: format!("attention_tf32_{keys}_{values}_{queries}"),
+        queries,
+        block: if queries == 16 { 32 } else { 128 },
+        shared_bytes: ((queries + TILE) * row + TILE * (values + 4) + queries * (36 + terms)) * 4,
+    })
+}
+
+/// Attention in f32: on the tensor cores where it is plain, else by the kernel that knows everything.
 fn general(
     op: &Attention,
     inputs: &AttentionInputs<&Input>,
@@ -300,12 +339,22 @@ fn general(
 ) -> Result<(), CompileError> {
     let mut c = sizes(op, inputs, site)?;
     let batch = inputs.query.ty.shape[0];
-    let tiles = c.window_queries as usize;
-    let tiles = tiles.div_ceil(TILE);
+    let value_width = c.value_width as usize;
+    let floats =
+        2 * TILE * c.padded_width as usize + TILE * c.padded_value as usize + TILE * (TILE + 1);
+    let kernel = match single_kernel(op, inputs, &c) {
+        Some(kernel) => kernel,
+        None => SingleKernel {
+            name: general_kernel(value_width, site)?.to_owned(),
+            queries: TILE,
+            block: 128,
+            shared_bytes: floats * 4,
+        },
+    };
+    let tiles = (c.window_queries as usize).div_ceil(kernel.queries);
     let blocks = tiles * c.heads as usize * c.windows as usize * batch;
     let parts = parts(blocks, (c.window_keys as usize, TILE), site.target().multiprocessors);
     c.parts = site.count(parts)?;
-    let value_width = c.value_width as usize;
     let lines = batch * c.queries as usize * c.heads as usize;
     let partial = partial_memory(lines, parts, value_width, site);
     let optional = |input: Option<&Input>| input.map(|input| input.place);
@@ -332,24 +381,22 @@ fn general(
         partial.map_or(Argument::Null, Argument::Write),
         Argument::of(&c),
     ];
-    let floats =
-        2 * TILE * c.padded_width as usize + TILE * c.padded_value as usize + TILE * (TILE + 1);
-    if floats * 4 > site.target().shared_bytes {
+    if kernel.shared_bytes > site.target().shared_bytes {
         let (width, value) = (c.width, c.value_width);
         return Err(
             site.unsupported(format!("heads {width} and {value} wide do not fit this card"))
         );
     }
-    let shared_bytes = site.count(floats * 4)?;
+    let shared_bytes = site.count(kernel.shared_bytes)?;
     let grid = [
         site.count(tiles * parts)?,
         site.count(c.heads as usize * c.windows as usize)?,
         site.count(batch)?,
     ];
     site.launches.push(Launch {
-        kernel: KernelName::from(general_kernel(value_width, site)?),
+        kernel: KernelName::from(kernel.name),
         grid,
-        block: 128,
+        block: kernel.block,
         shared_bytes,
         arguments,
     });
@@ -359,7 +406,7 @@ fn general(
 /// Parts that the keys are split into, so that there are blocks for every multiprocessor.
 fn parts(blocks: usize, (keys, tile): (usize, usize), multiprocessors: usize) -> usize {
     let tiles = keys.div_ceil(tile);
-    let wanted = (2 * multiprocessors).div_ceil(blocks.max(1)).min(tiles).clamp(1, 64);
+    let wanted = (2 * multiprocessors).div_ceil(blocks.max(1)).min(tiles).clamp(1, MOST_PARTS);
     // Every part has work: parts are whole numbers of tiles.
     tiles.div_ceil(tiles.div_ceil(wanted)).max(1)
 }

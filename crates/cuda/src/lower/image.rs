@@ -10,7 +10,9 @@ use cutout_tensor::DType;
 use super::hopper;
 use super::movement::converted;
 use super::parameters::{self, Conv, Patches, Shuffle, code};
-use super::product::{Finish, RowsOf, WeightMatrix, half_rows, rows_of, with_weight};
+use super::product::{
+    Finish, RowsOf, WeightMatrix, half_rows, rows_of, takes_tensor_cores, with_weight,
+};
 use super::{Input, Site};
 use crate::fast::convolution::Taps;
 use crate::launch::{Argument, Place};
@@ -39,7 +41,11 @@ pub(crate) fn conv2d(op: &Conv2d, site: &mut Site<'_, '_>) -> Result<(), Compile
     if op.groups > 1 {
         let taps = site.weight(node, Form::ConvTaps);
         let parameters = conv_parameters(op, &x, &weight, &finish, site)?;
-        return direct(("conv_packed", parameters), &x, taps, &finish, site);
+        let each = parameters.depth == 1 && parameters.per_group == 1;
+        let aligned = x.place.offset.is_multiple_of(4 * x.stored.size());
+        let fours = parameters.channels.is_multiple_of(4) && aligned;
+        let kernel = if each && fours { "conv_depthwise" } else { "conv_packed" };
+        return direct((kernel, parameters), &x, taps, &finish, site);
     }
     let columns = weight.ty.shape[0];
     let form = |dtype, padded| Form::ConvMatrix { dtype, padded };
@@ -94,7 +100,8 @@ fn direct(
         Argument::Write(finish.output),
         Argument::of(&parameters),
     ];
-    site.launch_each(kernel, parameters.total, arguments);
+    let each = if kernel == "conv_depthwise" { 4 } else { 1 };
+    site.launch_each(kernel, parameters.total / each, arguments);
     Ok(())
 }
 
@@ -217,6 +224,7 @@ impl Finish {
                 .map(|(place, stored)| (place.from(elements * stored.size()), stored)),
             output: self.output.from(elements * self.to.size()),
             to: self.to,
+            shuffle: None,
         }
     }
 }
@@ -266,6 +274,11 @@ fn shuffled(
     }
     let [batch, height, width, _] = image(x);
     let rows = if site.half.is_some() { half_rows(x, site)? } else { rows_of(x, site)? };
+    let single = site.half.is_none() || rows.stored == DType::F32;
+    if kernel == [2, 2] && single && takes_tensor_cores(&rows, weight.columns, site) {
+        let shuffle = Some([width, site.ty.shape[3]]);
+        return with_weight(rows, weight, &Finish { shuffle, ..*finish }, site);
+    }
     let scratch = site.scratch(rows.rows * weight.columns * 4);
     let plain = Finish {
         epilogue: Epilogue::NONE,
@@ -273,6 +286,7 @@ fn shuffled(
         residual: None,
         output: scratch,
         to: DType::F32,
+        shuffle: None,
     };
     with_weight(rows, weight, &plain, site)?;
     let total = site.count(batch * height * width * weight.columns)?;

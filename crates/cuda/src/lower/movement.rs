@@ -51,8 +51,13 @@ pub(crate) fn concat(axis: usize, site: &mut Site<'_, '_>) -> Result<(), Compile
         let length = input.ty.shape[axis];
         if input.ty.shape.elements() > 0 {
             let offset = position * strides[axis] * site.stored.size();
+            let whole = site.output.from(offset);
+            // Up to its last element, so that parts that do not meet can be written at the same time.
+            let spans =
+                input.ty.shape.iter().zip(&strides).map(|(length, step)| (length - 1) * step);
+            let bytes = (spans.sum::<usize>() + 1) * site.stored.size();
             let target = Target {
-                place: site.output.from(offset),
+                place: Place { bytes: bytes.min(whole.bytes), ..whole },
                 stored: site.stored,
                 strides: strides.clone(),
             };

@@ -1,12 +1,13 @@
-//! Matrix products: linear layers, products of two values, products with bytes.
+//! Matrix products: linear layers and products of two values.
 
 use cutout_graph::CompileError;
-use cutout_graph::ops::{Activation, Epilogue, Linear, MatMul, QuantizedLinear};
-use cutout_tensor::{DType, contiguous_strides};
+use cutout_graph::ops::{Activation, Epilogue, Linear, MatMul};
+use cutout_tensor::DType;
 
 use super::hopper;
-use super::movement::{converted, row_walk, too_many_axes};
-use super::parameters::{self, Axes, Gemm, Product, Walk, code, walk};
+use super::movement::{converted, too_many_axes};
+use super::parameters::{self, Axes, Gemm, Product, Walk, code};
+use super::tensor_cores::{TensorCores, tensor_cores};
 use super::{Input, Site};
 use crate::launch::{Argument, Place};
 use crate::weights::Form;
@@ -17,11 +18,14 @@ const FEW_ROWS: usize = 32;
 /// The same where tiles of 64 x 64 would leave most of the card idle.
 const FEW_TILES_ROWS: usize = 256;
 
+/// Up to this depth, a thread computes four columns of a row.
+const THIN_DEPTH: usize = 4;
+
 /// From this depth on, the warps of a block share a column.
 const SPLIT_DEPTH: usize = 512;
 
 /// From this many tiles of 128 x 128 on, the larger tiles fill the card.
-const LARGE_TILES: usize = 200;
+pub(super) const LARGE_TILES: usize = 200;
 
 /// What is done with the sums, and where they go.
 #[derive(Clone, Copy)]
@@ -31,6 +35,8 @@ pub(crate) struct Finish {
     pub(crate) residual: Option<(Place, DType)>,
     pub(crate) output: Place,
     pub(crate) to: DType,
+    /// Pixels of a line and outputs, for products of a transposed convolution by 2 x 2: [`tensor_cores`] alone lays them out.
+    pub(crate) shuffle: Option<[usize; 2]>,
 }
 
 impl Finish {
@@ -45,6 +51,7 @@ impl Finish {
             residual: residual.map(|input| (input.place, input.stored)),
             output: site.output,
             to: site.stored,
+            shuffle: None,
         }
     }
 
@@ -103,11 +110,27 @@ pub(crate) struct Sizes {
 
 impl Side {
     /// Whether rows are f32 and can be read four elements at a time.
-    fn is_wide(&self) -> bool {
+    pub(super) fn is_wide(&self) -> bool {
         let batches = self.batch.strides.iter().all(|stride| stride % 4 == 0);
         let aligned = self.place.offset.is_multiple_of(16) && self.row.is_multiple_of(4);
         self.stored == DType::F32 && self.depth == 1 && aligned && batches
     }
+}
+
+/// Whether [`product_f32`] would use the tensor cores for rows with a weight.
+pub(crate) fn takes_tensor_cores(a: &RowsOf, columns: usize, site: &Site<'_, '_>) -> bool {
+    let sizes = Sizes { rows: a.rows, columns, depth: a.depth, batch: 1 };
+    let multiprocessors = site.target().multiprocessors;
+    let (a, b) = (a.side(), weight_side(a.place, a.depth));
+    sizes.depth > THIN_DEPTH
+        && !takes_few_rows(sizes, b, multiprocessors)
+        && tensor_cores(sizes, a, b, multiprocessors).is_some()
+}
+
+/// A weight `[columns, depth]`. Weights start at multiples of 256 bytes.
+fn weight_side(place: Place, depth: usize) -> Side {
+    let place = Place { offset: 0, ..place };
+    Side { place, stored: DType::F32, row: depth, depth: 1, batch: one_matrix() }
 }
 
 /// Whether a product goes to the kernel for few rows.
@@ -117,7 +140,8 @@ fn takes_few_rows(sizes: Sizes, b: Side, multiprocessors: usize) -> bool {
     b.depth == 1 && (sizes.rows <= FEW_ROWS || idle)
 }
 
-fn one_matrix() -> Walk {
+/// The walk of a single matrix.
+pub(super) fn one_matrix() -> Walk {
     bytemuck::Zeroable::zeroed()
 }
 
@@ -135,7 +159,13 @@ pub(crate) fn product_f32(
     let few = takes_few_rows(sizes, b, site.target().multiprocessors);
     let split = few && sizes.depth >= SPLIT_DEPTH;
     let wide = a.is_wide() && b.is_wide() && sizes.depth.is_multiple_of(4);
-    let few_rows = u32::from(split) | u32::from(wide) << 1;
+    let fast = tensor_cores(sizes, a, b, site.target().multiprocessors);
+    let fast = fast.filter(|_| !few || sizes.rows <= 16);
+    let [shuffle_width, shuffle_outputs] = finish.shuffle.unwrap_or_default();
+    let written = std::iter::once((finish.output, finish.to)).chain(finish.residual);
+    let aligned =
+        written.into_iter().all(|(place, stored)| place.offset.is_multiple_of(4 * stored.size()));
+    let few_rows = u32::from(split) | u32::from(wide) << 1 | u32::from(aligned) << 2;
     let parameters = Product {
         rows,
         columns,
@@ -153,6 +183,8 @@ pub(crate) fn product_f32(
         activation: epilogue.activation,
         a_batch: a.batch,
         b_batch: b.batch,
+        shuffle_width: site.count(shuffle_width)?,
+        shuffle_outputs: site.count(shuffle_outputs)?,
     };
     let [bias, residual] = finish.arguments();
     let arguments = vec![
@@ -166,9 +198,21 @@ pub(crate) fn product_f32(
     if batch > 65535 {
         return Err(site.unsupported(format!("{batch} matrices are too many for one launch")));
     }
+    if sizes.depth <= THIN_DEPTH && sizes.rows > FEW_ROWS {
+        let threads = sizes.rows * sizes.columns.div_ceil(4);
+        let grid = [site.count(threads)?.div_ceil(256), 1, batch];
+        site.launch("product_thin", grid, 256, arguments);
+        return Ok(());
+    }
     let tiles = |side: u32| [columns.div_ceil(side), rows.div_ceil(side), batch];
     let large = tiles(128).iter().map(|&count| count as usize).product::<usize>();
-    if few {
+    if let Some(TensorCores { name, tile: [height, width], block, stages }) = fast {
+        let grid = [columns.div_ceil(width), rows.div_ceil(height), batch];
+        site.launch(name, grid, block, arguments);
+        if let Some(last) = site.launches.last_mut() {
+            last.shared_bytes = stages * (height + width) * 128;
+        }
+    } else if few {
         let blocks = if split { columns } else { columns.div_ceil(4) };
         site.launch("product_few_rows", [blocks, rows.div_ceil(8), batch], 128, arguments);
     } else if large >= LARGE_TILES {
@@ -187,6 +231,13 @@ pub(crate) struct RowsOf {
     pub(crate) rows: usize,
     pub(crate) depth: usize,
     pub(crate) stride: usize,
+}
+
+impl RowsOf {
+    fn side(&self) -> Side {
+        let RowsOf { place, stored, stride: row, .. } = *self;
+        Side { place, stored, row, depth: 1, batch: one_matrix() }
+    }
 }
 
 /// The weight of a product: columns, elements of a row behind padding, and how to get it in an element type.
@@ -214,9 +265,7 @@ pub(crate) fn with_weight(
         return product_half(sizes, a, (place, padded), finish, site);
     }
     let place = site.weight(weight.node, (weight.form)(DType::F32, a.depth));
-    let a = Side { place: a.place, stored: a.stored, row: a.stride, depth: 1, batch: one_matrix() };
-    let b = Side { place, stored: DType::F32, row: sizes.depth, depth: 1, batch: one_matrix() };
-    product_f32(sizes, a, b, finish, site)
+    product_f32(sizes, a.side(), weight_side(place, a.depth), finish, site)
 }
 
 /// Whether rows can be copied 16 bytes at a time: whole groups of eight halves.
@@ -353,103 +402,4 @@ pub(crate) fn matmul(op: &MatMul, site: &mut Site<'_, '_>) -> Result<(), Compile
     let right =
         Side { place: b.place, stored: b.stored, row: b_row, depth: b_depth, batch: b_batch };
     product_f32(sizes, left, right, &finish, site)
-}
-
-pub(crate) fn quantized_linear(
-    op: &QuantizedLinear,
-    site: &mut Site<'_, '_>,
-) -> Result<(), CompileError> {
-    let (x, values, scales) =
-        (site.inputs[0].clone(), site.inputs[1].clone(), site.inputs[2].clone());
-    let finish = Finish::of(op.epilogue, 3, site);
-    let (columns, width) = (values.ty.shape[0], values.ty.shape[1]);
-    let padded = width.next_multiple_of(32);
-    let rows = x.ty.shape.rows();
-    let whole = values.place.region == crate::launch::Region::Weight(usize::MAX);
-    let bytes = match values.node.filter(|_| whole) {
-        Some(node) => site.weight(node, Form::Matrix { dtype: DType::I8, padded }),
-        None => padded_bytes(&values, padded, site)?,
-    };
-    let quantized = site.scratch(rows * padded);
-    let steps = site.scratch(rows * 4);
-    let walk = if x.ty.rank() == 1 { one_matrix() } else { row_walk(&x, site)? };
-    let [rows, padded] = [site.count(rows)?, site.count(padded)?];
-    let quantize = parameters::Quantize {
-        rows,
-        width: site.count(width)?,
-        padded,
-        from: code(x.stored),
-        walk,
-    };
-    let arguments =
-        vec![x.read(), Argument::Write(quantized), Argument::Write(steps), Argument::of(&quantize)];
-    site.launch("quantize_rows", [rows.div_ceil(4), 1, 1], 128, arguments);
-    let groups = scales.ty.shape[1];
-    let described = hopper::Bytes {
-        a: (quantized, [rows as usize, padded as usize]),
-        steps,
-        weight: (bytes, columns),
-        scales: scales.place,
-    };
-    if groups == 1 && width > 0 && hopper::product_bytes(described, &finish, site) {
-        return Ok(());
-    }
-    let epilogue = finish.parameters();
-    let columns = site.count(columns)?;
-    let parameters = parameters::Quantized {
-        rows,
-        columns,
-        padded,
-        group: site.count(op.scales.block_length(width))?,
-        groups: site.count(groups)?,
-        residual: epilogue.residual,
-        to: epilogue.to,
-        activation: epilogue.activation,
-        scale: epilogue.scale,
-    };
-    let [bias, residual] = finish.arguments();
-    let arguments = vec![
-        Argument::Read(quantized),
-        Argument::Read(steps),
-        Argument::Read(bytes),
-        scales.read(),
-        bias,
-        residual,
-        Argument::Write(finish.output),
-        Argument::of(&parameters),
-    ];
-    site.launch("product_bytes", [columns.div_ceil(64), rows.div_ceil(64), 1], 256, arguments);
-    Ok(())
-}
-
-/// Bytes that are given at each run, each row with zeros behind it.
-fn padded_bytes(
-    values: &Input,
-    padded: usize,
-    site: &mut Site<'_, '_>,
-) -> Result<Place, CompileError> {
-    let (rows, width) = (values.ty.shape[0], values.ty.shape[1]);
-    let place = site.scratch(rows * padded);
-    if rows * width == 0 {
-        return Ok(place);
-    }
-    // Zeros first, then the rows over them.
-    let zeros = site.table(vec![0]);
-    let fill = parameters::Copy {
-        total: site.count(rows * padded)?,
-        bytes: 1,
-        from: walk(&[rows * padded], &[0]).unwrap_or_else(one_matrix),
-        to: walk(&[rows * padded], &[1]).unwrap_or_else(one_matrix),
-    };
-    let arguments = vec![Argument::Read(zeros), Argument::Write(place), Argument::of(&fill)];
-    site.launch_each("copy_elements", fill.total, arguments);
-    let strides = contiguous_strides(&values.ty.shape);
-    let axes = Axes::merged(&values.ty.shape, &[strides, vec![padded, 1]]);
-    let (Some(from), Some(to)) = (axes.walk(0), axes.walk(1)) else {
-        return Err(too_many_axes(site, 2));
-    };
-    let copy = parameters::Copy { total: site.count(rows * width)?, bytes: 1, from, to };
-    let arguments = vec![values.read(), Argument::Write(place), Argument::of(&copy)];
-    site.launch_each("copy_elements", copy.total, arguments);
-    Ok(place)
 }

@@ -13,6 +13,9 @@ use crate::launch::Argument;
 /// Reductions of at least this many elements are shared by the threads of a block.
 const SHARED_REDUCTION: usize = 64;
 
+/// Rows up to this length are one thread's.
+const NARROW_ROW: u32 = 16;
+
 /// Longest row that one warp takes.
 const SHORT_ROW: u32 = 256;
 
@@ -65,7 +68,11 @@ pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> Result<(), 
     let mut rows = rows_of(&input, site)?;
     rows.epsilon = op.epsilon;
     let arguments = vec![input.read(), gain, shift, site.write(), Argument::of(&rows)];
-    site.launch("layer_norm", [rows.rows.div_ceil(4), 1, 1], 128, arguments);
+    if rows.width <= NARROW_ROW {
+        site.launch("layer_norm_narrow", [rows.rows.div_ceil(128), 1, 1], 128, arguments);
+    } else {
+        site.launch("layer_norm", [rows.rows.div_ceil(4), 1, 1], 128, arguments);
+    }
     Ok(())
 }
 
@@ -92,7 +99,9 @@ pub(crate) fn softmax(site: &mut Site<'_, '_>) -> Result<(), CompileError> {
     let input = site.inputs[0].clone();
     let rows = rows_of(&input, site)?;
     let arguments = vec![input.read(), site.write(), Argument::of(&rows)];
-    if rows.width <= SHORT_ROW {
+    if rows.width <= NARROW_ROW {
+        site.launch("softmax_narrow", [rows.rows.div_ceil(128), 1, 1], 128, arguments);
+    } else if rows.width <= SHORT_ROW {
         site.launch("softmax_short", [rows.rows.div_ceil(4), 1, 1], 128, arguments);
     } else {
         site.launch("softmax", [rows.rows, 1, 1], 128, arguments);

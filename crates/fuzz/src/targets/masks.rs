@@ -55,7 +55,7 @@ fn rle_seeds() -> Vec<Vec<u8>> {
         let pixels = (0..width * height).map(|i| i * i % step < step / 2).collect();
         let mask = Mask::from_pixels(size, pixels).expect("a small mask");
         let mut bytes = vec![width as u8, height as u8];
-        bytes.extend(mask.to_rle().to_coco_string().bytes());
+        bytes.extend(mask.to_rle().expect(SMALL).to_coco_string().bytes());
         bytes
     };
     vec![seed(7, 5, 5), seed(4, 4, 100), seed(60, 50, 2000), seed(1, 1, 2)]
@@ -67,19 +67,21 @@ fn sized(bytes: &[u8]) -> (Size, &[u8]) {
     (Size::new(side(0), side(1)), bytes.get(2..).unwrap_or_default())
 }
 
+const SMALL: &str = "the memory of a small mask";
+
 fn read_mask(bytes: &[u8]) -> bool {
     let (size, bits) = sized(bytes);
     let bit = |i: usize| bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
     let pixels = (0..size.width * size.height).map(bit).collect();
     let Ok(mask) = Mask::from_pixels(size, pixels) else { return false };
-    let rle = mask.to_rle();
-    assert_eq!(rle.to_mask(), mask);
+    let rle = mask.to_rle().expect(SMALL);
+    assert_eq!(rle.to_mask().expect(SMALL), mask);
     assert_eq!(rle.area(), mask.area());
     let text = rle.to_coco_string();
     assert_eq!(Rle::from_coco_string(size, &text).as_ref(), Ok(&rle));
-    let regions = connected_regions(&mask, true, Connectivity::Eight);
+    let regions = connected_regions(&mask, true, Connectivity::Eight).expect(SMALL);
     assert_eq!(regions.areas.iter().sum::<usize>(), mask.area());
-    let _ = polygons(&mask);
+    polygons(&mask).expect(SMALL);
     true
 }
 
@@ -87,9 +89,10 @@ fn read_rle(bytes: &[u8]) -> bool {
     let (size, text) = sized(bytes);
     match Rle::from_coco_string(size, &String::from_utf8_lossy(text)) {
         Ok(rle) => {
-            let mask = rle.to_mask();
+            let mask = rle.to_mask().expect(SMALL);
             assert_eq!(mask.area(), rle.area());
-            assert_eq!(rle.iou(&mask.to_rle()).map(|iou| iou > 0.0), Ok(mask.area() > 0));
+            let again = mask.to_rle().expect(SMALL);
+            assert_eq!(rle.iou(&again).map(|iou| iou > 0.0), Ok(mask.area() > 0));
             assert!(rle.bounds().is_some() == (mask.area() > 0));
             true
         }

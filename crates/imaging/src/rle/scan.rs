@@ -1,5 +1,7 @@
 //! Column-major run-length encoding of a mask that is given row by row.
 
+use cutout_tensor::memory;
+
 use super::Rle;
 use crate::{ImageError, Size};
 
@@ -11,8 +13,11 @@ pub struct RowScanner {
     row: Vec<u8>,
     rows: usize,
     /// (column, row) of each pixel that differs from the one above it, in row-major order. Pixels above row 0 are unset.
-    changes: Vec<(u32, u32)>,
+    changes: Vec<Change>,
 }
+
+/// Column and row.
+type Change = (u32, u32);
 
 /// Pixels compared in one step.
 const WORD: usize = 8;
@@ -26,14 +31,14 @@ impl RowScanner {
         }
         // Padded to whole words.
         let length = size.width.next_multiple_of(WORD);
-        let (above, row) = (vec![0; length], vec![0; length]);
+        let (above, row) = (memory::zeroed(length)?, memory::zeroed(length)?);
         Ok(RowScanner { size, above, row, rows: 0, changes: Vec::new() })
     }
 
     /// Adds the next row: `width` values of 0 or 1. Rows beyond the height are ignored; missing pixels are unset.
-    pub fn push(&mut self, row: impl Iterator<Item = u8>) {
+    pub fn push(&mut self, row: impl Iterator<Item = u8>) -> Result<(), ImageError> {
         if self.rows == self.size.height {
-            return;
+            return Ok(());
         }
         let width = self.size.width;
         self.row[..width].fill(0);
@@ -46,18 +51,19 @@ impl RowScanner {
             }
             for (j, (new, old)) in new.iter().zip(old).enumerate() {
                 if new != old {
-                    self.changes.push(((i * WORD + j) as u32, y));
+                    memory::push(&mut self.changes, ((i * WORD + j) as u32, y))?;
                 }
             }
         }
         std::mem::swap(&mut self.row, &mut self.above);
         self.rows += 1;
+        Ok(())
     }
 
     /// The runs of all rows pushed; missing rows are unset.
-    pub fn finish(self) -> Rle {
+    pub fn finish(self) -> Result<Rle, ImageError> {
         let size = self.size;
-        self.finish_in(size, 0, 0).expect("a mask fits into its own size")
+        self.finish_in(size, 0, 0)
     }
 
     /// The runs of a larger mask of size `canvas`, with the top left corner of this one at (`x`, `y`).
@@ -71,13 +77,12 @@ impl RowScanner {
         if !inside || u32::try_from(pixels).is_err() {
             return Err(ImageError::Mismatch { expected: canvas, found: self.size });
         }
-        self.push_end();
-        let mut counts = Vec::with_capacity(self.changes.len() + 1);
+        self.push_end()?;
+        let mut counts = memory::with_capacity(self.changes.len() + 1)?;
         let mut end = 0;
-        for (start, stop) in self.column_runs() {
-            let place = |(column, row): (u32, u32)| {
-                (column as usize + x) * canvas.height + row as usize + y
-            };
+        for (start, stop) in self.column_runs()? {
+            let place =
+                |(column, row): Change| (column as usize + x) * canvas.height + row as usize + y;
             let (start, stop) = (place(start), place(stop));
             if start == end && !counts.is_empty() {
                 // The run continues from the end of the previous column.
@@ -95,28 +100,31 @@ impl RowScanner {
     }
 
     /// Ends the runs that reach the last row.
-    fn push_end(&mut self) {
+    fn push_end(&mut self) -> Result<(), ImageError> {
         let y = self.rows as u32;
         let reaching = self.above.iter().enumerate().filter(|(_, pixel)| **pixel != 0);
-        self.changes.extend(reaching.map(|(x, _)| (x as u32, y)));
+        for (x, _) in reaching {
+            memory::push(&mut self.changes, (x as u32, y))?;
+        }
+        Ok(())
     }
 
     /// Start and exclusive end of each run, column by column: the changes, sorted by column and paired.
-    fn column_runs(&self) -> impl Iterator<Item = ((u32, u32), (u32, u32))> {
-        let mut starts = vec![0usize; self.size.width + 1];
+    fn column_runs(&self) -> Result<impl Iterator<Item = (Change, Change)>, ImageError> {
+        let mut starts = memory::zeroed::<usize>(self.size.width + 1)?;
         for (x, _) in &self.changes {
             starts[*x as usize + 1] += 1;
         }
         for x in 0..self.size.width {
             starts[x + 1] += starts[x];
         }
-        let mut sorted = vec![(0, 0); self.changes.len()];
+        let mut sorted = memory::copied(&self.changes)?;
         for change in &self.changes {
             let next = &mut starts[change.0 as usize];
             sorted[*next] = *change;
             *next += 1;
         }
-        (0..sorted.len() / 2).map(move |i| (sorted[2 * i], sorted[2 * i + 1]))
+        Ok((0..sorted.len() / 2).map(move |i| (sorted[2 * i], sorted[2 * i + 1])))
     }
 }
 
@@ -127,8 +135,8 @@ mod tests {
     #[test]
     fn a_mask_is_placed_in_a_larger_one() {
         let mut scanner = RowScanner::new(Size::new(2, 2)).unwrap();
-        scanner.push([1, 1].into_iter());
-        scanner.push([1, 0].into_iter());
+        scanner.push([1, 1].into_iter()).unwrap();
+        scanner.push([1, 0].into_iter()).unwrap();
         let rle = scanner.finish_in(Size::new(4, 3), 1, 1).unwrap();
         // Columns: ..., .##, .#., ...
         assert_eq!(rle.counts(), [4, 2, 1, 1, 4]);
@@ -140,7 +148,7 @@ mod tests {
     #[test]
     fn missing_rows_are_unset() {
         let mut scanner = RowScanner::new(Size::new(1, 3)).unwrap();
-        scanner.push([1].into_iter());
-        assert_eq!(scanner.finish().counts(), [0, 1, 2]);
+        scanner.push([1].into_iter()).unwrap();
+        assert_eq!(scanner.finish().unwrap().counts(), [0, 1, 2]);
     }
 }

@@ -1,12 +1,14 @@
 //! Removal of small holes and islands.
 
 use cutout_imaging::{
-    Candidate, Rle, SmallRegions, non_maximum_suppression, remove_small_regions as remove,
+    Candidate, ImageError, Rle, SmallRegions, non_maximum_suppression,
+    remove_small_regions as remove,
 };
 use cutout_parallel::Pool;
 
 use super::generate::{Reporter, pick};
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox};
+use crate::SegmentError;
 
 /// Masks cleaned between two progress reports.
 const AT_ONCE: usize = 64;
@@ -26,6 +28,7 @@ pub(super) fn remove_small_regions(
         let clean = |mask: &AutoMask| cleaned(&mask.rle, options.min_mask_region_area);
         let results = pool.map(part, clean);
         for (mask, result) in part.iter_mut().zip(results) {
+            let result = result.map_err(SegmentError::from)?;
             let score = if result.is_some() { 0.0 } else { 1.0 };
             if let Some(rle) = result {
                 mask.bbox = PixelBox::around(rle.bounds());
@@ -40,9 +43,9 @@ pub(super) fn remove_small_regions(
 }
 
 /// The mask without holes and islands of fewer than `area` pixels; `None` if it has none.
-fn cleaned(rle: &Rle, area: usize) -> Option<Rle> {
-    let mut mask = rle.to_mask();
-    let filled = remove(&mut mask, area, SmallRegions::Holes);
-    let cleared = remove(&mut mask, area, SmallRegions::Islands);
-    (filled || cleared).then(|| mask.to_rle())
+fn cleaned(rle: &Rle, area: usize) -> Result<Option<Rle>, ImageError> {
+    let mut mask = rle.to_mask()?;
+    let filled = remove(&mut mask, area, SmallRegions::Holes)?;
+    let cleared = remove(&mut mask, area, SmallRegions::Islands)?;
+    (filled || cleared).then(|| mask.to_rle()).transpose()
 }

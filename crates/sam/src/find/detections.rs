@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cutout_graph::{DeviceValue, Ports};
-use cutout_imaging::{Mask, Rle, Size, Upsampler};
+use cutout_imaging::{ImageError, Mask, Rle, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 
 use super::query::{Find, Phrase};
@@ -170,12 +170,12 @@ impl Detection {
     }
 
     /// The mask at the size of the picture.
-    pub fn mask(&self) -> Mask {
+    pub fn mask(&self) -> Result<Mask, ImageError> {
         self.segment.mask()
     }
 
     /// The mask as run lengths.
-    pub fn rle(&self) -> Rle {
+    pub fn rle(&self) -> Result<Rle, ImageError> {
         self.segment.rle()
     }
 

@@ -4,9 +4,11 @@ mod bounds;
 mod sam1;
 mod sam2;
 mod sam3;
+mod tracking;
 
 use std::collections::HashMap;
 
+use cutout_graph::Scope;
 use cutout_imaging::Fit;
 use cutout_tensor::Shape;
 use cutout_weights::Metadata;
@@ -20,6 +22,7 @@ use super::load::{ConfigError, Shapes};
 use crate::prompt::TokenOrder;
 
 pub(crate) use sam3::interactive_neck;
+pub(crate) use tracking::{Grouping, RecentFrames, TrackingRules};
 
 /// A ViT with windowed and global attention: the image encoder of SAM 1 in front of its neck, and that of SAM 3.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -213,8 +216,52 @@ impl DecoderConfig {
 pub enum MemoryForm {
     /// SAM 2: object pointers have no position in time.
     Sam2,
-    /// SAM 2.1 and later: object pointers have one; memories of hidden objects get an embedding.
+    /// SAM 2.1: object pointers have one; memories of hidden objects get an embedding.
     Sam2_1,
+    /// The same in SAM 3, under other names.
+    Sam3,
+}
+
+impl MemoryForm {
+    /// Where memory, object pointers and mask prompts have their weights, from the root of the weights.
+    pub(crate) fn weights<'g>(self, w: &Scope<'g>) -> Scope<'g> {
+        match self {
+            MemoryForm::Sam2 | MemoryForm::Sam2_1 => w.clone(),
+            MemoryForm::Sam3 => w.at("tracker"),
+        }
+    }
+
+    /// Where memory attention is in those.
+    pub(crate) fn attention(self) -> &'static str {
+        match self {
+            MemoryForm::Sam2 | MemoryForm::Sam2_1 => "memory_attention",
+            MemoryForm::Sam3 => "transformer.encoder",
+        }
+    }
+
+    /// Where the memory encoder is in those.
+    pub(crate) fn encoder(self) -> &'static str {
+        match self {
+            MemoryForm::Sam2 | MemoryForm::Sam2_1 => "memory_encoder",
+            MemoryForm::Sam3 => "maskmem_backbone",
+        }
+    }
+
+    /// The pointer of hidden objects.
+    pub(crate) fn hidden_pointer(self) -> &'static str {
+        match self {
+            MemoryForm::Sam2 | MemoryForm::Sam2_1 => "no_obj_ptr",
+            MemoryForm::Sam3 => "tracker.no_obj_ptr",
+        }
+    }
+
+    /// Whether object pointers have positions in time and memories of hidden objects an embedding.
+    pub(crate) fn has_pointer_positions(self) -> bool {
+        match self {
+            MemoryForm::Sam2 => false,
+            MemoryForm::Sam2_1 | MemoryForm::Sam3 => true,
+        }
+    }
 }
 
 /// Memory encoder and memory attention.
@@ -236,6 +283,37 @@ pub struct MemoryConfig {
     pub mlp_width: usize,
     /// Layers that mix image and mask in the memory encoder.
     pub fuser_layers: usize,
+    /// Channels between the two linear layers of each.
+    pub fuser_width: usize,
+}
+
+impl MemoryConfig {
+    /// The memory that all published models have.
+    pub(crate) fn published(form: MemoryForm) -> Self {
+        MemoryConfig {
+            form,
+            width: 64,
+            frames: 7,
+            pointer_frames: 16,
+            layers: 4,
+            heads: 1,
+            mlp_width: 2048,
+            fuser_layers: 2,
+            fuser_width: 1024,
+        }
+    }
+
+    /// Layers of the fuser and the channels inside, from the tensors of a memory encoder.
+    fn read_fuser(shapes: &Shapes<'_>, encoder: &str) -> Result<[usize; 2], ConfigError> {
+        let layers = format!("{encoder}.fuser.layers");
+        match shapes.count(&layers, "gamma") {
+            0 => Ok([0, 1]),
+            count => {
+                let [width] = shapes.axes(&format!("{layers}.0.pwconv1.bias"))?;
+                Ok([count, width])
+            }
+        }
+    }
 }
 
 /// The image encoder of a model.
@@ -292,7 +370,7 @@ pub struct ModelConfig {
     /// Prompt encoder and mask decoder, which answer clicks, boxes and masks; `None` in a checkpoint of SAM 3's
     /// detector alone.
     pub decoder: Option<DecoderConfig>,
-    /// Memory encoder and memory attention: SAM 2 video checkpoints.
+    /// Memory encoder and memory attention: video checkpoints of SAM 2 and SAM 3.
     pub memory: Option<MemoryConfig>,
     /// Text encoder and detector: SAM 3.
     pub finder: Option<FinderConfig>,

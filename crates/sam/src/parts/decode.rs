@@ -136,7 +136,7 @@ impl Part for PrepareImage {
 }
 
 /// Levels of SAM 3's interactive neck.
-fn interactive_levels<'g>(
+pub(super) fn interactive_levels<'g>(
     trunk: Value<'g>,
     w: &Scope<'g>,
     decoder: &DecoderConfig,
@@ -151,8 +151,13 @@ fn interactive_levels<'g>(
     };
     // A picture has no memories: a learnt vector is added instead.
     let embedding = top + w.parameter(no_memory, [1, 1, width]);
-    let (level0, level1) = (Some(level0), Some(level1));
-    Encoded { level0, level1, embedding: Some(embedding), ..Encoded::none() }
+    Encoded {
+        trunk: None,
+        level0: Some(level0),
+        level1: Some(level1),
+        level2: Some(top),
+        embedding: Some(embedding),
+    }
 }
 
 impl Part for Decode {

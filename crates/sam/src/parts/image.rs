@@ -3,6 +3,7 @@
 use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::TensorType;
 
+use super::decode::interactive_levels;
 use crate::components::image_encoder::{hiera, neck, pyramid, rotary_vit, vit};
 use crate::model::ModelError;
 use crate::model::config::{EncoderConfig, HieraConfig, ModelConfig};
@@ -21,13 +22,14 @@ ports! {
     pub struct Encoded {
         /// SAM 3: output of the ViT, input of both necks, `f32[1, grid, grid, channels]`.
         trunk: optional,
-        /// SAM 2: the finest level projected for the mask decoder, `f32[1, 4 grid, 4 grid, width / 8]`.
+        /// SAM 2, and frames of SAM 3: the finest level projected for the mask decoder,
+        /// `f32[1, 4 grid, 4 grid, width / 8]`.
         level0: optional,
-        /// SAM 2: the middle level projected for the mask decoder, `f32[1, 2 grid, 2 grid, width / 4]`.
+        /// The same: the middle level projected for the mask decoder, `f32[1, 2 grid, 2 grid, width / 4]`.
         level1: optional,
-        /// SAM 2: the top level, input of memory encoder and memory attention, `f32[1, grid, grid, width]`.
+        /// The same: the top level, input of memory encoder and memory attention, `f32[1, grid, grid, width]`.
         level2: optional,
-        /// SAM 1 and 2: embedding for the mask decoder, `f32[1, grid, grid, width]`.
+        /// SAM 1, SAM 2 and frames of SAM 3: embedding for the mask decoder, `f32[1, grid, grid, width]`.
         embedding: optional,
     }
 }
@@ -93,6 +95,34 @@ impl<V> Encoded<V> {
     /// No feature at all.
     pub(crate) fn none() -> Self {
         Encoded { trunk: None, level0: None, level1: None, level2: None, embedding: None }
+    }
+}
+
+/// From the features of a picture of SAM 3 to the levels that its tracker reads.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameLevels;
+
+impl Part for FrameLevels {
+    type Inputs = Encoded<()>;
+    type Outputs = Encoded<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<Encoded<TensorType>, ModelError> {
+        let EncoderConfig::RotaryVit { trunk, .. } = &config.encoder else {
+            return Err(ModelError::NoMemory);
+        };
+        let grid = trunk.grid();
+        let trunk = TensorType::f32([1, grid, grid, trunk.width]);
+        Ok(Encoded { trunk: Some(trunk), ..Encoded::none() })
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        features: Encoded<Value<'g>>,
+        w: &Scope<'g>,
+    ) -> Result<Encoded<Value<'g>>, ModelError> {
+        let trunk = features.trunk.ok_or(ModelError::NoMemory)?;
+        Ok(interactive_levels(trunk, w, config.decoder()?))
     }
 }
 

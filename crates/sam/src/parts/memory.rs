@@ -1,4 +1,4 @@
-//! Objects from frame to frame: memories in, masks and memories out. SAM 2.
+//! Objects from frame to frame: memories in, masks and memories out. SAM 2 and 3.
 
 use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::{DType, TensorType};
@@ -7,20 +7,20 @@ use super::decode::{DecoderImage, decode};
 use super::object_prompt::{FrameFeatures, answer, frame_types, no_points};
 use crate::components::memory::{MaskSource, MemoryAttention, MemoryEncoderInputs, memory_encoder};
 use crate::model::ModelError;
-use crate::model::config::{MemoryForm, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::part::Part;
 use crate::prompt::Candidates;
 
 pub use crate::components::memory::{Bank, FrameMemory, ObjectBank};
 
 ports! {
-    /// A frame and the mask of an object on it.
+    /// A frame and the masks of objects on it.
     pub struct RememberInputs {
         /// See [`FrameFeatures`].
         level2,
-        /// `f32[1, side, side]`.
+        /// `f32[objects, side, side]`.
         logits,
-        /// `f32[1]`.
+        /// `f32[objects]`.
         object_score,
     }
 }
@@ -33,11 +33,21 @@ ports! {
     }
 }
 
-/// The memory encoder, for one object.
+ports! {
+    /// Memories of several objects on one frame.
+    pub struct Remembered {
+        /// One for each.
+        objects: list MemoryInput,
+    }
+}
+
+/// The memory encoder, apart from tracking.
 #[derive(Clone, Copy, Debug)]
 pub struct Remember {
-    /// Where the mask comes from.
+    /// Where the masks come from.
     pub source: MaskSource,
+    /// Objects that share the frame.
+    pub objects: usize,
 }
 
 /// Projects a memory into the keys and values of memory attention.
@@ -65,7 +75,7 @@ impl BankShape {
 
     /// Whether pointers have a position in time.
     pub(crate) fn has_pointer_positions(&self, config: &ModelConfig) -> Result<bool, ModelError> {
-        Ok(self.pointers > 0 && config.memory()?.form == MemoryForm::Sam2_1)
+        Ok(self.pointers > 0 && config.memory()?.form.has_pointer_positions())
     }
 
     fn types(&self, config: &ModelConfig) -> Result<Bank<TensorType>, ModelError> {
@@ -122,8 +132,8 @@ ports! {
     pub struct FollowedObject {
         /// `f32[1, width]`.
         pointer,
-        /// Memory of the frame, with keys and values if the bank is projected.
-        memory: group FrameMemory,
+        /// Memory of the frame, with keys and values if the bank is projected; `None` if it is encoded later.
+        memory: optional FrameMemory,
     }
 }
 
@@ -147,6 +157,8 @@ ports! {
 pub struct Follow {
     /// The memories of the objects.
     pub bank: BankShape,
+    /// Whether the frame is remembered by the same program, or later by [`Remember`].
+    pub remember: bool,
 }
 
 /// Types of one frame's memory of one object.
@@ -183,26 +195,27 @@ fn remember<'g>(
     let memory = config.memory()?;
     let [logits, object_score] = answer;
     let [objects, side, _] = logits.dims();
-    let score = match memory.form {
-        MemoryForm::Sam2 => None,
-        MemoryForm::Sam2_1 => Some(object_score),
+    let remembered = MemoryEncoderInputs {
+        image: level2,
+        logits: logits.reshape([objects, side, side, 1]),
+        score: memory.form.has_pointer_positions().then_some(object_score),
+        side: config.encoder.image_size(),
     };
-    let logits = logits.reshape([objects, side, side, 1]);
-    let remembered = MemoryEncoderInputs { image: level2, logits, score };
+    let w = &memory.form.weights(w);
     let encoded = memory_encoder(remembered, source, w, memory).stage("encoded_memory");
     Ok(encoded.cast(DType::BF16))
 }
 
 impl Part for Remember {
     type Inputs = RememberInputs<()>;
-    type Outputs = MemoryInput<()>;
+    type Outputs = Remembered<()>;
 
     fn inputs(&self, config: &ModelConfig) -> Result<RememberInputs<TensorType>, ModelError> {
         let side = config.mask_side();
         Ok(RememberInputs {
             level2: frame_types(config)?.level2,
-            logits: TensorType::f32([1, side, side]),
-            object_score: TensorType::f32([1]),
+            logits: TensorType::f32([self.objects, side, side]),
+            object_score: TensorType::f32([self.objects]),
         })
     }
 
@@ -211,9 +224,10 @@ impl Part for Remember {
         config: &ModelConfig,
         RememberInputs { level2, logits, object_score }: RememberInputs<Value<'g>>,
         w: &Scope<'g>,
-    ) -> Result<MemoryInput<Value<'g>>, ModelError> {
-        let memory = remember(level2, [logits, object_score], self.source, w, config)?;
-        Ok(MemoryInput { memory })
+    ) -> Result<Remembered<Value<'g>>, ModelError> {
+        let all = remember(level2, [logits, object_score], self.source, w, config)?;
+        let object = |index: usize| MemoryInput { memory: all.slice(0, index..index + 1) };
+        Ok(Remembered { objects: (0..self.objects).map(object).collect() })
     }
 }
 
@@ -231,7 +245,8 @@ impl Part for Project {
         MemoryInput { memory }: MemoryInput<Value<'g>>,
         w: &Scope<'g>,
     ) -> Result<FrameMemory<Value<'g>>, ModelError> {
-        Ok(attention(config)?.project(memory, w))
+        let attention = attention(config)?;
+        Ok(attention.project(memory, &attention.config.form.weights(w)))
     }
 }
 
@@ -249,7 +264,9 @@ impl Part for Attend {
         AttendInputs { level2, bank }: AttendInputs<Value<'g>>,
         w: &Scope<'g>,
     ) -> Result<AttendedFrame<Value<'g>>, ModelError> {
-        Ok(AttendedFrame { embedding: attention(config)?.attend(level2, &bank, w) })
+        let attention = attention(config)?;
+        let w = &attention.config.form.weights(w);
+        Ok(AttendedFrame { embedding: attention.attend(level2, &bank, w) })
     }
 }
 
@@ -269,32 +286,30 @@ impl Part for Follow {
     ) -> Result<Followed<Value<'g>>, ModelError> {
         let objects = self.bank.objects;
         let attention = attention(config)?;
-        let embedding = attention.attend(frame.level2, &bank, w);
+        let tracker = &attention.config.form.weights(w);
+        let embedding = attention.attend(frame.level2, &bank, tracker);
         let image = DecoderImage::new(embedding, None, w, config.decoder()?);
         let fine = Some([frame.level0, frame.level1]);
         let decoded = decode(no_points(objects, w), image, fine, w, config)?;
-        let answer = answer(&decoded, Candidates::Three, w)?;
-        let memory = remember(
-            frame.level2,
-            [answer.logits, answer.object_score],
-            MaskSource::Predicted,
-            w,
-            config,
-        )?;
-        let all = if self.bank.projected {
-            attention.project(memory, w)
-        } else {
-            FrameMemory { memory, keys: Vec::new(), values: Vec::new() }
+        let answer = answer(&decoded, Candidates::Three, tracker)?;
+        let remembered = || -> Result<FrameMemory<Value<'g>>, ModelError> {
+            let answered = [answer.logits, answer.object_score];
+            let memory = remember(frame.level2, answered, MaskSource::Predicted, w, config)?;
+            Ok(match self.bank.projected {
+                true => attention.project(memory, tracker),
+                false => FrameMemory { memory, keys: Vec::new(), values: Vec::new() },
+            })
         };
+        let all = self.remember.then(remembered).transpose()?;
         let object = |index: usize| {
             let own = |value: &Value<'g>| value.slice(0, index..index + 1);
             FollowedObject {
                 pointer: own(&answer.pointer),
-                memory: FrameMemory {
+                memory: all.as_ref().map(|all| FrameMemory {
                     memory: own(&all.memory),
                     keys: all.keys.iter().map(own).collect(),
                     values: all.values.iter().map(own).collect(),
-                },
+                }),
             }
         };
         Ok(Followed {

@@ -1,4 +1,5 @@
-//! Objects that a user shows on a frame: points, boxes and masks to an answer with its object pointer. SAM 2.
+//! Objects that a user shows on a frame: points, boxes and masks to an answer with its object pointer. SAM 2
+//! and 3.
 
 use cutout_graph::ops::{Conv2d, ResizeMode};
 use cutout_graph::{Reduced, Scope, Value, ports};
@@ -10,12 +11,12 @@ use crate::components::mask_decoder::Decoded;
 use crate::components::memory::pointer;
 use crate::components::prompt_encoder::PointKind;
 use crate::model::ModelError;
-use crate::model::config::ModelConfig;
+use crate::model::config::{MemoryForm, ModelConfig};
 use crate::model::part::Part;
 use crate::prompt::Candidates;
 
 /// Logits of a hidden object.
-const HIDDEN: f32 = -1024.0;
+pub(crate) const HIDDEN: f32 = -1024.0;
 
 ports! {
     /// A frame's features: see [`Encoded`](super::Encoded).
@@ -164,7 +165,7 @@ impl Part for AnswerPrompt {
         let image = DecoderImage::new(inputs.embedding, masks, w, config.decoder()?);
         let prompts = Prompts { points: inputs.points, kinds: inputs.kinds };
         let decoded = decode(prompts, image, Some([inputs.level0, inputs.level1]), w, config)?;
-        answer(&decoded, self.wanted, w)
+        answer(&decoded, self.wanted, &config.memory()?.form.weights(w))
     }
 }
 
@@ -175,25 +176,57 @@ pub(super) fn no_points<'g>(objects: usize, w: &Scope<'g>) -> Prompts<'g> {
     Prompts { points: w.builder().computed(places), kinds: w.builder().computed(kinds) }
 }
 
-/// Resizes a binary mask `[1, height, width, 1]` to the model's size with a threshold of 0.5.
-fn fitted(mask: Value<'_>, size: usize) -> Value<'_> {
+/// Resizes a mask `[1, height, width, 1]` to a square, with antialiasing.
+fn resized(mask: Value<'_>, size: usize) -> Value<'_> {
     let [_, height, width, _] = mask.dims();
-    if [height, width] == [size, size] {
-        return mask;
+    match [height, width] == [size, size] {
+        true => mask,
+        false => mask.resize_antialiased(ResizeMode::Bilinear, [size; 2]),
     }
-    let builder = mask.builder();
-    let resized = mask.resize_antialiased(ResizeMode::Bilinear, [size; 2]);
-    let less = builder.scalar(0.5).broadcast([1, size, size, 1]).greater(resized);
-    less.select(builder.scalar(0.0), builder.scalar(1.0))
 }
 
-/// Converts binary masks `[objects, size, size, 1]` to output logits and to the mask prompt for the pointer, both
-/// `[objects, side, side, 1]`.
-pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>, side: usize) -> [Value<'g>; 2] {
-    let logits = (mask * 20.0 - 10.0).resize_antialiased(ResizeMode::Bilinear, [side; 2]);
+/// A mask as large as the video in the form in which a family uses it.
+struct GivenMask<'g> {
+    /// Its logits, `[1, side, side, 1]`.
+    logits: Value<'g>,
+    /// The mask as large as mask prompts are encoded, `[1, 4 side, 4 side, 1]`.
+    large: Value<'g>,
+}
+
+impl<'g> GivenMask<'g> {
+    /// From a mask of zeros and ones, `[1, height, width, 1]`. SAM 2 has a binary mask in between; SAM 3 has both from the
+    /// mask itself.
+    fn new(mask: Value<'g>, config: &ModelConfig) -> Result<Self, ModelError> {
+        let side = config.mask_side();
+        Ok(match config.memory()?.form {
+            MemoryForm::Sam2 | MemoryForm::Sam2_1 => {
+                let [_, height, width, _] = mask.dims();
+                let (builder, size) = (mask.builder(), config.encoder.image_size());
+                let mut large = resized(mask, size);
+                if [height, width] != [size, size] {
+                    let half = builder.scalar(0.5).broadcast([1, size, size, 1]);
+                    large = half.greater(large).select(builder.scalar(0.0), builder.scalar(1.0));
+                }
+                GivenMask { logits: mask_logits(large, side), large }
+            }
+            MemoryForm::Sam3 => GivenMask {
+                logits: resized(mask * (-2.0 * HIDDEN) + HIDDEN, side),
+                large: resized(mask, 4 * side),
+            },
+        })
+    }
+}
+
+/// Output logits of binary masks `[objects, size, size, 1]` in SAM 2, `[objects, side, side, 1]`.
+pub(super) fn mask_logits(mask: Value<'_>, side: usize) -> Value<'_> {
+    (mask * 20.0 - 10.0).resize_antialiased(ResizeMode::Bilinear, [side; 2])
+}
+
+/// Mask prompts `[objects, side, side, 1]` for the pointer from masks `[objects, 4 side, 4 side, 1]`.
+pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>) -> Value<'g> {
     let w = w.at("mask_downsample");
     let prompt = mask.conv2d(w.parameter("weight", [1, 1, 4, 4]), Conv2d::new(4, 0));
-    [logits, prompt + w.parameter("bias", [1])]
+    prompt + w.parameter("bias", [1])
 }
 
 impl Part for UseMask {
@@ -213,8 +246,9 @@ impl Part for UseMask {
         w: &Scope<'g>,
     ) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
         let (decoder, side) = (config.decoder()?, config.mask_side());
-        let mask = fitted(mask, config.encoder.image_size());
-        let [logits, prompt] = mask_prompt(mask, w, side);
+        let tracker = &config.memory()?.form.weights(w);
+        let GivenMask { logits, large } = GivenMask::new(mask, config)?;
+        let prompt = mask_prompt(large, tracker);
         let image = DecoderImage::new(frame.level2, Some(prompt), w, decoder);
         let fine = Some([frame.level0, frame.level1]);
         let decoded = decode(no_points(1, w), image, fine, w, config)?;
@@ -222,13 +256,85 @@ impl Part for UseMask {
         let token = object.tokens.slice(1, 0..1).reshape([1, decoder.width]);
         // The mask determines whether the object is visible; the model computes its pointer only.
         let number = |value: f32| w.builder().scalar(value).reshape([1]);
-        let shown = mask.max([1, 2, 3], Reduced::Drop).greater(number(0.0));
+        let shown = large.max([1, 2, 3], Reduced::Drop).greater(number(0.0));
         let score = shown.select(object.score, number(-1.0));
         Ok(ObjectAnswer {
             logits: logits.reshape([1, side, side]),
             iou: number(1.0),
             object_score: shown.select(number(10.0), number(-10.0)),
-            pointer: pointer(token, score, w),
+            pointer: pointer(token, score, tracker),
         })
+    }
+}
+
+ports! {
+    /// A mask as large as the video.
+    pub struct VideoMask {
+        /// Zeros and ones, `f32[1, height, width, 1]`.
+        mask,
+    }
+}
+
+ports! {
+    /// A mask in low resolution.
+    pub struct MaskLogits {
+        /// `f32[side, side]`.
+        logits,
+    }
+}
+
+/// A mask of the model's size as large as the video.
+#[derive(Clone, Copy, Debug)]
+pub struct ShowMask {
+    /// Height and width of the video.
+    pub video: [usize; 2],
+}
+
+impl Part for ShowMask {
+    type Inputs = VideoMask<()>;
+    type Outputs = VideoMask<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<VideoMask<TensorType>, ModelError> {
+        let side = 4 * config.mask_side();
+        Ok(VideoMask { mask: TensorType::f32([1, side, side, 1]) })
+    }
+
+    fn build<'g>(
+        &self,
+        _: &ModelConfig,
+        VideoMask { mask }: VideoMask<Value<'g>>,
+        _: &Scope<'g>,
+    ) -> Result<VideoMask<Value<'g>>, ModelError> {
+        let number = |value| mask.builder().scalar(value);
+        let shown = mask.resize_antialiased(ResizeMode::Bilinear, self.video);
+        Ok(VideoMask { mask: shown.greater(number(0.5)).select(number(1.0), number(0.0)) })
+    }
+}
+
+/// Logits of a mask prompt alone, without a pointer.
+#[derive(Clone, Copy, Debug)]
+pub struct FitMask {
+    /// Height and width of the mask.
+    pub size: [usize; 2],
+}
+
+impl Part for FitMask {
+    type Inputs = VideoMask<()>;
+    type Outputs = MaskLogits<()>;
+
+    fn inputs(&self, _: &ModelConfig) -> Result<VideoMask<TensorType>, ModelError> {
+        let [height, width] = self.size;
+        Ok(VideoMask { mask: TensorType::f32([1, height, width, 1]) })
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        VideoMask { mask }: VideoMask<Value<'g>>,
+        _: &Scope<'g>,
+    ) -> Result<MaskLogits<Value<'g>>, ModelError> {
+        let side = config.mask_side();
+        let logits = GivenMask::new(mask, config)?.logits;
+        Ok(MaskLogits { logits: logits.reshape([side, side]) })
     }
 }

@@ -3,6 +3,7 @@
 mod sam1;
 mod sam2;
 mod sam3;
+mod sam3_memory;
 
 use cutout_graph::{Graph, Named, Weights};
 use cutout_tensor::Tensor;

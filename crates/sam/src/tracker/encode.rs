@@ -7,7 +7,7 @@ use cutout_imaging::{Image, Mapping, Preprocess};
 
 use super::TrackError;
 use crate::model::ModelError;
-use crate::parts::{Encode, Encoded, FrameFeatures, Pixels};
+use crate::parts::{Encode, Encoded, FrameFeatures, FrameLevels, Pixels};
 use crate::sam::Sam;
 
 /// Image features of a frame.
@@ -15,6 +15,8 @@ pub(super) struct EncodedFrame {
     pub(super) features: FrameFeatures<DeviceValue>,
     /// Embedding without memories.
     pub(super) embedding: DeviceValue,
+    /// What the detector of SAM 3 starts from.
+    pub(super) trunk: Option<Encoded<DeviceValue>>,
     pub(super) mapping: Mapping,
 }
 
@@ -27,7 +29,15 @@ pub(super) fn encode(
     let (pixels, mapping) = preprocess.run(image, sam.pool())?;
     let pixels = sam.model().upload(&pixels)?;
     let encoded = sam.model().run(&Encode { pictures: 1 }, Pixels { pixels })?;
-    match encoded.pictures.into_iter().next() {
+    let features = encoded.pictures.into_iter().next();
+    let trunk = features.clone().filter(|features| features.trunk.is_some());
+    let levels = match features {
+        Some(features @ Encoded { trunk: Some(_), .. }) => {
+            Some(sam.model().run(&FrameLevels, features)?)
+        }
+        features => features,
+    };
+    match levels {
         Some(Encoded {
             level0: Some(level0),
             level1: Some(level1),
@@ -36,7 +46,7 @@ pub(super) fn encode(
             ..
         }) => {
             let features = FrameFeatures { level0, level1, level2 };
-            Ok(EncodedFrame { features, embedding, mapping })
+            Ok(EncodedFrame { features, embedding, trunk, mapping })
         }
         _ => Err(ModelError::NoMemory.into()),
     }

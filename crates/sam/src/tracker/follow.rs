@@ -6,22 +6,32 @@ use cutout_graph::DeviceValue;
 use cutout_imaging::Mask;
 use cutout_tensor::{Tensor, TensorError};
 
-use super::encode::EncodedFrame;
-use super::object::{FrameRecord, Keys, SelectedMemories, Selection, TrackPosition};
+use super::group::GroupId;
+use super::object::{
+    FrameRecord, Keys, Object, Rated, Reading, SelectedMemories, Selection, TrackPosition,
+};
 use super::options::{Direction, TrackError};
 use super::{ObjectId, Tracker};
-use crate::components::memory::MaskSource;
 use crate::model::{Model, ModelError};
 use crate::parts::{
-    AnswerPrompt, Attend, AttendInputs, Bank, BankShape, Follow, FollowInputs, Followed,
-    FollowedObject, FrameMemory, MaskInputs, MemoryInput, ObjectAnswer, Project, PromptInputs,
-    Remember, RememberInputs, UseMask,
+    AnswerPrompt, Attend, AttendInputs, Bank, BankShape, FitMask, Follow, FollowInputs, Followed,
+    FollowedObject, MaskInputs, MemoryInput, ObjectAnswer, Project, PromptInputs, UseMask,
+    VideoMask,
 };
 use crate::prompt::{Candidates, Prompt, PromptBatch};
 use crate::scene::finite;
 
 /// Most bytes of cached memory keys for all objects. Beyond it, keys are recomputed on each frame.
 const MAX_KEY_BYTES: usize = 512 << 20;
+
+/// When the memories of a tracked frame are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remembering {
+    /// With the masks.
+    AtOnce,
+    /// When it is settled what the masks are.
+    Later,
+}
 
 /// An object to track on a frame, with the memories to read.
 struct ObjectSelection {
@@ -33,26 +43,50 @@ impl Tracker {
     /// Tracks all objects on the current frame from their memories. Objects prompted on this frame keep their mask.
     ///
     /// Objects with equally many memories and pointers are batched into one program.
-    pub(super) fn follow(&mut self, frame: usize, direction: Direction) -> Result<(), TrackError> {
+    pub(super) fn follow(
+        &mut self,
+        frame: usize,
+        direction: Direction,
+        remembering: Remembering,
+    ) -> Result<(), TrackError> {
         let mut groups: BTreeMap<(usize, usize), Vec<ObjectSelection>> = BTreeMap::new();
         let position = self.position(frame, direction)?;
-        let table = self.model().config().memory()?.frames;
-        for (id, object) in &mut self.objects {
-            if let Some(record) = object.prompted_frames.get_mut(&frame) {
+        for (id, selection) in self.selections(position)? {
+            if let Some(record) = self.object_mut(id)?.prompted_frames.get_mut(&frame) {
                 record.tracked = Some(direction);
                 continue;
             }
-            let selection = object.select(position, table, self.options.most_prompted_frames);
+            if selection.memories.is_empty() {
+                // All its prompts were withdrawn.
+                continue;
+            }
             let shape = (selection.memories.len(), selection.pointers.len());
-            groups.entry(shape).or_default().push(ObjectSelection { id: *id, selection });
+            groups.entry(shape).or_default().push(ObjectSelection { id, selection });
         }
         let batch = self.model().backend().batch_limit();
         for group in groups.values() {
             for objects in group.chunks(batch) {
-                self.follow_batch(objects, position)?;
+                self.follow_batch(objects, position, remembering)?;
             }
         }
         Ok(())
+    }
+
+    /// What each object reads at a position.
+    fn selections(
+        &self,
+        position: TrackPosition,
+    ) -> Result<Vec<(ObjectId, Selection)>, ModelError> {
+        let table = self.model().config().memory()?.frames;
+        let groups = self.groups().into_iter();
+        let recent: BTreeMap<GroupId, Option<Vec<usize>>> =
+            groups.map(|group| (group, self.recent_frames(group, position))).collect();
+        let select = |(id, object): (&ObjectId, &Object)| {
+            let recent = recent.get(&object.group).and_then(Option::as_deref);
+            let most = self.rules.most_prompted_frames;
+            (*id, object.select(position, Reading { table, most, recent }))
+        };
+        Ok(self.objects.iter().map(select).collect())
     }
 
     fn position(&self, frame: usize, direction: Direction) -> Result<TrackPosition, ModelError> {
@@ -65,7 +99,9 @@ impl Tracker {
         let config = self.model().config();
         let (memory, width) = (config.memory()?, config.decoder()?.width);
         let cells = config.encoder.grid() * config.encoder.grid();
-        let object = memory.frames * memory.layers * cells * width * size_of::<f32>();
+        // Recent frames and prompted ones.
+        let frames = memory.frames - 1 + self.rules.most_prompted_frames.unwrap_or(1);
+        let object = frames * memory.layers * cells * width * size_of::<f32>();
         let all = object.saturating_mul(self.objects.len());
         Ok(if all <= MAX_KEY_BYTES { Keys::Kept } else { Keys::Computed })
     }
@@ -95,13 +131,15 @@ impl Tracker {
         &mut self,
         objects: &[ObjectSelection],
         position: TrackPosition,
+        remembering: Remembering,
     ) -> Result<(), TrackError> {
         let keys = self.keys()?;
         let memories = objects.iter().map(|one| self.read_memories(one, position, keys));
         let memories = memories.collect::<Result<Vec<_>, _>>()?;
         let (shape, bank) = bank(self.model(), memories, keys)?;
         let frame = self.current()?.encoded.features.clone();
-        let followed = self.model().run(&Follow { bank: shape }, FollowInputs { frame, bank })?;
+        let part = Follow { bank: shape, remember: remembering == Remembering::AtOnce };
+        let followed = self.model().run(&part, FollowInputs { frame, bank })?;
         let records = self.records(followed, position.direction)?;
         for (one, record) in objects.iter().zip(records) {
             self.object_mut(one.id)?.tracked_frames.insert(position.frame, record);
@@ -120,15 +158,16 @@ impl Tracker {
         let record = |(index, object): (usize, FollowedObject<DeviceValue>)| {
             // Holes are filled in the returned mask only; the memory is of the predicted mask.
             let mut record = answers.record(index, object.pointer, self)?;
-            record.memory = Some(object.memory);
+            record.memory = object.memory;
             record.tracked = Some(direction);
+            record.rated = Rated::Tracked;
             Ok(record)
         };
         objects.into_iter().enumerate().map(record).collect()
     }
 
-    /// Decodes a point prompt on the current frame. On a tracked frame the embedding includes the object's memories;
-    /// otherwise it does not. Earlier logits on the frame are the mask prompt.
+    /// Decodes a point prompt on the current frame. On a tracked frame the embedding of SAM 2 includes the object's memories.
+    /// Earlier logits on the frame are the mask prompt.
     pub(super) fn answer_points(
         &mut self,
         id: ObjectId,
@@ -137,14 +176,16 @@ impl Tracker {
         let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
         let config = self.model().config();
         let (order, side) = (config.processing().token_order, config.mask_side());
-        let mut batch = PromptBatch::of(&[prompt], mapping, order, side)?;
+        let prompt = self.rules.most_points.map_or_else(|| prompt.clone(), |n| prompt.shortened(n));
+        let mut batch = PromptBatch::of(&[&prompt], mapping, order, side)?;
         let frame = self.current()?.frame;
         let object = self.objects.get(&id);
-        if let Some(earlier) = object.and_then(|object| object.newest(frame)) {
+        let earlier = object.and_then(|object| object.newest(frame));
+        if let Some(earlier) = earlier.filter(|earlier| earlier.mask.is_none()) {
             batch.masks = Some(earlier.logits.reshape([1, side, side, 1])?);
         }
         let tracked = object.and_then(|object| object.record(frame)).and_then(|it| it.tracked);
-        let embedding = match tracked {
+        let embedding = match tracked.filter(|_| self.rules.clicks_attend) {
             None => self.current()?.encoded.embedding.clone(),
             Some(direction) => self.attended(id, frame, direction)?,
         };
@@ -178,8 +219,10 @@ impl Tracker {
     ) -> Result<DeviceValue, TrackError> {
         let position = self.position(frame, direction)?;
         let table = self.model().config().memory()?.frames;
-        let most = self.options.most_prompted_frames;
-        let selection = self.object_mut(id)?.select(position, table, most);
+        let most = self.rules.most_prompted_frames;
+        let recent = self.recent_frames(self.group_of(id), position);
+        let reading = Reading { table, most, recent: recent.as_deref() };
+        let selection = self.object_mut(id)?.select(position, reading);
         let keys = self.keys()?;
         let memories = self.read_memories(&ObjectSelection { id, selection }, position, keys)?;
         let (shape, bank) = bank(self.model(), vec![memories], keys)?;
@@ -189,40 +232,59 @@ impl Tracker {
     }
 
     /// Uses a mask prompt as the object's mask on the current frame.
-    pub(super) fn answer_mask(&self, id: ObjectId, mask: &Mask) -> Result<FrameRecord, TrackError> {
+    pub(super) fn answer_mask(
+        &mut self,
+        id: ObjectId,
+        mask: &Mask,
+    ) -> Result<FrameRecord, TrackError> {
         let current = self.current()?;
+        let frame = current.frame;
         let size = [mask.size().height, mask.size().width];
-        let mask = self.model().upload(&mask_tensor(mask)?)?;
-        let inputs = MaskInputs { mask, frame: current.encoded.features.clone() };
+        let uploaded = self.model().upload(&mask_tensor(mask)?)?;
+        let inputs = MaskInputs { mask: uploaded, frame: current.encoded.features.clone() };
         let ObjectAnswer { logits, iou, object_score, pointer } =
             self.model().run(&UseMask { size }, inputs)?;
         let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
-        let known = self.objects.get(&id).and_then(|object| object.record(current.frame));
-        Ok(FrameRecord {
+        let known = self.objects.get(&id).and_then(|object| object.record(frame));
+        let record = FrameRecord {
             logits: Tensor::from_vec(answers.shape(), answers.logits(0))?,
             iou: answers.iou[0],
             object_score: answers.object_score[0],
             memory: None,
             pointer,
             tracked: known.and_then(|record| record.tracked),
-        })
+            rated: Rated::No,
+            mask: self.rules.masks_compete.then(|| mask.clone()),
+        };
+        if self.rules.masks_compete {
+            self.take_pixels(id, frame, mask)?;
+        }
+        Ok(record)
     }
-}
 
-/// Encodes the memory of a prompted mask.
-pub(super) fn remember(
-    model: &Model,
-    frame: &EncodedFrame,
-    record: &FrameRecord,
-) -> Result<FrameMemory<DeviceValue>, ModelError> {
-    let side = record.logits.shape()[0];
-    let inputs = RememberInputs {
-        level2: frame.features.level2.clone(),
-        logits: model.upload(&record.logits.reshape([1, side, side])?)?,
-        object_score: model.upload(&Tensor::from_vec([1], vec![record.object_score])?)?,
-    };
-    let MemoryInput { memory } = model.run(&Remember { source: MaskSource::Prompted }, inputs)?;
-    Ok(FrameMemory { memory, keys: Vec::new(), values: Vec::new() })
+    /// Takes the pixels of a new mask prompt from the other masks that were given to its group on the frame.
+    pub(super) fn take_pixels(
+        &mut self,
+        id: ObjectId,
+        frame: usize,
+        mask: &Mask,
+    ) -> Result<(), TrackError> {
+        let (sam, group) = (self.sam.clone(), self.group_of(id));
+        let size = [mask.size().height, mask.size().width];
+        let others = self.objects.iter_mut().filter(|(other, _)| **other != id);
+        for (_, object) in others.filter(|(_, object)| object.group == group) {
+            let Some(record) = object.pending_prompts.get_mut(&frame) else { continue };
+            let Some(own) = &record.mask else { continue };
+            let pixels = own.pixels().iter().zip(mask.pixels()).map(|(own, taken)| *own && !taken);
+            let left = Mask::from_pixels(mask.size(), pixels.collect())?;
+            let uploaded = sam.model().upload(&mask_tensor(&left)?)?;
+            let fitted = sam.model().run(&FitMask { size }, VideoMask { mask: uploaded })?;
+            record.logits = fitted.logits.fetch().map_err(ModelError::from)?;
+            record.mask = Some(left);
+            record.memory = None;
+        }
+        Ok(())
+    }
 }
 
 /// The memories of several objects as one bank. All have as many memories and pointers as the first.
@@ -288,7 +350,7 @@ impl HostAnswers {
         tracker: &Tracker,
     ) -> Result<FrameRecord, TensorError> {
         let mut logits = self.logits(index);
-        tracker.fill_holes(&mut logits);
+        tracker.fill_holes(&mut logits)?;
         Ok(FrameRecord {
             memory: None,
             pointer,
@@ -296,12 +358,14 @@ impl HostAnswers {
             iou: self.iou[index],
             object_score: self.object_score[index],
             tracked: None,
+            rated: Rated::No,
+            mask: None,
         })
     }
 }
 
 /// A mask as zeros and ones, `f32[1, height, width, 1]`.
-fn mask_tensor(mask: &Mask) -> Result<Tensor, TensorError> {
+pub(super) fn mask_tensor(mask: &Mask) -> Result<Tensor, TensorError> {
     let pixels = mask.pixels().iter().map(|set| f32::from(u8::from(*set))).collect();
     Tensor::from_vec::<f32>([1, mask.size().height, mask.size().width, 1], pixels)
 }

@@ -1,14 +1,30 @@
 //! One object: its records by frame, and the selection of memories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cutout_graph::DeviceValue;
+use cutout_imaging::Mask;
 use cutout_tensor::Tensor;
 
-use super::options::{Corrections, Direction};
+use super::group::GroupId;
+use super::history::Sighting;
+use super::options::Direction;
 use crate::parts::{FrameMemory, ObjectBank};
 
+/// How a frame is rated that memory attention may read again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rated {
+    /// Not at all: it has or had prompts.
+    #[default]
+    No,
+    /// By the means over the objects of its group.
+    Tracked,
+    /// By the mean of the objects' ratings.
+    ByObject,
+}
+
 /// Mask, pointer and memory of an object on one frame.
+#[derive(Clone)]
 pub(super) struct FrameRecord {
     /// `None` until the tracker leaves the frame. Keys are cached while memory attention reads them and they fit the
     /// limit.
@@ -21,14 +37,28 @@ pub(super) struct FrameRecord {
     pub(super) object_score: f32,
     /// Direction in which the frame was last tracked; `None` for a frame that was only prompted.
     pub(super) tracked: Option<Direction>,
+    pub(super) rated: Rated,
+    /// The mask prompt whose answer this is, until it is remembered.
+    pub(super) mask: Option<Mask>,
+}
+
+impl FrameRecord {
+    pub(super) fn sighting(&self) -> Sighting {
+        Sighting { object_score: self.object_score, iou: self.iou, rated: self.rated }
+    }
 }
 
 /// One object. Memory attention reads `prompted_frames` and `tracked_frames` only.
 #[derive(Default)]
 pub(super) struct Object {
+    pub(super) group: GroupId,
+    /// Frames on which this object has prompts itself.
+    pub(super) own_prompts: BTreeSet<usize>,
     /// Results of prompts given since the last tracked frame.
     pub(super) pending_prompts: BTreeMap<usize, FrameRecord>,
-    /// Frames with prompts.
+    /// What becomes of this object on frames with pending prompts of others in its group.
+    pub(super) filled_frames: BTreeMap<usize, FrameRecord>,
+    /// Frames with prompts, of this object or of others in its group.
     pub(super) prompted_frames: BTreeMap<usize, FrameRecord>,
     /// Frames tracked without prompts.
     pub(super) tracked_frames: BTreeMap<usize, FrameRecord>,
@@ -46,8 +76,16 @@ pub(super) struct TrackPosition {
 }
 
 impl TrackPosition {
+    /// Whether a frame can have been tracked before. Where the clip begins, SAM 3 rates none.
+    pub(super) fn is_behind(self, frame: usize) -> bool {
+        match self.direction {
+            Direction::Forward => 0 < frame && frame < self.frame,
+            Direction::Backward => frame > self.frame,
+        }
+    }
+
     /// The frame tracked `distance` steps earlier.
-    fn back(self, distance: usize) -> Option<usize> {
+    pub(super) fn back(self, distance: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.frame.checked_sub(distance),
             Direction::Backward => {
@@ -66,7 +104,7 @@ impl TrackPosition {
     }
 
     /// Object pointers reach back to fewer frames than this.
-    fn pointer_reach(self) -> usize {
+    pub(super) fn pointer_reach(self) -> usize {
         self.length.map_or(self.pointer_frames, |length| length.min(self.pointer_frames))
     }
 }
@@ -79,7 +117,40 @@ pub(super) struct Selection {
     pub(super) pointers: Vec<(usize, usize)>,
 }
 
+/// What memory attention reads of the past.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    /// Rows of the temporal table.
+    pub(super) table: usize,
+    /// Most prompted frames; `None` for all.
+    pub(super) most: Option<usize>,
+    /// Past frames, oldest first; `None` for the last ones.
+    pub(super) recent: Option<&'a [usize]>,
+}
+
+impl Reading<'_> {
+    /// The frame of this rank: 1 for the last one.
+    fn ranked(self, rank: usize, position: TrackPosition) -> Option<usize> {
+        match self.recent {
+            None => position.back(rank),
+            Some(frames) => frames.len().checked_sub(rank).map(|index| frames[index]),
+        }
+    }
+
+    /// Frames whose pointers are read, with their ranks. Of chosen frames the oldest is left out, as in Meta's code.
+    fn pointers(self, position: TrackPosition) -> impl Iterator<Item = (usize, usize)> {
+        let reach = position.pointer_reach();
+        let end = self.recent.map_or(reach, |frames| reach.min(frames.len()));
+        (1..end).map_while(move |rank| Some((self.ranked(rank, position)?, rank)))
+    }
+}
+
 impl Object {
+    /// The prompted record of a frame that no tracked frame follows yet.
+    pub(super) fn pending(&self, frame: usize) -> Option<&FrameRecord> {
+        self.pending_prompts.get(&frame)
+    }
+
     /// The record of a frame.
     pub(super) fn record(&self, frame: usize) -> Option<&FrameRecord> {
         self.prompted_frames.get(&frame).or_else(|| self.tracked_frames.get(&frame))
@@ -91,13 +162,9 @@ impl Object {
     }
 
     /// The records that memory attention reads at a position: all chosen frames with prompts share the last row of the
-    /// temporal table, of `table` rows; recent frames have the others, the frame just left the first.
-    pub(super) fn select(
-        &self,
-        position: TrackPosition,
-        table: usize,
-        most: Option<usize>,
-    ) -> Selection {
+    /// temporal table; recent frames have the others, the last of them the first.
+    pub(super) fn select(&self, position: TrackPosition, reading: Reading<'_>) -> Selection {
+        let Reading { table, most, .. } = reading;
         let chosen = closest(self.prompted_frames.keys().copied().collect(), position.frame, most);
         // Prompted frames that are not chosen count as tracked frames.
         let other = |frame: &usize| {
@@ -106,33 +173,12 @@ impl Object {
         };
         let mut memories: Vec<(usize, i64)> =
             chosen.iter().map(|frame| (*frame, table as i64 - 1)).collect();
-        let recent = (1..table).rev().filter_map(|age| Some((position.back(age)?, age as i64 - 1)));
-        memories.extend(recent.filter(|(frame, _)| other(frame)));
-        let reach = position.pointer_reach();
+        let ranked = |rank: usize| Some((reading.ranked(rank, position)?, rank as i64 - 1));
+        memories.extend((1..table).rev().filter_map(ranked).filter(|(frame, _)| other(frame)));
         let mut pointers: Vec<(usize, usize)> =
             chosen.iter().filter_map(|frame| Some((*frame, position.distance(*frame)?))).collect();
-        let recent = (1..reach).map_while(|distance| Some((position.back(distance)?, distance)));
-        pointers.extend(recent.filter(|(frame, _)| other(frame)));
+        pointers.extend(reading.pointers(position).filter(|(frame, _)| other(frame)));
         Selection { memories, pointers }
-    }
-
-    /// Moves pending records to `prompted_frames`, or to `tracked_frames` if they correct a tracked frame and
-    /// `corrections` is [`Corrections::Pass`].
-    pub(super) fn remember_prompts(&mut self, corrections: Corrections) {
-        for (frame, record) in std::mem::take(&mut self.pending_prompts) {
-            let passes = match corrections {
-                Corrections::Pass => {
-                    record.tracked.is_some() && !self.prompted_frames.contains_key(&frame)
-                }
-                Corrections::Condition => false,
-            };
-            if passes {
-                self.tracked_frames.insert(frame, record);
-            } else {
-                self.tracked_frames.remove(&frame);
-                self.prompted_frames.insert(frame, record);
-            }
-        }
     }
 
     /// Computes the keys of the selected memories that have none.
@@ -244,15 +290,21 @@ mod tests {
             iou: 0.0,
             object_score: 0.0,
             tracked: None,
+            rated: Rated::Tracked,
+            mask: None,
         }
     }
 
     fn object(prompted: &[usize], found: impl IntoIterator<Item = usize>) -> Object {
         Object {
-            pending_prompts: BTreeMap::new(),
             prompted_frames: prompted.iter().map(|frame| (*frame, record())).collect(),
             tracked_frames: found.into_iter().map(|frame| (frame, record())).collect(),
+            ..Object::default()
         }
+    }
+
+    fn reading(most: Option<usize>) -> Reading<'static> {
+        Reading { table: 7, most, recent: None }
     }
 
     fn forward(frame: usize, length: Option<usize>) -> TrackPosition {
@@ -262,7 +314,7 @@ mod tests {
     #[test]
     fn recent_frames_have_rows_by_their_age() {
         let object = object(&[0], 1..10);
-        let selection = object.select(forward(10, None), 7, None);
+        let selection = object.select(forward(10, None), reading(None));
         assert_eq!(selection.memories, [(0, 6), (4, 5), (5, 4), (6, 3), (7, 2), (8, 1), (9, 0)]);
         assert_eq!(selection.pointers[..3], [(0, 10), (9, 1), (8, 2)]);
         assert_eq!(selection.pointers.len(), 10);
@@ -273,10 +325,10 @@ mod tests {
         let object = object(&[12], 6..12);
         let position =
             TrackPosition { direction: Direction::Backward, ..self::forward(8, Some(13)) };
-        let selection = object.select(position, 7, None);
+        let selection = object.select(position, reading(None));
         assert_eq!(selection.memories, [(12, 6), (11, 2), (10, 1), (9, 0)]);
         assert_eq!(selection.pointers, [(12, 4), (9, 1), (10, 2), (11, 3)]);
-        let forward = object.select(forward(8, Some(13)), 7, None);
+        let forward = object.select(forward(8, Some(13)), reading(None));
         // The prompted frame lies ahead: its memory is read, its pointer is not.
         assert_eq!(forward.memories, [(12, 6), (6, 1), (7, 0)]);
         assert_eq!(forward.pointers, [(7, 1), (6, 2)]);
@@ -286,7 +338,7 @@ mod tests {
     fn pointers_are_placed_by_the_length_of_short_clips() {
         let object = object(&[0], 1..5);
         let position = forward(3, Some(5));
-        let selection = object.select(position, 7, None);
+        let selection = object.select(position, reading(None));
         assert_eq!(selection.pointers, [(0, 3), (2, 1), (1, 2)]);
         assert_eq!(
             object.read_memories(&selection, position, Keys::Kept).distances,
@@ -304,10 +356,26 @@ mod tests {
         assert_eq!(closest(vec![0, 5, 9, 20, 40], 10, Some(3)), [9, 20, 5]);
         assert_eq!(closest(vec![0, 5], 10, Some(3)), [0, 5]);
         let object = object(&[0, 8, 9], [7]);
-        let selection = object.select(forward(10, None), 7, Some(2));
+        let selection = object.select(forward(10, None), reading(Some(2)));
         // Frame 8 is read as one of the recent frames.
         assert_eq!(selection.memories, [(9, 6), (8, 6), (7, 2)]);
-        let selection = object.select(forward(10, None), 7, Some(1));
+        let selection = object.select(forward(10, None), reading(Some(1)));
         assert_eq!(selection.memories, [(9, 6), (7, 2), (8, 1)]);
+    }
+
+    #[test]
+    fn chosen_frames_have_rows_by_their_rank() {
+        let object = object(&[0, 12], 1..12);
+        let recent = [2, 3, 5, 8, 12];
+        let reading = Reading { recent: Some(&recent), ..reading(Some(4)) };
+        let selection = object.select(forward(13, None), reading);
+        // Frame 12 has prompts and is read once; there are only five ranks.
+        assert_eq!(selection.memories, [(0, 6), (12, 6), (2, 4), (3, 3), (5, 2), (8, 1)]);
+        // The pointer of the oldest one is not read.
+        assert_eq!(selection.pointers, [(0, 13), (12, 1), (8, 2), (5, 3), (3, 4)]);
+        let none = Reading { recent: Some(&[]), ..reading };
+        let selection = object.select(forward(0, None), none);
+        assert_eq!(selection.memories, [(0, 6), (12, 6)]);
+        assert_eq!(selection.pointers, [(0, 0)]);
     }
 }

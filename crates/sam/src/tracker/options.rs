@@ -7,6 +7,7 @@ use cutout_tensor::TensorError;
 
 use super::ObjectId;
 use crate::model::ModelError;
+use crate::model::config::{RecentFrames, TrackingRules};
 use crate::prompt::PromptError;
 
 /// Handling of frames out of reach of memory attention.
@@ -22,28 +23,44 @@ pub enum History {
 /// Effect of a prompt on an already tracked frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Corrections {
-    /// The corrected frame counts as a tracked frame. Meta's default.
+    /// The corrected frame counts as a tracked frame.
     #[default]
     Pass,
     /// The corrected frame becomes a conditioning frame: its memory is read for the rest of the video.
     Condition,
 }
 
-/// Options of the tracker. The defaults are Meta's.
+/// Options of the tracker. The defaults are Meta's; `None` is what the family of the model does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackOptions {
     /// Number of frames, if it is known. Meta's model places object pointers in time by it in clips of fewer than sixteen
     /// frames; a live source counts as long.
     pub length: Option<usize>,
-    /// Most prompted frames that memory attention reads, closest in time first; `None` for all.
+    /// Most prompted frames that memory attention reads, closest in time first. By default all with SAM 2, four with SAM 3.
     pub most_prompted_frames: Option<usize>,
-    /// Effect of corrections.
-    pub corrections: Corrections,
+    /// Effect of corrections. By default [`Corrections::Pass`] with SAM 2, [`Corrections::Condition`] with SAM 3.
+    pub corrections: Option<Corrections>,
+    /// Whether memory attention passes over past frames on which the objects were not seen clearly. By default no with SAM 2,
+    /// yes with SAM 3.
+    pub memory_selection: Option<bool>,
     /// Largest hole, in pixels of the low-resolution mask, that is filled. Meta's code fills those of 8 on a GPU and
     /// none on a processor.
     pub fill_hole_area: usize,
     /// Handling of frames out of reach.
     pub history: History,
+}
+
+impl TrackOptions {
+    /// The rules of a family as these options change them.
+    pub(super) fn rules(&self, family: TrackingRules) -> TrackingRules {
+        let recent = |wanted| if wanted { RecentFrames::Clear } else { RecentFrames::Last };
+        TrackingRules {
+            most_prompted_frames: self.most_prompted_frames.or(family.most_prompted_frames),
+            corrections: self.corrections.unwrap_or(family.corrections),
+            recent_frames: self.memory_selection.map_or(family.recent_frames, recent),
+            ..family
+        }
+    }
 }
 
 /// Direction of tracking.
@@ -60,7 +77,9 @@ pub enum Direction {
 #[derive(Debug, thiserror::Error)]
 pub enum TrackError {
     /// The model has no memory, or none that is run yet.
-    #[error("{model} cannot track here: tracking needs SAM 2 or 2.1, with their memory")]
+    #[error(
+        "{model} cannot track here: tracking needs a file with the memory of SAM 2, SAM 2.1 or SAM 3"
+    )]
     NoMemory {
         /// The model.
         model: String,

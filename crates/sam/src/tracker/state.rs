@@ -9,7 +9,7 @@ use cutout_weights::{
     Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError, write_safetensors,
 };
 
-use super::object::{FrameRecord, Object};
+use super::object::{FrameRecord, Object, Rated};
 use super::options::{Direction, TrackError, TrackOptions};
 use super::{ObjectId, Tracker};
 use crate::model::{Model, ModelError};
@@ -22,6 +22,10 @@ const HEIGHT: &str = "height";
 const SOFTWARE: &str = "software";
 /// Prefix of what belongs to an object.
 const TRACKER: &str = "tracker/";
+/// What belongs to an object besides its records.
+const GROUP: &str = "group";
+const OWN_PROMPTS: &str = "own_prompts";
+const STORED: &str = "stored";
 /// Prefix of the caller's notes.
 const USER: &str = "user/";
 const WIDTH: &str = "width";
@@ -46,7 +50,10 @@ impl Tracker {
         let mut tensors = Vec::new();
         for (id, object) in &self.objects {
             let stored = self.store.stored(*id).map(|frame| frame.to_string());
-            metadata.insert(stored_key(*id), stored.collect::<Vec<_>>().join(",").into());
+            metadata.insert(object_key(*id, STORED), stored.collect::<Vec<_>>().join(",").into());
+            metadata.insert(object_key(*id, GROUP), object.group.to_string().into());
+            let own: Vec<String> = object.own_prompts.iter().map(usize::to_string).collect();
+            metadata.insert(object_key(*id, OWN_PROMPTS), own.join(",").into());
             for (kind, records) in object.kinds() {
                 for (frame, record) in records {
                     let prefix = format!("{TRACKER}{id}/{kind}/{frame}/");
@@ -95,10 +102,17 @@ impl Sam {
                 .ok_or_else(|| wrong(&format!("{key:?} is no record")))?
                 .insert(frame, record);
         }
-        for id in tracker.objects.keys() {
-            let frames = text(&stored_key(*id)).unwrap_or_default();
-            let frames = frames.split(',').filter_map(|frame| frame.parse().ok());
-            tracker.store.set_stored(*id, frames.collect::<BTreeSet<usize>>());
+        let listed = |key: &str| -> Vec<usize> {
+            let frames = text(key).unwrap_or_default().split(',');
+            frames.filter_map(|frame| frame.parse().ok()).collect()
+        };
+        for (id, object) in &mut tracker.objects {
+            let group = text(&object_key(*id, GROUP)).and_then(|group| group.parse().ok());
+            object.group = group.ok_or_else(|| wrong(&format!("object {id} has no group")))?;
+            object.own_prompts = listed(&object_key(*id, OWN_PROMPTS)).into_iter().collect();
+            let stored = listed(&object_key(*id, STORED)).into_iter();
+            tracker.store.set_stored(*id, stored, self.model())?;
+            tracker.open_group.id = tracker.open_group.id.max(object.group.saturating_add(1));
         }
         let notes = file.metadata().iter().filter_map(|(key, value)| {
             Some((key.strip_prefix(USER)?.to_owned(), value.as_text()?.to_owned()))
@@ -111,8 +125,8 @@ fn fingerprint(sam: &Sam) -> String {
     format!("{:016x}", sam.fingerprint())
 }
 
-fn stored_key(id: ObjectId) -> String {
-    format!("{TRACKER}{id}/stored")
+fn object_key(id: ObjectId, key: &str) -> String {
+    format!("{TRACKER}{id}/{key}")
 }
 
 /// The prefixes of all records in a file.
@@ -130,8 +144,9 @@ fn parsed(prefix: &str) -> Option<(ObjectId, &str, usize)> {
 
 impl Object {
     /// The records by kind.
-    fn kinds(&self) -> [(&'static str, &BTreeMap<usize, FrameRecord>); 3] {
+    fn kinds(&self) -> [(&'static str, &BTreeMap<usize, FrameRecord>); 4] {
         [
+            ("filled", &self.filled_frames),
             ("pending", &self.pending_prompts),
             ("prompted", &self.prompted_frames),
             ("tracked", &self.tracked_frames),
@@ -140,6 +155,7 @@ impl Object {
 
     fn kind_mut(&mut self, kind: &str) -> Option<&mut BTreeMap<usize, FrameRecord>> {
         match kind {
+            "filled" => Some(&mut self.filled_frames),
             "pending" => Some(&mut self.pending_prompts),
             "prompted" => Some(&mut self.prompted_frames),
             "tracked" => Some(&mut self.tracked_frames),
@@ -154,6 +170,7 @@ const LOGITS: &str = "logits";
 const MEMORY: &str = "memory";
 const OBJECT_SCORE: &str = "object_score";
 const POINTER: &str = "pointer";
+const RATED: &str = "rated";
 const TRACKED: &str = "tracked";
 
 impl FrameRecord {
@@ -179,6 +196,12 @@ impl FrameRecord {
             };
             metadata.insert(name(TRACKED), word.into());
         }
+        let rated = match self.rated {
+            Rated::No => return Ok(()),
+            Rated::Tracked => "tracked",
+            Rated::ByObject => "by object",
+        };
+        metadata.insert(name(RATED), rated.into());
         Ok(())
     }
 
@@ -218,6 +241,12 @@ impl FrameRecord {
                 Some("backward") => Some(Direction::Backward),
                 Some(_) | None => None,
             },
+            rated: match text(RATED) {
+                Some("tracked") => Rated::Tracked,
+                Some("by object") => Rated::ByObject,
+                Some(_) | None => Rated::No,
+            },
+            mask: None,
         })
     }
 }

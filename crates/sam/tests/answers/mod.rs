@@ -75,7 +75,7 @@ pub fn check(about: &str, part: Part<'_>, masks: &Masks) {
             near(segment.object_score().unwrap(), score, "object score of mask");
         }
         let Some(expected) = &expected else { continue };
-        let (mask, wanted) = (segment.mask(), row(expected).to_vec::<u8>().unwrap());
+        let (mask, wanted) = (segment.mask().unwrap(), row(expected).to_vec::<u8>().unwrap());
         assert_eq!(mask.pixels().len(), wanted.len(), "{about}");
         different += mask.pixels().iter().zip(&wanted).filter(|(a, b)| **a != (**b == 1)).count();
         pixels += wanted.len();

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cutout_sam::imaging::Image;
-use cutout_sam::{Masks, Prompt, Sam};
+use cutout_sam::{Masks, Precision, Profile, Prompt, Sam};
 use cutout_tensor::Tensor;
 use cutout_testing::SmallSam3;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
-#[path = "../answers/mod.rs"]
-pub(crate) mod answers;
+use crate::answers;
 
 /// The fixture, and a folder that is removed when the test ends.
 pub(crate) struct Small {
@@ -67,7 +66,9 @@ impl Small {
 
     /// The model, opened from a file.
     pub(crate) fn open(&self) -> Sam {
-        Sam::open(self.write("model.safetensors", &self.weights())).unwrap()
+        // In single precision on every device: the numbers are compared with Meta's.
+        let profile = Profile { precision: Precision::F32, ..Profile::default() };
+        Sam::open_with(self.write("model.safetensors", &self.weights()), profile).unwrap()
     }
 
     pub(crate) fn picture(&self, title: &str) -> Image {

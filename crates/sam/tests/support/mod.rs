@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cutout_graph::Profile;
+use cutout_graph::{Precision, Profile};
 use cutout_sam::model::Model;
 use cutout_sam::{OpenError, Sam, device, load};
 use cutout_tensor::Tensor;
@@ -53,7 +53,9 @@ impl ModelFile {
     }
 
     pub fn open(&self) -> Sam {
-        Sam::open(&self.0).unwrap()
+        // In single precision on every device: the numbers are compared with Meta's.
+        let profile = Profile { precision: Precision::F32, ..Profile::default() };
+        Sam::open_with(&self.0, profile).unwrap()
     }
 }
 

@@ -16,10 +16,16 @@ pub struct FrameFolder {
 }
 
 impl FrameFolder {
+    /// Extension of pictures.
+    pub const PICTURE: &str = "png";
+
     /// Creates the folder if it does not exist.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self, SinkError> {
         let path = path.into();
         let is_new = !path.exists();
+        if !is_new && !path.is_dir() {
+            return Err(SinkError::NotAFolder { path });
+        }
         fs::create_dir_all(&path).map_err(|source| WriteError::new(&path, source))?;
         Ok(FrameFolder { path, is_new })
     }
@@ -31,13 +37,18 @@ impl FrameFolder {
 
     /// Path of the file of frame `index`: `00007.png` for frame 7 with the extension `png`.
     pub fn file(&self, index: usize, extension: &str) -> PathBuf {
-        self.path.join(format!("{index:05}.{extension}"))
+        frame_file(&self.path, index, extension)
     }
 
     /// Writes a frame as PNG.
     pub(super) fn write_picture(&self, index: usize, png: &[u8]) -> Result<(), SinkError> {
-        Ok(write(self.file(index, "png"), png)?)
+        Ok(write(self.file(index, Self::PICTURE), png)?)
     }
+}
+
+/// Path of the file of a frame in a folder.
+pub(super) fn frame_file(folder: &Path, index: usize, extension: &str) -> PathBuf {
+    folder.join(format!("{index:05}.{extension}"))
 }
 
 impl Drop for FrameFolder {

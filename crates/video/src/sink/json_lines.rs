@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use cutout_imaging::{Size, WriteError};
 use serde::Serialize;
 
-use super::{FrameResult, ObjectMask, Sink};
+use super::{FoundObject, FrameResult, ObjectMask, Sink};
 use crate::SinkError;
 
 /// Writes one line per frame, flushed before the next frame:
 /// `{"frame":0,"objects":[{"id":1,"segmentation":{"size":[h,w],"counts":"…"},"score":…,"area":…,"bbox":[x,y,w,h]}]}`.
+/// Objects that were found by a phrase also have the fields of [`FoundObject`].
 pub struct JsonLines {
     writer: Box<dyn Write + Send>,
     path: PathBuf,
@@ -91,6 +92,8 @@ struct Record {
     area: usize,
     /// Left, top, width, height; all 0 for an empty mask.
     bbox: [f64; 4],
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    found: Option<FoundObject>,
 }
 
 #[derive(Serialize)]
@@ -110,6 +113,7 @@ impl Record {
             score: object.score,
             area: object.mask.area(),
             bbox: object.mask.coco_box(),
+            found: object.found.clone(),
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use cutout_imaging::{Image, Rle, distinct_colour, encode_image, overlay_with};
+use cutout_imaging::{
+    Image, ImageError, Rle, Tag, distinct_colour, encode_image, overlay_with, tagged,
+};
 
 use super::overlay_gif::OverlayGif;
 use super::overlay_video::{Encoding, OverlayVideo};
-use super::{FrameFolder, FrameResult, Sink};
+use super::{FrameFolder, FrameResult, ObjectMask, Sink};
 use crate::{SinkError, Tools};
 
 /// Options of an overlay.
@@ -41,6 +43,9 @@ pub fn open_overlay(
     }
 }
 
+/// Most characters of a phrase that are drawn.
+const LONGEST_NAME: usize = 24;
+
 /// Draws every object in the colour of its number, which is the same in all frames.
 pub(super) fn draw(frame: &FrameResult<'_>) -> Result<Image, SinkError> {
     let coloured: Vec<(&Rle, [u8; 3])> = frame
@@ -48,8 +53,31 @@ pub(super) fn draw(frame: &FrameResult<'_>) -> Result<Image, SinkError> {
         .iter()
         .map(|object| (&object.mask, distinct_colour(object.id as usize)))
         .collect();
-    overlay_with(frame.image, &coloured)
-        .map_err(|source| SinkError::Image { frame: frame.index, source })
+    let fail = |source| SinkError::Image { frame: frame.index, source };
+    let drawn = overlay_with(frame.image, &coloured).map_err(fail)?;
+    if frame.objects.iter().all(|object| object.found.is_none()) {
+        return Ok(drawn);
+    }
+    named(&drawn, frame.objects).map_err(fail)
+}
+
+/// Writes number and phrase above each object that was found by a phrase.
+fn named(image: &Image, objects: &[ObjectMask]) -> Result<Image, ImageError> {
+    let text = |object: &ObjectMask| {
+        let phrase: String = object.found.as_ref()?.phrase.chars().take(LONGEST_NAME).collect();
+        Some(format!("{} {phrase}", object.id))
+    };
+    let texts: Vec<Option<String>> = objects.iter().map(text).collect();
+    let tag = |(object, text): (&ObjectMask, &'_ Option<String>)| {
+        let bounds = object.mask.bounds()?;
+        Some((text.clone()?, bounds.left, bounds.top, distinct_colour(object.id as usize)))
+    };
+    let tags: Vec<_> = objects.iter().zip(&texts).filter_map(tag).collect();
+    let tags: Vec<Tag<'_>> = tags
+        .iter()
+        .map(|(text, x, y, colour)| Tag { text, x: *x, y: *y, colour: *colour })
+        .collect();
+    tagged(image, &tags)
 }
 
 /// A folder of `00000.png`, `00001.png`, …

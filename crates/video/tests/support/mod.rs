@@ -88,6 +88,6 @@ pub fn fake_tools() -> Tools {
 /// An object that covers the columns `from..to`.
 pub fn columns(id: u32, size: Size, from: usize, to: usize) -> ObjectMask {
     let pixels = (0..size.width * size.height).map(|i| (from..to).contains(&(i % size.width)));
-    let mask: Rle = Mask::from_pixels(size, pixels.collect()).unwrap().to_rle();
-    ObjectMask { id, mask, score: 0.5 }
+    let mask: Rle = Mask::from_pixels(size, pixels.collect()).unwrap().to_rle().unwrap();
+    ObjectMask { id, mask, score: 0.5, found: None }
 }

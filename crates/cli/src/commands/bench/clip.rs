@@ -78,7 +78,7 @@ pub(super) fn track(sam: &Sam, clip: &mut Clip, repeat: u32) -> Result<Samples> 
 /// Tracks one frame and upsamples its masks.
 fn step(tracker: &mut Tracker, image: &Image) -> Result<()> {
     for object in tracker.push(image)?.objects {
-        object.segment.summary(Threshold::default());
+        object.segment.summary(Threshold::default())?;
     }
     Ok(())
 }

@@ -117,7 +117,8 @@ impl Destination {
             // The metadata is written last.
             Form::Folder => path.join(name).join(METADATA),
         });
-        done.is_some_and(|path| path.exists())
+        // An empty file is what a full disk leaves of other programs' copies.
+        done.is_some_and(|path| path.metadata().is_ok_and(|found| found.len() > 0))
     }
 
     /// Writes all outputs of one picture.
@@ -181,7 +182,7 @@ fn write_folder(folder: &Path, found: &Found) -> Result<()> {
     // Without its table, the folder counts as incomplete.
     remove_if_there(&folder.join(METADATA))?;
     for (index, mask) in found.masks.iter().enumerate() {
-        let png = encode_mask(&mask.rle.try_to_mask()?, MaskDepth::Byte)?;
+        let png = encode_mask(&mask.rle.to_mask()?, MaskDepth::Byte)?;
         write(folder.join(format!("{index}.png")), &png)?;
     }
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

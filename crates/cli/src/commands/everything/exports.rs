@@ -56,17 +56,17 @@ struct Annotation {
 }
 
 impl Annotation {
-    fn of(mask: &AutoMask, simplify: Option<f64>) -> Self {
+    fn of(mask: &AutoMask, simplify: Option<f64>) -> Result<Self> {
         let record = mask.record(cutout_sam::RleForm::Compressed);
-        Annotation {
-            segmentation: Segmentation::of(&mask.rle, simplify),
+        Ok(Annotation {
+            segmentation: Segmentation::of(&mask.rle, simplify)?,
             area: record.area,
             bbox: record.bbox,
             predicted_iou: record.predicted_iou,
             point_coords: record.point_coords,
             stability_score: record.stability_score,
             crop_box: record.crop_box,
-        }
+        })
     }
 }
 
@@ -85,6 +85,12 @@ impl Exports {
     pub(super) fn claim(&self, claims: &mut Claims, pictures: &[PathBuf]) -> Result<()> {
         if self.outlines.simplify.is_some() && self.is_empty() {
             return Err(Usage::error("--simplify needs --coco or --yolo"));
+        }
+        if let Some(path) =
+            self.coco.as_ref().filter(|path| path.extension().is_none_or(|it| it != "json"))
+        {
+            let path = path.display();
+            return Err(Usage::error(format!("{path}: --coco writes JSON: name a .json file")));
         }
         let mut stems = HashSet::new();
         let twice = pictures.iter().find(|picture| !stems.insert(picture.file_stem()));
@@ -129,7 +135,7 @@ impl Exporting<'_> {
         if let Some(folder) = self.yolo {
             let masks = found.masks.iter().map(|mask| (0, &mask.rle));
             let path = folder.join("labels").join(label_file(picture));
-            write(path, yolo(size, masks, self.simplify).as_bytes())?;
+            write(path, yolo(size, masks, self.simplify)?.as_bytes())?;
         }
         if let Some(dataset) = &mut self.coco {
             // Tools join the name to the folder of the pictures.

@@ -85,9 +85,23 @@ fn model(facts: &Facts<'_>) -> String {
 
 fn runs(facts: &Facts<'_>) -> String {
     match facts.problem() {
-        None => "yes".to_owned(),
+        None => format!("yes: {}", abilities(facts)),
         Some(problem) => format!("no: {problem}"),
     }
+}
+
+/// What the model can do, by its components.
+fn abilities(facts: &Facts<'_>) -> String {
+    let config = facts.config();
+    let has = |part: &str| config.as_ref().is_some_and(|config| !config[part].is_null());
+    let all = [
+        ("decoder", "segments by clicks, boxes and masks"),
+        ("finder", "finds objects by phrases and exemplars"),
+        ("memory", "tracks objects through videos"),
+    ];
+    let words: Vec<&str> =
+        all.iter().filter(|(part, _)| has(part)).map(|(_, word)| *word).collect();
+    words.join(", ")
 }
 
 fn fit(report: &Report) -> String {

@@ -30,7 +30,7 @@ impl Segment {
             let detection = detection?;
             let answer = detection.select(find)?;
             notes.extend(self.notes(&answer));
-            self.add(&mut objects, index, &answer);
+            self.add(&mut objects, index, &answer)?;
             progress.set_done(index + 1);
             Ok(detection)
         });
@@ -56,7 +56,7 @@ impl Segment {
         notes
     }
 
-    fn add(&self, objects: &mut Objects, prompt: usize, answer: &Detections) {
+    fn add(&self, objects: &mut Objects, prompt: usize, answer: &Detections) -> Result<()> {
         let name = name(answer);
         // Counted from 1, as in COCO.
         let category_id = prompt + 1;
@@ -78,19 +78,20 @@ impl Segment {
                 simplify: self.output.simplify(),
             };
             objects.labels.push(format!("{} {:.2}", label(name, category_id), finding.score));
-            let (annotation, rle) = Annotation::found(&index, segment, threshold, finding);
+            let (annotation, rle) = Annotation::found(&index, segment, threshold, finding)?;
             objects.annotations.push(annotation);
             objects.shown.push(rle);
+            anyhow::Ok(())
         };
         if self.finding.semantic() {
-            enter(answer.semantic(), finding(presence, None));
-            return;
+            return enter(answer.semantic(), finding(presence, None));
         }
         for instance in answer {
             let rect = instance.rect();
             let xywh = [rect.x0, rect.y0, rect.x1 - rect.x0, rect.y1 - rect.y0];
-            enter(instance.segment(), finding(instance.score(), Some(xywh)));
+            enter(instance.segment(), finding(instance.score(), Some(xywh)))?;
         }
+        Ok(())
     }
 }
 

@@ -4,17 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use cutout_sam::TrackedFrame;
+use cutout_sam::{ObjectId, TrackedFrame};
 use cutout_tensor::Tensor;
 use cutout_video::{
     FrameFolder, FrameResult, JsonLines, LabelPictures, OverlayOptions, Sink, Tools, open_overlay,
 };
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
-use super::resume::Position;
 use crate::claims::Claims;
 use crate::failure::Usage;
-use crate::output::check_extension;
+use crate::output::{check_extension, names_folder};
 use crate::stdio;
 
 /// Frames per second of an overlay if the source has no frame rate.
@@ -38,145 +37,221 @@ pub(super) struct TrackOutputs {
 
 /// The open outputs.
 pub(super) struct Writers {
-    sinks: Vec<Box<dyn Sink>>,
+    masks: Vec<Box<dyn Sink>>,
+    overlay: Option<Box<dyn Sink>>,
     raw: Option<FrameFolder>,
 }
 
+/// Where the results of a run go: the paths that the user named, or those made up.
+pub(super) struct Places {
+    masks: Vec<PathBuf>,
+    overlay: Option<PathBuf>,
+    raw: Option<PathBuf>,
+    /// Whether the paths were made up.
+    are_usual: bool,
+}
+
 impl TrackOutputs {
-    /// Adds the outputs for a video to `claims`.
-    pub(super) fn claim(&self, claims: &mut Claims, video: &Path, resume: bool) -> Result<()> {
-        if let Some(path) = self.overlay.as_ref().filter(|path| resume && !is_folder(path)) {
-            let path = path.display();
-            return Err(Usage::error(format!(
-                "{path}: --resume goes on with folders and .jsonl files only; give the overlay a folder"
-            )));
+    /// Where the results for a video go; by default to a folder of masks and an overlay in the current folder, named after
+    /// the video.
+    pub(super) fn places(&self, video: &Path) -> Places {
+        if !self.output.is_empty() || self.overlay.is_some() || self.raw.is_some() {
+            let TrackOutputs { output, overlay, raw } = self;
+            let (masks, overlay, raw) = (output.clone(), overlay.clone(), raw.clone());
+            return Places { masks, overlay, raw, are_usual: false };
         }
-        self.output.iter().try_for_each(|path| check_extension(path, &["jsonl", "json"]))?;
-        if self.is_empty() {
-            let [masks, overlay] = Self::usual(video);
-            claims.writes_into(&masks, |name| is_frame(name, "png"))?;
-            return claims.writes_unnamed(&overlay);
-        }
-        for path in &self.output {
-            if is_json_lines(path) {
-                claims.writes(path)?
-            } else {
-                claim_frames(claims, path, "png")?
-            }
-        }
-        if let Some(path) = &self.overlay {
-            if is_folder(path) {
-                claim_frames(claims, path, "png")?
-            } else {
-                claims.writes(path)?
-            }
-        }
-        self.raw.as_ref().map_or(Ok(()), |path| claim_frames(claims, path, RAW))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.output.is_empty() && self.overlay.is_none() && self.raw.is_none()
-    }
-
-    /// The default outputs: a folder of masks and an overlay in the current folder, named after the video.
-    fn usual(video: &Path) -> [PathBuf; 2] {
         let stem = video.file_stem().filter(|stem| *stem != "-");
         let stem = stem.map_or("video".into(), |stem| stem.to_string_lossy());
-        [PathBuf::from(format!("{stem}.masks")), PathBuf::from(format!("{stem}.overlay.gif"))]
+        Places {
+            masks: vec![PathBuf::from(format!("{stem}.masks"))],
+            overlay: Some(PathBuf::from(format!("{stem}.overlay.gif"))),
+            raw: None,
+            are_usual: true,
+        }
+    }
+}
+
+impl Places {
+    /// Adds the outputs to `claims`.
+    pub(super) fn claim(&self, claims: &mut Claims) -> Result<()> {
+        if !self.are_usual {
+            self.masks.iter().try_for_each(|path| check_masks(path))?;
+        }
+        for path in self.line_files() {
+            claims.writes(path)?;
+        }
+        for (folder, extension) in self.folders() {
+            check_folder(folder, extension)?;
+            claims.writes_into(folder, |name| frame_number(name, extension).is_some())?;
+        }
+        match self.overlay_file() {
+            Some(path) if self.are_usual => claims.writes_unnamed(path),
+            Some(path) => claims.writes(path),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns an error for objects that the palette PNGs of a folder cannot hold.
+    pub(super) fn check_objects(&self, mut objects: impl Iterator<Item = ObjectId>) -> Result<()> {
+        let has_pictures = self.masks.iter().any(|path| !is_json_lines(path));
+        match objects.find(|object| has_pictures && !(1..=255).contains(object)) {
+            None => Ok(()),
+            Some(object) => Err(Usage::error(format!(
+                "object {object}: palette PNGs hold objects 1 to 255; give other numbers, or write the masks to a .jsonl file"
+            ))),
+        }
+    }
+
+    /// Returns an error if a run that breaks off cannot go on.
+    pub(super) fn check_resume(&self) -> Result<()> {
+        match self.overlay_file() {
+            Some(path) if self.masks.is_empty() => Err(Usage::error(format!(
+                "{}: --resume draws the overlay anew from the masks, and none are written: add an --output, or give the overlay a folder",
+                path.display()
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The folders with one file per frame, and the extension of the files.
+    pub(super) fn folders(&self) -> impl Iterator<Item = (&Path, &'static str)> {
+        let masks = self.masks.iter().filter(|path| !is_json_lines(path));
+        let overlay = self.overlay.iter().filter(|path| is_folder(path));
+        let pictures = masks.chain(overlay).map(|path| (path.as_path(), FrameFolder::PICTURE));
+        pictures.chain(self.raw.iter().map(|path| (path.as_path(), RAW)))
+    }
+
+    /// The files with one line per frame.
+    pub(super) fn line_files(&self) -> impl Iterator<Item = &Path> {
+        self.masks.iter().map(PathBuf::as_path).filter(|path| is_json_lines(path))
+    }
+
+    /// The overlay, if it is one file. It cannot be continued.
+    pub(super) fn overlay_file(&self) -> Option<&Path> {
+        self.overlay.as_deref().filter(|path| !is_folder(path))
+    }
+
+    /// The masks that an overlay in one file is drawn from when a run goes on. Lines have all pixels of all objects, palette
+    /// PNGs one object per pixel.
+    pub(super) fn readable_masks(&self) -> Option<&Path> {
+        self.line_files().next().or(self.masks.first().map(PathBuf::as_path))
+    }
+
+    /// Whether tensors are written.
+    pub(super) fn has_raw(&self) -> bool {
+        self.raw.is_some()
     }
 
     /// The output beside which the state of a run is kept.
-    pub(super) fn first(&self, video: &Path) -> PathBuf {
-        let mut named = self.output.iter().chain(&self.raw).chain(&self.overlay);
-        named.next().cloned().unwrap_or_else(|| Self::usual(video)[0].clone())
+    pub(super) fn first(&self) -> &Path {
+        let mut paths = self.masks.iter().chain(&self.raw).chain(&self.overlay);
+        paths.next().map_or(Path::new("video"), PathBuf::as_path)
     }
 
     /// Notes which files end early.
-    pub(super) fn note_partial(&self, video: &Path, frame: usize) {
-        let usual = Self::usual(video);
-        let usual = self.is_empty().then_some(&usual[1]);
-        let lines = self.output.iter().filter(|path| is_json_lines(path));
-        let overlay = self.overlay.iter().filter(|path| !is_folder(path));
-        for path in lines.chain(overlay).chain(usual) {
+    pub(super) fn note_partial(&self, frame: usize) {
+        for path in self.line_files().chain(self.overlay_file()) {
             stdio::note(&format!("{}: partial, up to frame {frame}", path.display()));
         }
     }
 
     /// Notes what was written.
-    pub(super) fn note_written(&self, video: &Path) {
-        if self.is_empty() {
-            return stdio::note_written(false, Self::usual(video).iter().map(PathBuf::as_path));
-        }
-        let paths = self.output.iter().chain(&self.overlay).chain(&self.raw);
-        stdio::note_written(true, paths.map(PathBuf::as_path));
+    pub(super) fn note_written(&self) {
+        let paths = self.masks.iter().chain(&self.overlay).chain(&self.raw);
+        stdio::note_written(!self.are_usual, paths.map(PathBuf::as_path));
     }
 
-    /// Opens all outputs, those of a run that goes on after `position` for what follows.
-    pub(super) fn open(
-        &self,
-        video: &Path,
-        rate: Option<f64>,
-        tools: &Tools,
-        position: Option<Position>,
-    ) -> Result<Writers> {
-        let usual = Self::usual(video);
-        let (masks, overlay) = if self.is_empty() {
-            // The overlay of a run that broke off stays as it is.
-            (std::slice::from_ref(&usual[0]), Some(&usual[1]).filter(|_| position.is_none()))
-        } else {
-            (&self.output[..], self.overlay.as_ref())
-        };
-        let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-        for path in masks {
-            sinks.push(match is_json_lines(path) {
-                true => Box::new(JsonLines::after(path, position.map_or(0, |done| done.done))?),
+    /// Opens all outputs, those of a run that goes on after `done` frames for what follows. An overlay in one file begins
+    /// anew.
+    pub(super) fn open(&self, done: usize, overlay: &OverlayOptions) -> Result<Writers> {
+        let mut masks: Vec<Box<dyn Sink>> = Vec::new();
+        for path in &self.masks {
+            masks.push(match is_json_lines(path) {
+                true => Box::new(JsonLines::after(path, done)?),
                 false => Box::new(LabelPictures::create(path)?),
             });
         }
-        if let Some(path) = overlay {
-            let frame_rate = rate.filter(|rate| *rate > 0.0).unwrap_or(USUAL_RATE);
-            sinks.push(open_overlay(path, &OverlayOptions { frame_rate, tools: tools.clone() })?);
-        }
+        let overlay = self.overlay.as_ref().map(|path| open_overlay(path, overlay)).transpose()?;
         let raw = self.raw.as_ref().map(FrameFolder::create).transpose()?;
-        Ok(Writers { sinks, raw })
+        Ok(Writers { masks, overlay, raw })
     }
 }
 
 impl Writers {
+    /// Writes the masks of one frame.
+    pub(super) fn write_masks(&mut self, frame: &FrameResult<'_>) -> Result<()> {
+        self.masks.iter_mut().try_for_each(|sink| sink.write(frame))?;
+        self.draw(frame)
+    }
+
     /// Writes one frame.
     pub(super) fn write(&mut self, frame: &FrameResult<'_>, tracked: &TrackedFrame) -> Result<()> {
-        for sink in &mut self.sinks {
-            sink.write(frame)?;
-        }
+        self.write_masks(frame)?;
         match &self.raw {
             Some(folder) => write_raw(folder, tracked),
             None => Ok(()),
         }
     }
 
+    /// Writes one frame to the overlay only.
+    pub(super) fn draw(&mut self, frame: &FrameResult<'_>) -> Result<()> {
+        Ok(self.overlay.as_mut().map_or(Ok(()), |sink| sink.write(frame))?)
+    }
+
     /// Completes all files and returns the first error.
     pub(super) fn finish(self) -> Result<()> {
-        let results: Vec<_> = self.sinks.into_iter().map(|sink| sink.finish()).collect();
+        let sinks = self.masks.into_iter().chain(self.overlay);
+        let results: Vec<_> = sinks.map(|sink| sink.finish()).collect();
         Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
+}
+
+/// How an overlay is written.
+pub(super) fn overlay_options(frame_rate: Option<f64>, tools: Tools) -> OverlayOptions {
+    let frame_rate = frame_rate.filter(|rate| *rate > 0.0).unwrap_or(USUAL_RATE);
+    OverlayOptions { frame_rate, tools }
 }
 
 fn is_folder(path: &Path) -> bool {
     path.is_dir() || path.extension().is_none()
 }
 
+fn has_extension(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted))
+}
+
 fn is_json_lines(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json")
+    has_extension(path, "jsonl")
 }
 
-fn claim_frames(claims: &mut Claims, folder: &Path, extension: &str) -> Result<()> {
-    claims.writes_into(folder, |name| is_frame(name, extension))
+/// Returns an error unless masks can be written to a path of this name.
+fn check_masks(path: &Path) -> Result<()> {
+    if has_extension(path, "json") && !names_folder(path) {
+        let (given, offered) = (path.display(), path.with_extension("jsonl"));
+        return Err(Usage::error(format!(
+            "{given}: the masks of a video are lines of JSON, one per frame: name the file {}",
+            offered.display()
+        )));
+    }
+    check_extension(path, &["jsonl"])
 }
 
-/// Whether a file name is that of a frame, such as `00007.png`.
-fn is_frame(name: &str, extension: &str) -> bool {
-    let number = name.strip_suffix(extension).and_then(|name| name.strip_suffix('.'));
-    number.is_some_and(|digits| digits.len() >= 5 && digits.bytes().all(|b| b.is_ascii_digit()))
+/// Returns an error if something else has the name of a folder for files with this extension.
+fn check_folder(path: &Path, extension: &str) -> Result<()> {
+    if path.is_dir() || !path.exists() {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(Usage::error(format!(
+        "{path}: exists and is not a folder: the results of the frames, 00000.{extension}, ..., need one. Only a .jsonl file has the masks of all frames"
+    )))
+}
+
+/// The frame of a file, from its name such as `00007.png`.
+pub(super) fn frame_number(name: &str, extension: &str) -> Option<usize> {
+    let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
+    let number = digits.parse().ok()?;
+    (format!("{number:05}") == digits).then_some(number)
 }
 
 /// Extension of files of tensors.
@@ -200,10 +275,5 @@ fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
     ];
     let tensors = tensors.map(|(name, tensor)| OutgoingTensor::new(name, tensor));
     let metadata = Metadata::from([("software".to_owned(), cutout_files::SOFTWARE.into())]);
-    Ok(write_safetensors(raw_file(folder, tracked.frame), &tensors, &metadata)?)
-}
-
-/// Path of the tensors of a frame.
-fn raw_file(folder: &FrameFolder, frame: usize) -> PathBuf {
-    folder.file(frame, RAW)
+    Ok(write_safetensors(folder.file(tracked.frame, RAW), &tensors, &metadata)?)
 }

@@ -5,11 +5,12 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use cutout_imaging::{Mask, Size};
 use cutout_sam::prompt_text::{parse_point, parse_rect};
 use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackError, TrackPrompt, Tracker};
+
+use crate::failure::Usage;
 
 /// The prompts of one object on one frame.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ struct ObjectPrompts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrackPrompts {
     shown: BTreeMap<usize, BTreeMap<ObjectId, ObjectPrompts>>,
+    /// What is wrong with the flags. The parser would report it with the usage of the whole program.
+    conflict: Option<String>,
 }
 
 /// One flag of a prompt.
@@ -35,8 +38,19 @@ enum Flag {
 }
 
 impl TrackPrompts {
-    pub(super) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
+    /// Returns an error for flags that contradict each other, and if there is no prompt.
+    pub(super) fn check_flags(&self) -> Result<()> {
+        let missing = "nothing to follow: give a --point, a --box or a --mask-input on some frame, or a --text";
+        match &self.conflict {
+            Some(conflict) => Err(Usage::error(conflict)),
+            None if self.shown.is_empty() => Err(Usage::error(missing)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is any prompt.
+    pub(super) fn are_given(&self) -> bool {
+        self.conflict.is_some() || !self.shown.is_empty()
     }
 
     /// Files that are read.
@@ -50,6 +64,11 @@ impl TrackPrompts {
         let mut frames = self.shown.keys().copied();
         let first = frames.next().unwrap_or(0);
         (first, frames.next_back().unwrap_or(first))
+    }
+
+    /// The objects with prompts, some more than once.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.shown.values().flat_map(BTreeMap::keys).copied()
     }
 
     /// The frames with prompts, in ascending order.
@@ -215,8 +234,11 @@ impl FromArgMatches for TrackPrompts {
         collect(&mut flags, matches, "box", Flag::Box);
         collect(&mut flags, matches, "mask-input", Flag::Mask);
         flags.sort_by_key(|(index, _)| *index);
-        TrackPrompts::sorted(flags.into_iter().map(|(_, flag)| flag).collect())
-            .map_err(|message| clap::Error::raw(ErrorKind::ArgumentConflict, message + "\n"))
+        let sorted = TrackPrompts::sorted(flags.into_iter().map(|(_, flag)| flag).collect());
+        Ok(sorted.unwrap_or_else(|conflict| TrackPrompts {
+            conflict: Some(conflict),
+            ..TrackPrompts::default()
+        }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -241,9 +263,10 @@ fn collect<T: Clone + Send + Sync + 'static>(
 mod tests {
     use super::*;
 
-    fn parsed(arguments: &[&str]) -> Result<TrackPrompts, clap::Error> {
+    fn parsed(arguments: &[&str]) -> Result<TrackPrompts> {
         let command = TrackPrompts::augment_args(Command::new("track").no_binary_name(true));
-        TrackPrompts::from_arg_matches(&command.try_get_matches_from(arguments)?)
+        let prompts = TrackPrompts::from_arg_matches(&command.try_get_matches_from(arguments)?)?;
+        prompts.check_flags().map(|()| prompts)
     }
 
     #[test]

@@ -13,12 +13,27 @@ use crate::stdio;
 /// Time between two states of a run that may be killed.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// The last frame of a run, and how many there were.
+/// The last frame of a run, how many there were, and fingerprints that tell whether the video is still the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) frame: usize,
     pub(super) direction: Direction,
     pub(super) done: usize,
+    /// [`cutout_imaging::Image::fingerprint`] of the first frame of the run.
+    pub(super) first_pixels: u64,
+    /// That of the last one.
+    pub(super) last_pixels: u64,
+}
+
+impl Position {
+    /// The frames done, in the order of the run, which began at frame `first`.
+    pub(super) fn frames(&self, first: usize) -> impl Iterator<Item = usize> + use<> {
+        let (start, end) = match self.direction {
+            Direction::Forward => (first, self.frame + 1),
+            Direction::Backward => (self.frame, self.frame + self.done),
+        };
+        (first..end).chain((start..first).rev())
+    }
 }
 
 /// Where the state of a run is kept.
@@ -26,6 +41,8 @@ pub(super) struct StateFile {
     path: PathBuf,
     /// Prompts and options, as text: a state is used for the same ones only.
     question: String,
+    /// Number of frames of the video, as text. Masks depend on it.
+    length: String,
     /// Whether the state is written from time to time.
     is_kept: bool,
     saved: Instant,
@@ -33,8 +50,20 @@ pub(super) struct StateFile {
 
 impl StateFile {
     /// The file beside an output.
-    pub(super) fn beside(output: &Path, question: String, is_kept: bool) -> Self {
-        StateFile { path: path_beside(output), question, is_kept, saved: Instant::now() }
+    pub(super) fn beside(output: &Path, question: String, length: Option<usize>) -> Self {
+        let length = length.map_or("unknown".to_owned(), |length| length.to_string());
+        let path = path_beside(output);
+        StateFile { path, question, length, is_kept: false, saved: Instant::now() }
+    }
+
+    /// Writes the state from time to time too, for a run that may be killed.
+    pub(super) fn kept(self, is_kept: bool) -> Self {
+        StateFile { is_kept, ..self }
+    }
+
+    /// Whether there is a state.
+    pub(super) fn exists(&self) -> bool {
+        self.path.exists()
     }
 
     /// The tracker and its position, if there is a state.
@@ -43,7 +72,7 @@ impl StateFile {
         sam: &Sam,
         options: &TrackOptions,
     ) -> Result<Option<(Tracker, Position)>> {
-        if !self.path.exists() {
+        if !self.exists() {
             stdio::note("there is no state to go on from: beginning with the first frame");
             return Ok(None);
         }
@@ -52,6 +81,14 @@ impl StateFile {
             let path = self.path.display();
             return Err(Usage::error(format!(
                 "{path}: the run that broke off had other prompts or options; repeat them, or remove this file"
+            )));
+        }
+        let length = notes.get("length").map_or("unknown", String::as_str);
+        if length != self.length {
+            let path = self.path.display();
+            return Err(Usage::error(format!(
+                "{path}: the video has changed since the run that broke off: its length was {length}, and is {}; leave out --resume to begin with the first frame",
+                self.length
             )));
         }
         let position = position(&notes)
@@ -69,12 +106,15 @@ impl StateFile {
 
     fn save(&mut self, tracker: &Tracker, position: Position) -> Result<()> {
         self.saved = Instant::now();
-        let Position { frame, direction, done } = position;
+        let Position { frame, direction, done, first_pixels, last_pixels } = position;
         let entries = [
             ("question", self.question.clone()),
+            ("length", self.length.clone()),
             ("frame", frame.to_string()),
             ("direction", format!("{direction:?}")),
             ("done", done.to_string()),
+            ("first_pixels", first_pixels.to_string()),
+            ("last_pixels", last_pixels.to_string()),
         ];
         let notes = entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
         Ok(tracker.save(&self.path, &notes)?)
@@ -91,7 +131,7 @@ impl StateFile {
         }
     }
 
-    /// Removes the state of a run that is complete.
+    /// Removes the state of a run that is complete, or of which nothing is left.
     pub(super) fn remove(&self) -> Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -118,5 +158,7 @@ fn position(notes: &StateNotes) -> Option<Position> {
             _ => return None,
         },
         done: notes.get("done")?.parse().ok()?,
+        first_pixels: notes.get("first_pixels")?.parse().ok()?,
+        last_pixels: notes.get("last_pixels")?.parse().ok()?,
     })
 }

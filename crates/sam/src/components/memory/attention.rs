@@ -85,7 +85,7 @@ impl MemoryAttention<'_> {
 
     /// Memories `bf16[objects, grid * grid, memory width]` with their keys, and their values where they are projected.
     pub(crate) fn project<'g>(self, memory: Value<'g>, w: &Scope<'g>) -> FrameMemory<Value<'g>> {
-        let layers = w.at("memory_attention.layers");
+        let layers = w.at(self.config.form.attention()).at("layers");
         let each = |make: &dyn Fn(&Scope<'g>) -> Value<'g>| -> Vec<Value<'g>> {
             let layer = |layer| make(&layers.at(layer).at("cross_attn_image"));
             (0..self.config.layers).map(layer).collect()
@@ -148,7 +148,7 @@ impl MemoryAttention<'_> {
         let pointers = self.pointers(bank, w);
         let memories = self.f32_memories(bank);
         let positions = self.memory_positions(w);
-        let w = &w.at("memory_attention");
+        let w = &w.at(self.config.form.attention());
         for layer in 0..self.config.layers {
             let w = &w.at("layers").at(layer);
             x = self.self_attention(x, rope, w);

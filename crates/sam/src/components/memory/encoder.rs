@@ -2,13 +2,17 @@
 
 use cutout_graph::ops::{Conv2d, ResizeMode};
 use cutout_graph::{Scope, Value};
+use cutout_tensor::DType;
 
 use crate::components::image_encoder::CHANNEL_NORM_EPSILON;
 use crate::components::layers::{Bias, Convolution, layer_norm, linear};
-use crate::model::config::MemoryConfig;
+use crate::model::config::{MemoryConfig, MemoryForm};
 
 /// Mask logits enter as probabilities stretched to -10..10.
 const MASK_SCALE: f32 = 20.0;
+
+/// Largest logit of a pixel that belongs to another object.
+const LOST: f32 = -10.0;
 
 /// Convolutions that each halve the mask, down to the embedding's grid.
 const HALVINGS: usize = 4;
@@ -18,7 +22,9 @@ const HALVINGS: usize = 4;
 pub enum MaskSource {
     /// Predicted by the model: probabilities are kept.
     Predicted,
-    /// Result of a prompt: the mask is binarised.
+    /// Predicted by the model and settled among objects: as [`MaskSource::Predicted`], enlarged in one step.
+    Settled,
+    /// Result of a prompt: the mask is binarised; in SAM 3, objects share no pixel.
     Prompted,
 }
 
@@ -29,29 +35,41 @@ pub(crate) struct MemoryEncoderInputs<'g> {
     pub(crate) image: Value<'g>,
     /// Low-resolution mask logits, `[objects, 4 grid, 4 grid, 1]`.
     pub(crate) logits: Value<'g>,
-    /// Object scores, `[objects]`, for SAM 2.1, which marks hidden objects.
+    /// Object scores, `[objects]`, for SAM 2.1 and later, which mark hidden objects.
     pub(crate) score: Option<Value<'g>>,
+    /// Side of the model's input, to which logits are resized first: 16 grid but in SAM 3.
+    pub(crate) side: usize,
 }
 
-/// Memories of objects, `[objects, grid * grid, memory width]`. `w` is the root of the weights.
+/// Memories of objects, `[objects, grid * grid, memory width]`. `w` is [`MemoryForm::weights`].
 pub(crate) fn memory_encoder<'g>(
     remembered: MemoryEncoderInputs<'g>,
     source: MaskSource,
     w: &Scope<'g>,
     config: &MemoryConfig,
 ) -> Value<'g> {
-    let MemoryEncoderInputs { image, logits, score } = remembered;
+    let MemoryEncoderInputs { image, logits, score, side } = remembered;
     let [objects, ..] = logits.dims::<4>();
     let [_, grid, _, width] = image.dims();
     let root = w;
-    let w = &w.at("memory_encoder");
-    let mask = certainty(logits.resize(ResizeMode::Bilinear, [16 * grid; 2]), source);
+    let w = &w.at(config.form.encoder());
+    let side = if source == MaskSource::Settled { 16 * grid } else { side };
+    let mask = logits.resize(ResizeMode::Bilinear, [side; 2]);
+    let mask = match config.form {
+        MemoryForm::Sam2 | MemoryForm::Sam2_1 => mask,
+        MemoryForm::Sam3 => separated(mask, source),
+    };
+    let mask = certainty(mask, source);
+    let mask = match 16 * grid {
+        large if large == side => mask,
+        large => mask.resize_antialiased(ResizeMode::Bilinear, [large; 2]),
+    };
     let down = &w.at("mask_downsampler");
     let mask = down.stage("", downsampled(mask, &down.at("encoder"), width));
     let mut x = pointwise(width).apply(image, &w.at("pix_feat_proj")) + mask;
     for layer in 0..config.fuser_layers {
         let w = &w.at("fuser.layers").at(layer);
-        x = w.stage("", mix(x, w));
+        x = w.stage("", mix(x, w, config.fuser_width));
     }
     let memory = pointwise(config.width).apply(x, &w.at("out_proj"));
     let memory = memory.reshape([objects, grid * grid, config.width]);
@@ -61,11 +79,30 @@ pub(crate) fn memory_encoder<'g>(
     memory + score.greater(zero).reshape([objects, 1, 1]).select(zero, hidden)
 }
 
+/// Prompted masks `[objects, side, side, 1]` of objects that share a frame: each pixel is left to the object with the largest
+/// logit, the first of equal ones.
+fn separated(logits: Value<'_>, source: MaskSource) -> Value<'_> {
+    let [objects, side, ..] = logits.dims::<4>();
+    if objects == 1 || source != MaskSource::Prompted {
+        return logits;
+    }
+    let number = |value| logits.builder().scalar(value);
+    let winner = logits.arg_max(0).cast(DType::F32).reshape([1, side, side, 1]);
+    let object = |index: usize| {
+        let own = logits.slice(0, index..index + 1);
+        let away = winner - index as f32;
+        (away * away).greater(number(0.0)).select(own.minimum(number(LOST)), own)
+    };
+    Value::concat(&(0..objects).map(object).collect::<Vec<_>>(), 0)
+}
+
 /// Mask input of the memory encoder, -10 to 10.
 fn certainty(logits: Value<'_>, source: MaskSource) -> Value<'_> {
     let number = |value| logits.builder().scalar(value);
     match source {
-        MaskSource::Predicted => logits.sigmoid() * MASK_SCALE - MASK_SCALE / 2.0,
+        MaskSource::Predicted | MaskSource::Settled => {
+            logits.sigmoid() * MASK_SCALE - MASK_SCALE / 2.0
+        }
         MaskSource::Prompted => {
             let inside = logits.greater(number(0.0));
             inside.select(number(MASK_SCALE / 2.0), number(-MASK_SCALE / 2.0))
@@ -93,16 +130,16 @@ fn downsampled<'g>(mask: Value<'g>, w: &Scope<'g>, outputs: usize) -> Value<'g> 
 
 /// A ConvNeXt block over `[objects, grid, grid, width]`: each channel over its neighbourhood, then all channels of a cell.
 /// Its scale per channel is folded into its last layer.
-fn mix<'g>(x: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+fn mix<'g>(x: Value<'g>, w: &Scope<'g>, hidden: usize) -> Value<'g> {
     let width = x.shape().last_axis();
     let spatial = &w.at("dwconv");
     let kernel = spatial.parameter("weight", [width, 1, 7, 7]);
     let depthwise = Conv2d { groups: width, ..Conv2d::new(1, 3) };
     let inner = x.conv2d(kernel, depthwise) + spatial.parameter("bias", [width]);
     let inner = layer_norm(inner, &w.at("norm"), CHANNEL_NORM_EPSILON);
-    let inner = linear(inner, &w.at("pwconv1"), 4 * width).gelu();
+    let inner = linear(inner, &w.at("pwconv1"), hidden).gelu();
     let last = &w.at("pwconv2");
     let scale = w.parameter("gamma", [width]);
-    let weight = last.parameter("weight", [width, 4 * width]) * scale.reshape([width, 1]);
+    let weight = last.parameter("weight", [width, hidden]) * scale.reshape([width, 1]);
     x + (inner.linear(weight) + last.parameter("bias", [width]) * scale)
 }

@@ -106,7 +106,7 @@ fn decoder(config: &DecoderConfig) -> [Bound; 9] {
     ]
 }
 
-fn memory(config: &MemoryConfig) -> [Bound; 7] {
+fn memory(config: &MemoryConfig) -> [Bound; 8] {
     [
         ("memory width", config.width, [1, CHANNELS]),
         ("memory frames", config.frames, [1, FRAMES]),
@@ -115,6 +115,7 @@ fn memory(config: &MemoryConfig) -> [Bound; 7] {
         ("memory heads", config.heads, [1, HEADS]),
         ("memory MLP width", config.mlp_width, [1, CHANNELS]),
         ("fuser layers", config.fuser_layers, [0, DEPTH]),
+        ("fuser width", config.fuser_width, [1, CHANNELS]),
     ]
 }
 

@@ -33,20 +33,6 @@ const POINTER_FRAMES: usize = 16;
 /// The image size is a multiple of this: pixels per cell of the coarsest level.
 const COARSEST_CELL: usize = 32;
 
-/// The memory that all sizes share.
-fn memory_of(form: MemoryForm) -> MemoryConfig {
-    MemoryConfig {
-        form,
-        width: 64,
-        frames: 7,
-        pointer_frames: 16,
-        layers: 4,
-        heads: 1,
-        mlp_width: 2048,
-        fuser_layers: 2,
-    }
-}
-
 /// The encoder of the smallest size, of which the others are variations.
 fn tiny() -> HieraConfig {
     HieraConfig {
@@ -65,7 +51,11 @@ fn tiny() -> HieraConfig {
 impl ModelConfig {
     /// SAM 2, Hiera-T: 39 million parameters.
     pub fn sam2_tiny(form: MemoryForm) -> Self {
-        sam2(tiny(), DecoderConfig::published(DecoderForm::Sam2), Some(memory_of(form)))
+        sam2(
+            tiny(),
+            DecoderConfig::published(DecoderForm::Sam2),
+            Some(MemoryConfig::published(form)),
+        )
     }
 
     /// SAM 2, Hiera-S: 46 million parameters.
@@ -203,6 +193,7 @@ fn read_memory(
     let [frames, _, _, width] = shapes.axes("maskmem_tpos_enc")?;
     let layers = "memory_attention.layers";
     let [mlp_width] = shapes.axes(&format!("{layers}.0.linear1.bias"))?;
+    let [fuser_layers, fuser_width] = MemoryConfig::read_fuser(shapes, form.encoder())?;
     Ok(MemoryConfig {
         form,
         width,
@@ -211,7 +202,8 @@ fn read_memory(
         layers: shapes.count(layers, "norm1.weight"),
         heads: reader.number(keys::MEMORY_HEADS, Some(MEMORY_HEADS))?,
         mlp_width,
-        fuser_layers: shapes.count("memory_encoder.fuser.layers", "gamma"),
+        fuser_layers,
+        fuser_width,
     })
 }
 

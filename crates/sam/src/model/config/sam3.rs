@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use super::{DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, ModelConfig, VitConfig};
+use super::{
+    DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, MemoryConfig, MemoryForm,
+    ModelConfig, VitConfig,
+};
 use crate::model::load::{ConfigError, Shapes};
 
 /// Channels of a head in both encoders: not determined by any shape if the rotation tables are not stored.
@@ -17,6 +20,8 @@ const TEXT: &str = "detector.backbone.language_backbone.encoder";
 const GEOMETRY: &str = "detector.geometry_encoder";
 const FUSION: &str = "detector.transformer.encoder.layers";
 const DECODER: &str = "detector.transformer.decoder";
+const ATTENTION: &str = "tracker.transformer.encoder";
+const MEMORY: &str = "tracker.maskmem_backbone";
 
 /// Rows of the position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -95,7 +100,7 @@ pub struct FinderConfig {
 }
 
 impl ModelConfig {
-    /// SAM 3 as published: 850 million parameters, without those that only videos need.
+    /// SAM 3 as published: 860 million parameters.
     pub fn sam3() -> Self {
         let encoder = EncoderConfig::RotaryVit {
             trunk: VitConfig {
@@ -113,7 +118,7 @@ impl ModelConfig {
         };
         ModelConfig {
             encoder,
-            memory: None,
+            memory: Some(MemoryConfig::published(MemoryForm::Sam3)),
             finder: Some(FinderConfig {
                 text: TextConfig {
                     vocabulary: 49408,
@@ -169,8 +174,33 @@ pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, ConfigError> {
     Ok(ModelConfig {
         encoder: EncoderConfig::RotaryVit { trunk: read_trunk(shapes, positions)?, positions },
         decoder: clicks.map(read_clicks).transpose()?,
-        memory: None,
+        memory: match clicks {
+            Some(DecoderForm::Sam3) if has_memory(shapes) => Some(read_memory(shapes)?),
+            Some(_) | None => None,
+        },
         finder: finding.then(read_finder).transpose()?,
+    })
+}
+
+/// Whether there are a memory encoder and memory attention, which files for pictures lack.
+fn has_memory(shapes: &Shapes<'_>) -> bool {
+    let parts = [format!("{ATTENTION}.layers.0."), format!("{MEMORY}.")];
+    parts.iter().all(|part| shapes.0.keys().any(|name| name.starts_with(part)))
+}
+
+fn read_memory(shapes: &Shapes<'_>) -> Result<MemoryConfig, ConfigError> {
+    let [frames, _, _, width] = shapes.axes("tracker.maskmem_tpos_enc")?;
+    let layers = format!("{ATTENTION}.layers");
+    let [mlp_width] = shapes.axes(&format!("{layers}.0.linear1.bias"))?;
+    let [fuser_layers, fuser_width] = MemoryConfig::read_fuser(shapes, MEMORY)?;
+    Ok(MemoryConfig {
+        width,
+        frames,
+        layers: shapes.count(&layers, "norm1.weight"),
+        mlp_width,
+        fuser_layers,
+        fuser_width,
+        ..MemoryConfig::published(MemoryForm::Sam3)
     })
 }
 
@@ -336,10 +366,19 @@ mod tests {
         finder.detector.heads = 4;
         finder.detector.exemplars = Exemplars::Boxes;
         small.decoder = None;
+        small.memory = None;
+        let mut narrow = published.clone();
+        narrow.memory.as_mut().expect("the preset has all parts").fuser_width = 12;
+        let pictures = ModelConfig { memory: None, ..published.clone() };
         let tracker = ModelConfig { finder: None, ..published.clone() };
-        for (config, stored) in
-            [(&published, false), (&published, true), (&small, true), (&tracker, false)]
-        {
+        for (config, stored) in [
+            (&published, false),
+            (&published, true),
+            (&small, true),
+            (&tracker, false),
+            (&narrow, false),
+            (&pictures, false),
+        ] {
             let mut shapes = needed(config);
             if stored {
                 shapes.extend(rotation(trunk(config)));

@@ -10,7 +10,7 @@ use crate::model::config::{
     DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig, MemoryForm, ModelConfig,
 };
 use crate::parts::memory::attention;
-use crate::parts::object_prompt::mask_prompt;
+use crate::parts::object_prompt::{mask_logits, mask_prompt};
 use crate::parts::{AnswerPrompt, Bank, Decode, Encode, FrameMemory, ObjectBank, PrepareImage};
 use crate::prompt::Candidates;
 
@@ -61,6 +61,7 @@ fn config(file: &StageFile) -> ModelConfig {
             heads: number("memory_heads"),
             mlp_width: number("memory_mlp"),
             fuser_layers: 2,
+            fuser_width: 4 * number("embedding"),
         }),
         finder: None,
     }
@@ -136,7 +137,7 @@ fn objects_on_images_of_their_own_match_meta_at_every_stage() {
 }
 
 /// A graph of components whose inputs are those of a run.
-fn graph(
+pub(super) fn graph(
     inputs: &[(String, Tensor)],
     build: impl for<'g> FnOnce(
         &'g Builder,
@@ -169,12 +170,11 @@ fn memories_match_meta_at_every_stage() {
         {
             let inputs = file.inputs(run);
             let graph = graph(&inputs, |builder, input| {
-                let score = match memory.form {
-                    MemoryForm::Sam2 => None,
-                    MemoryForm::Sam2_1 => Some(input("object_score")),
-                };
+                let marked = memory.form.has_pointer_positions();
+                let score = marked.then(|| input("object_score"));
                 let (image, logits) = (input("level2"), input("logits"));
-                let remembered = MemoryEncoderInputs { image, logits, score };
+                let side = config.encoder.image_size();
+                let remembered = MemoryEncoderInputs { image, logits, score, side };
                 vec![("memory", memory_encoder(remembered, source, &builder.weights(), memory))]
             });
             let what = format!("{model}, {run}");
@@ -195,8 +195,9 @@ fn pointers_and_mask_prompts_match_meta() {
         check_stages(&pointers, &file.weights(), &inputs, &file.stages("pointer"), model);
         let inputs = file.inputs("mask_prompt");
         let masks = graph(&inputs, |builder, input| {
-            let [logits, masks] = mask_prompt(input("mask"), &builder.weights(), side);
-            vec![("logits", logits), ("masks", masks)]
+            let mask = input("mask");
+            let masks = mask_prompt(mask, &builder.weights());
+            vec![("logits", mask_logits(mask, side)), ("masks", masks)]
         });
         check_stages(&masks, &file.weights(), &inputs, &file.stages("mask_prompt"), model);
     }
@@ -213,7 +214,7 @@ const BANKS: [&str; 6] = [
 
 /// The bank of two objects in a run of the fixture, whose values have both objects in one batch. Keys are computed from the
 /// memories first where they are kept.
-fn bank<'g>(
+pub(super) fn bank<'g>(
     input: &dyn Fn(&str) -> Value<'g>,
     inputs: &[(String, Tensor)],
     keys: impl Fn(Value<'g>) -> FrameMemory<Value<'g>>,
@@ -236,7 +237,7 @@ fn bank<'g>(
     };
     Bank {
         ages: input("ages"),
-        distances: (pointers > 0 && form == MemoryForm::Sam2_1).then(|| input("distances")),
+        distances: (pointers > 0 && form.has_pointer_positions()).then(|| input("distances")),
         objects: vec![object(0), object(1)],
     }
 }
@@ -281,7 +282,7 @@ fn memories_are_stored_as_bf16() {
     let score = first(take(&mut inputs, "object_score").unwrap());
     inputs.push(("object_score".to_owned(), score));
     let expected = first(file.stage("memory_prompted", "memory").unwrap());
-    let part = Remember { source: MaskSource::Prompted };
+    let part = Remember { source: MaskSource::Prompted, objects: 1 };
     let stages = [("encoded_memory".to_owned(), expected.clone())];
     let outputs = check(&part, &config, &file.weights(), &inputs, &stages);
     let (_, stored) = outputs.last().unwrap();

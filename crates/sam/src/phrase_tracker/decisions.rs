@@ -1,0 +1,74 @@
+//! What happens to the tracks of one phrase on a frame, in the order in which Meta decides it.
+
+use super::hot_start::{FrameStep, Probation};
+use super::matching::{Detected, Matches, Tracked, associate};
+use super::occlusion::Occlusions;
+use super::options::PhraseOptions;
+
+/// What is remembered about the tracks of one phrase between frames. Its size depends on the tracks that there are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PhraseRecord {
+    probation: Probation,
+    occlusions: Occlusions,
+}
+
+/// What a frame shows of one phrase.
+pub(super) struct Shown<'a> {
+    pub(super) detections: &'a [Detected],
+    pub(super) tracks: &'a [Tracked],
+    /// Number of the next new track.
+    pub(super) next_id: usize,
+    /// How many tracks may still start.
+    pub(super) room: usize,
+}
+
+/// What is to be done on a frame.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Decisions {
+    /// Detections that start a track, in the order of their numbers from `next_id` on.
+    pub(super) new: Vec<usize>,
+    /// Tracks that end after this frame, ascending.
+    pub(super) removed: Vec<usize>,
+    /// Tracks with the detection that may renew them.
+    pub(super) renewing: Vec<(usize, usize)>,
+    /// Positions of the tracks whose masks give way to another.
+    pub(super) suppressed: Vec<usize>,
+    /// Detections beyond the limit of tracks.
+    pub(super) dropped: usize,
+}
+
+impl PhraseRecord {
+    /// Decides about a frame, and remembers what later frames need.
+    pub(super) fn decide(
+        &mut self,
+        step: FrameStep,
+        shown: &Shown<'_>,
+        options: &PhraseOptions,
+    ) -> Decisions {
+        let matches = associate(shown.detections, shown.tracks, options);
+        let new = best_of(&matches, shown);
+        let dropped = matches.new.len() - new.len();
+        let ids: Vec<usize> = (shown.next_id..).take(new.len()).collect();
+        self.probation.begin(step, &ids);
+        let removed = self.probation.judge(step, &matches, options);
+        let suppressed =
+            self.occlusions.suppress(step, shown.tracks, &removed, options.occlusion_iou);
+        Decisions { new, removed, renewing: matches.renewing, suppressed, dropped }
+    }
+
+    /// Forgets a track that a user removed.
+    pub(super) fn forget(&mut self, id: usize) {
+        self.probation.forget(id);
+    }
+}
+
+/// The new detections; of more than there is room for, the best, in the order of their scores.
+fn best_of(matches: &Matches, shown: &Shown<'_>) -> Vec<usize> {
+    let mut new = matches.new.clone();
+    if new.len() > shown.room {
+        let score = |index: &usize| shown.detections[*index].score;
+        new.sort_by(|a, b| score(b).total_cmp(&score(a)).then(b.cmp(a)));
+        new.truncate(shown.room);
+    }
+    new
+}

@@ -1,0 +1,104 @@
+//! New tracks are on probation: those that detections do not confirm, and duplicates of earlier ones, are removed.
+
+use std::collections::BTreeMap;
+
+use super::matching::Matches;
+use super::options::PhraseOptions;
+
+/// Direction and number of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameStep {
+    pub(super) frame: usize,
+    pub(super) backward: bool,
+}
+
+impl FrameStep {
+    /// Whether `first` lies less than `delay` frames back in the direction of the pass.
+    fn is_within(self, first: usize, delay: usize) -> bool {
+        if self.backward { first < self.frame + delay } else { first + delay > self.frame }
+    }
+}
+
+/// What is known about the tracks of one phrase.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probation {
+    tracks: BTreeMap<usize, Record>,
+    /// Frames on which the second track had the same detection as the first, which is older.
+    duplicates: BTreeMap<(usize, usize), usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    first_frame: usize,
+    /// Frames on which no detection confirmed the mask.
+    unmatched: usize,
+}
+
+impl Probation {
+    /// Enters the tracks that start on a frame.
+    pub(super) fn begin(&mut self, step: FrameStep, ids: &[usize]) {
+        for id in ids {
+            let record = Record { first_frame: step.frame, unmatched: 0 };
+            self.tracks.entry(*id).or_insert(record);
+        }
+    }
+
+    /// Counts what a frame says about the tracks; returns those to remove, ascending.
+    pub(super) fn judge(
+        &mut self,
+        step: FrameStep,
+        matches: &Matches,
+        options: &PhraseOptions,
+    ) -> Vec<usize> {
+        for id in &matches.unmatched {
+            if let Some(record) = self.tracks.get_mut(id) {
+                record.unmatched += 1;
+            }
+        }
+        matches.tracks_of.iter().for_each(|tracks| self.count_duplicates(step, tracks));
+        let on_probation = |id: &usize| {
+            let record = self.tracks.get(id);
+            record.is_some_and(|record| step.is_within(record.first_frame, options.delay))
+        };
+        let unconfirmed = self.tracks.iter().filter(|(_, record)| {
+            options.unmatched_frames > 0 && record.unmatched >= options.unmatched_frames
+        });
+        let doubled = self.duplicates.iter().filter(|(_, frames)| {
+            options.duplicate_frames > 0 && **frames >= options.duplicate_frames
+        });
+        let mut removed: Vec<usize> = unconfirmed
+            .map(|(id, _)| *id)
+            .chain(doubled.map(|((_, later), _)| *later))
+            .filter(on_probation)
+            .collect();
+        removed.sort_unstable();
+        removed.dedup();
+        removed.iter().for_each(|id| self.forget(*id));
+        removed
+    }
+
+    /// Of the tracks with one detection, all but the oldest are duplicates.
+    fn count_duplicates(&mut self, step: FrameStep, tracks: &[usize]) {
+        let born = |id: &usize| self.tracks.get(id).map_or(0, |record| record.first_frame);
+        let mut oldest: Option<usize> = None;
+        for id in tracks {
+            let older = |other: usize| match step.backward {
+                false => born(id) < born(&other),
+                true => born(id) > born(&other),
+            };
+            if oldest.is_none_or(older) {
+                oldest = Some(*id);
+            }
+        }
+        let Some(oldest) = oldest else { return };
+        for later in tracks.iter().filter(|id| **id != oldest) {
+            *self.duplicates.entry((oldest, *later)).or_default() += 1;
+        }
+    }
+
+    /// Drops all that is known about a track.
+    pub(super) fn forget(&mut self, id: usize) {
+        self.tracks.remove(&id);
+        self.duplicates.retain(|(first, later), _| *first != id && *later != id);
+    }
+}

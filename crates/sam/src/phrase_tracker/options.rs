@@ -1,0 +1,124 @@
+//! Options and errors of phrases in video. The options have Meta's values as defaults.
+
+use cutout_imaging::ImageError;
+use cutout_tensor::TensorError;
+
+use crate::find::FindError;
+use crate::model::ModelError;
+use crate::tracker::TrackError;
+
+/// Why objects of a phrase cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum PhraseTrackError {
+    /// No phrase is given.
+    #[error("there is no phrase to look for")]
+    NoPhrase,
+    /// An option is not between 0 and 1.
+    #[error("{option} must be between 0 and 1, not {value}")]
+    OutOfRange {
+        /// The option.
+        option: &'static str,
+        /// The given value.
+        value: f32,
+    },
+    /// The detector fails, or the phrase is wrong.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The tracker fails.
+    #[error(transparent)]
+    Track(#[from] TrackError),
+    /// A mask cannot be brought to another size.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl From<TensorError> for PhraseTrackError {
+    fn from(error: TensorError) -> Self {
+        PhraseTrackError::Track(ModelError::from(error).into())
+    }
+}
+
+/// How objects of a phrase are found and followed. The defaults are Meta's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhraseOptions {
+    /// Number of frames, if it is known; see [`crate::TrackOptions::length`].
+    pub length: Option<usize>,
+    /// Detections with at most this probability are ignored.
+    pub detection_threshold: f32,
+    /// Detections that overlap a better one by more than this IoU are ignored.
+    pub duplicate_iou: f32,
+    /// A detection that overlaps no track by this IoU may start one.
+    pub match_iou: f32,
+    /// A track that no detection overlaps by this IoU is unmatched.
+    pub unmatched_iou: f32,
+    /// Least probability of a detection that starts a track while there are others.
+    pub new_object_threshold: f32,
+    /// Frames after which a track is no longer on probation. Answers are held back as long, so that objects which turn out
+    /// to be none are not in them.
+    pub delay: usize,
+    /// Unmatched frames after which a track on probation is removed; 0 never removes one.
+    pub unmatched_frames: usize,
+    /// Frames as duplicate of an older track after which a track on probation is removed; 0 never removes one.
+    pub duplicate_frames: usize,
+    /// Every how many frames tracks are renewed by detections; 0 never renews them.
+    pub recondition_every: usize,
+    /// Least probability of a detection that renews a track.
+    pub recondition_score: f32,
+    /// Least IoU of a detection with the track that it renews.
+    pub recondition_iou: f32,
+    /// A track is renewed only if its object score is above this logit.
+    pub recondition_logit: f32,
+    /// Tracks that overlap by this IoU are taken for one object.
+    pub occlusion_iou: f32,
+    /// Holes and islands of at most this many cells of the low-resolution mask are removed.
+    pub fill_hole_area: usize,
+    /// Most tracks at a time; of more new objects, those with the best scores are taken.
+    pub max_objects: usize,
+}
+
+impl Default for PhraseOptions {
+    fn default() -> Self {
+        PhraseOptions {
+            length: None,
+            detection_threshold: 0.5,
+            duplicate_iou: 0.1,
+            match_iou: 0.1,
+            unmatched_iou: 0.5,
+            new_object_threshold: 0.7,
+            delay: 15,
+            unmatched_frames: 8,
+            duplicate_frames: 8,
+            recondition_every: 16,
+            recondition_score: 0.8,
+            recondition_iou: 0.8,
+            recondition_logit: 0.8,
+            occlusion_iou: 0.7,
+            fill_hole_area: 16,
+            max_objects: 10_000,
+        }
+    }
+}
+
+impl PhraseOptions {
+    /// As seen now: answers are not held back, and no object is removed because it was not confirmed.
+    pub fn instant() -> Self {
+        PhraseOptions { delay: 0, unmatched_frames: 0, duplicate_frames: 0, ..Self::default() }
+    }
+
+    pub(super) fn check(&self) -> Result<(), PhraseTrackError> {
+        let shares = [
+            ("the detection threshold", self.detection_threshold),
+            ("the overlap of duplicates", self.duplicate_iou),
+            ("the overlap of matches", self.match_iou),
+            ("the overlap of unmatched tracks", self.unmatched_iou),
+            ("the threshold of new objects", self.new_object_threshold),
+            ("the score of renewing detections", self.recondition_score),
+            ("the overlap of renewing detections", self.recondition_iou),
+            ("the overlap of hidden tracks", self.occlusion_iou),
+        ];
+        match shares.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
+            Some((option, value)) => Err(PhraseTrackError::OutOfRange { option, value }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Tracking step by step: the masks of a frame first, their memories when it is settled what the masks are.
+
+use std::sync::Arc;
+
+use cutout_imaging::{Image, Mask, Size};
+use cutout_tensor::Tensor;
+
+use super::follow::{Remembering, mask_tensor};
+use super::object::{FrameRecord, Rated};
+use super::options::{Direction, TrackError};
+use super::{Current, ObjectId, Tracker};
+use crate::components::memory::MaskSource;
+use crate::masks::Segment;
+use crate::model::ModelError;
+use crate::parts::{
+    FitMask, FrameMemory, MaskInputs, MemoryInput, Remember, RememberInputs, ShowMask, UseMask,
+    VideoMask,
+};
+use crate::scene::{Scene, SourcePicture};
+
+/// One object on the current frame.
+pub(crate) struct Sighted {
+    pub(crate) id: ObjectId,
+    /// `f32[side, side]`.
+    pub(crate) logits: Tensor,
+    pub(crate) object_score: f32,
+    pub(crate) iou: f32,
+}
+
+/// What is remembered of an object on the current frame.
+pub(crate) struct Settled {
+    pub(crate) id: ObjectId,
+    /// `f32[side * side]`.
+    pub(crate) logits: Vec<f32>,
+    pub(crate) object_score: f32,
+}
+
+impl Tracker {
+    /// Tracks all objects on a frame without remembering it.
+    pub(crate) fn look(
+        &mut self,
+        frame: usize,
+        image: &Image,
+        direction: Direction,
+    ) -> Result<(), TrackError> {
+        self.visit(frame, image)?;
+        self.keep_prompts()?;
+        self.follow(frame, direction, Remembering::Later)
+    }
+
+    /// The current frame as a picture in which objects can be found.
+    pub(crate) fn scene(&self) -> Result<Scene, TrackError> {
+        let Current { encoded, .. } = self.current()?;
+        let trunk = encoded.trunk.clone().ok_or(ModelError::NoMemory)?;
+        // A scene of a frame is not saved, so that nothing asks for its fingerprint.
+        let source = SourcePicture { mapping: encoded.mapping, fingerprint: 0 };
+        Ok(Scene::new(self.sam.clone(), trunk, source)?)
+    }
+
+    /// Size of the video.
+    pub(crate) fn size(&self) -> Result<Size, TrackError> {
+        Ok(self.current()?.encoded.mapping.original)
+    }
+
+    /// The objects on the current frame, in the order of their ids.
+    pub(crate) fn sighted(&self) -> Vec<Sighted> {
+        let Some(frame) = self.frame() else { return Vec::new() };
+        let record = |(id, record): (ObjectId, &FrameRecord)| Sighted {
+            id,
+            logits: record.logits.clone(),
+            object_score: record.object_score,
+            iou: record.iou,
+        };
+        let known = self.objects.iter().map(|(id, object)| (*id, object.newest(frame)));
+        known.filter_map(|(id, newest)| Some(record((id, newest?)))).collect()
+    }
+
+    /// A mask `f32[side, side]` on the current frame.
+    pub(crate) fn segment_of(&self, logits: &Tensor) -> Result<Segment, TrackError> {
+        let (_, upsampler) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
+        Ok(Segment {
+            logits: logits.clone(),
+            feedback: logits.clone(),
+            iou: 0.0,
+            object_score: None,
+            upsampler: Arc::clone(upsampler),
+        })
+    }
+
+    /// Remembers the current frame: the memory of each object is of the mask given here.
+    pub(crate) fn remember_settled(&mut self, settled: &[Settled]) -> Result<(), TrackError> {
+        let batch = self.model().backend().batch_limit();
+        for objects in settled.chunks(batch) {
+            let memories = self.settled_memories(objects)?;
+            for (one, memory) in objects.iter().zip(memories) {
+                let frame = self.frame().ok_or(TrackError::NoFrame)?;
+                let object = self.object_mut(one.id)?;
+                let records =
+                    [object.prompted_frames.get_mut(&frame), object.tracked_frames.get_mut(&frame)];
+                records.into_iter().flatten().for_each(|record| {
+                    record.memory = Some(memory.clone());
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn settled_memories(
+        &self,
+        settled: &[Settled],
+    ) -> Result<Vec<FrameMemory<cutout_graph::DeviceValue>>, TrackError> {
+        let (objects, side) = (settled.len(), self.model().config().mask_side());
+        let logits = settled.iter().flat_map(|one| one.logits.iter().copied()).collect();
+        let scores = settled.iter().map(|one| one.object_score).collect();
+        let inputs = RememberInputs {
+            level2: self.current()?.encoded.features.level2.clone(),
+            logits: self
+                .model()
+                .upload(&Tensor::from_vec::<f32>([objects, side, side], logits)?)?,
+            object_score: self.model().upload(&Tensor::from_vec::<f32>([objects], scores)?)?,
+        };
+        let part = Remember { source: MaskSource::Settled, objects };
+        let unprojected =
+            |MemoryInput { memory }| FrameMemory { memory, keys: Vec::new(), values: Vec::new() };
+        let remembered = self.model().run(&part, inputs)?;
+        Ok(remembered.objects.into_iter().map(unprojected).collect())
+    }
+
+    /// Gives objects masks of the model's size on the current frame, and remembers them. Objects that are new are a group of
+    /// their own.
+    pub(crate) fn give_masks(&mut self, masks: &[(ObjectId, Mask)]) -> Result<(), TrackError> {
+        let frame = self.frame().ok_or(TrackError::NoFrame)?;
+        for (id, mask) in masks {
+            let record = self.answer_model_mask(*id, mask)?;
+            let known = self.known_object(*id);
+            known.own_prompts.insert(frame);
+            known.pending_prompts.insert(frame, record);
+        }
+        self.keep_prompts()
+    }
+
+    /// Encodes new prompts, and makes their frames frames that memory attention reads.
+    fn keep_prompts(&mut self) -> Result<(), TrackError> {
+        self.encode_prompts()?;
+        self.remember_prompts()
+    }
+
+    fn answer_model_mask(&mut self, id: ObjectId, mask: &Mask) -> Result<FrameRecord, TrackError> {
+        let frame = self.frame().ok_or(TrackError::NoFrame)?;
+        let shown = self.as_shown(mask)?;
+        let features = self.current()?.encoded.features.clone();
+        let size = |mask: &Mask| [mask.size().height, mask.size().width];
+        let model = self.model();
+        let inputs = MaskInputs { mask: model.upload(&mask_tensor(mask)?)?, frame: features };
+        let answer = model.run(&UseMask { size: size(mask) }, inputs)?;
+        let part = FitMask { size: size(&shown) };
+        let fitted = model.run(&part, VideoMask { mask: model.upload(&mask_tensor(&shown)?)? })?;
+        let number = |value: cutout_graph::DeviceValue| -> Result<f32, TrackError> {
+            Ok(value.fetch().map_err(ModelError::from)?.to_vec::<f32>()?[0])
+        };
+        let known = self.objects.get(&id).and_then(|object| object.record(frame));
+        let record = FrameRecord {
+            memory: None,
+            pointer: answer.pointer,
+            logits: fitted.logits.fetch().map_err(ModelError::from)?,
+            iou: number(answer.iou)?,
+            object_score: number(answer.object_score)?,
+            tracked: known.and_then(|record| record.tracked),
+            rated: Rated::No,
+            mask: Some(shown.clone()),
+        };
+        self.take_pixels(id, frame, &shown)?;
+        Ok(record)
+    }
+
+    /// A mask of the model's size as large as the video.
+    fn as_shown(&self, mask: &Mask) -> Result<Mask, TrackError> {
+        let Current { encoded, .. } = self.current()?;
+        let Size { width, height } = encoded.mapping.original;
+        let mask = self.model().upload(&mask_tensor(mask)?)?;
+        let shown = self.model().run(&ShowMask { video: [height, width] }, VideoMask { mask })?;
+        let pixels = shown.mask.fetch().map_err(ModelError::from)?.to_vec::<f32>()?;
+        let pixels = pixels.into_iter().map(|pixel| pixel > 0.5).collect();
+        Ok(Mask::from_pixels(Size::new(width, height), pixels)?)
+    }
+}
