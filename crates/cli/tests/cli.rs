@@ -20,5 +20,6 @@ mod models;
 mod published;
 mod pull;
 mod segment;
+mod serve;
 mod support;
 mod track;
