@@ -6,4 +6,5 @@ mod api;
 mod browser;
 mod dialects;
 mod limits;
+mod mutations;
 mod support;
