@@ -52,10 +52,21 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Most characters of a table's cell.
+const MAX_CELL: usize = 400;
+
+/// The first `most` characters of a text, with "…" if there are more.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// A table: columns as wide as their widest cell, separated by two spaces; trailing spaces are removed.
 /// Cells are single lines: what else is in a name is written out.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let cell = |cell: &String| cell.replace('\n', "\\n").replace('\t', "\\t");
+    let cell = |cell: &String| shortened(&cell.replace('\n', "\\n").replace('\t', "\\t"), MAX_CELL);
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -110,5 +121,7 @@ mod tests {
         let rows = [["a", "bb", "c"], ["ddd", "é", ""]];
         let rows: Vec<Vec<String>> = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
         assert_eq!(table(&rows), "a    bb  c\nddd  é");
+        let long = vec![vec!["é".repeat(70_000)]];
+        assert_eq!(table(&long).chars().count(), MAX_CELL + 1);
     }
 }

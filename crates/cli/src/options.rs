@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use cutout_sam::device::fallback_reason;
 use cutout_sam::{
-    Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside, read_profile,
+    Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside,
+    profile_path_beside, read_profile,
 };
 use cutout_weights::Checkpoint;
 
@@ -63,7 +64,9 @@ impl RunOptions {
     /// The inputs of a command that runs this model.
     pub(crate) fn claims(&self, model: &ModelSource) -> Claims {
         let mut claims = Claims::default();
-        model.file().into_iter().chain(self.profile.as_deref()).for_each(|file| claims.reads(file));
+        let beside = model.file().map(profile_path_beside);
+        let profile = self.profile.clone().or(beside);
+        model.file().into_iter().chain(profile.as_deref()).for_each(|file| claims.reads(file));
         claims
     }
 

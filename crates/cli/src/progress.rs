@@ -15,7 +15,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(style("{spinner} {msg} {elapsed}"));
         bar.set_message(message.into());
-        bar.enable_steady_tick(Duration::from_millis(100));
+        keep_turning(&bar);
         Progress { bar }
     }
 
@@ -59,6 +59,25 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Redraws a spinner until it is finished, where there is a terminal and a thread can be started.
+/// [`ProgressBar::enable_steady_tick`] panics where none can.
+#[expect(clippy::disallowed_methods, reason = "it draws, and computes nothing")]
+fn keep_turning(bar: &ProgressBar) {
+    if bar.is_hidden() {
+        return;
+    }
+    let bar = bar.downgrade();
+    let turn = move || {
+        while let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) {
+            bar.tick();
+            drop(bar);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    // Without a thread the line stands still.
+    let _started = std::thread::Builder::new().name("progress".into()).spawn(turn);
 }
 
 /// Counter of equal steps.

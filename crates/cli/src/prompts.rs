@@ -100,6 +100,14 @@ pub(crate) fn parse_number(text: &str) -> Result<f32, String> {
     text::parse_number(text).map(|value| value as f32).map_err(|error| error.to_string())
 }
 
+/// Parses a number between 0 and 1.
+pub(crate) fn parse_share(text: &str) -> Result<f32, String> {
+    match parse_number(text)? {
+        share if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("must be between 0 and 1".to_owned()),
+    }
+}
+
 /// Reads logits `f32[height, width]` from a file.
 fn read_logits(path: &Path) -> Result<Tensor> {
     let tensor = if is_npy(path)? {

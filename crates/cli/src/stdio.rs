@@ -45,7 +45,7 @@ fn check_open() -> Result<()> {
 
 /// The text with control characters written out: names from files must not steer the terminal.
 fn escaped(text: &str) -> Cow<'_, str> {
-    let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let is_harmful = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || turns_text(c);
     if !text.contains(is_harmful) {
         return text.into();
     }
@@ -54,6 +54,11 @@ fn escaped(text: &str) -> Cow<'_, str> {
         if is_harmful(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
     }
     safe.into()
+}
+
+/// Whether a character changes the direction in which the text around it is shown.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes JSON to standard output.
@@ -68,7 +73,8 @@ pub(crate) fn note(text: &str) {
 
 /// Notes which files were written. Of files that the user named, only a terminal is told.
 pub(crate) fn note_written<'a>(are_named: bool, paths: impl Iterator<Item = &'a Path>) {
-    let names: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+    let name = |path: &Path| path.display().to_string().replace('\n', "\\n");
+    let names: Vec<String> = paths.map(name).collect();
     if let [first @ .., last] = &names[..]
         && (!are_named || io::stderr().is_terminal())
     {

@@ -17,6 +17,7 @@ mod info;
 mod interrupted;
 mod limits;
 mod models;
+mod odd_files;
 mod published;
 mod pull;
 mod segment;

@@ -188,8 +188,8 @@ pub(crate) fn a_folder_becomes_a_data_set() {
     everything("photos", &["--yolo", "set"]).succeeds();
     std::fs::remove_file(folder.path("set/data.yaml")).unwrap();
     everything("photos", &["--yolo", "set"]).wrong_usage(&["set/labels", "not written by cutout"]);
-    everything("photos", &["--coco", "photos/a.png"]).wrong_usage(&["which is an input"]);
-    everything("photos", &["--coco", "same", "--overlay", "same"]).wrong_usage(&["two outputs"]);
+    everything("photos", &["--coco", "photos/a.png"]).wrong_usage(&[".json"]);
+    everything("photos", &["--yolo", "same", "--overlay", "same"]).wrong_usage(&["two outputs"]);
     // One picture; what cannot be meant.
     everything("picture.png", &["--coco", "one.json"]).succeeds();
     check_data_set(&folder.json("one.json"), 1);

@@ -103,7 +103,8 @@ fn counted(shape: &[usize]) -> Tensor {
 fn every_allocation_may_fail() {
     let image = Image::filled(Size::new(400, 300), [9, 9, 9]).unwrap();
     let logits: Vec<f32> = (0..400 * 300).map(|i| (i % 400) as f32 - 150.0).collect();
-    let scattered: Vec<f32> = (0..400 * 300).map(|i| (i * i % 7) as f32 - 1.0).collect();
+    let scattered: Vec<f32> =
+        (0..400 * 300).map(|i| (i % 400 * (i / 400) % 7) as f32 - 1.0).collect();
     let source = counted(&[512, 512]);
     let graph = graph();
     let weights = Weights::new(HashMap::from([

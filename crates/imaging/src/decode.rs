@@ -1,6 +1,6 @@
 //! Image decoding. The format is detected from the content; sizes are checked before memory is allocated.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Cursor, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -35,16 +35,29 @@ const SPARE_BYTES: u64 = 64 << 20;
 /// Memory of a decoder for tables and rows, in bytes.
 const DECODER_BYTES: u64 = 1 << 20;
 
+/// Bytes from which the format of a file is recognised.
+const FIRST_BYTES: u64 = 64;
+
 /// Reads and decodes a file; see [`decode`].
 pub fn open(path: impl AsRef<Path>, limits: &DecodeLimits) -> Result<Image, DecodeError> {
     let path = path.as_ref();
     let unreadable = |source| DecodeError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
+    let origin = path.display().to_string();
+    let mut file = File::open(path).map_err(unreadable)?;
+    let length = file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
+    if let Some(found) = length.filter(|length| *length > limits.file_bytes) {
+        return Err(DecodeError::TooManyBytes { origin, found, limit: limits.file_bytes });
+    }
     let mut bytes = Vec::new();
+    file.by_ref().take(FIRST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    if !bytes.is_empty() {
+        // What is no picture is not read to its end.
+        detect(&bytes, &origin)?;
+    }
     // Reads one byte beyond the limit to detect a file that is too long: pipes and growing files have no known length.
-    let most = limits.file_bytes.saturating_add(1);
+    let most = limits.file_bytes.saturating_add(1).saturating_sub(bytes.len() as u64);
     file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
-    decode(&bytes, &path.display().to_string(), limits)
+    decode(&bytes, &origin, limits)
 }
 
 /// Decodes PNG, JPEG, WebP, BMP, TIFF, or the first frame of a GIF. `origin` is the name in errors.

@@ -65,7 +65,7 @@ pub use model::inspect::{Inside, Inspection, inspect};
 pub use model::load::{ConfigError, OpenError, load};
 pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
-pub use sam::{ExplainError, Sam, SamError, profile_beside, read_profile};
+pub use sam::{ExplainError, Sam, SamError, profile_beside, profile_path_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
     Corrections, Direction, History, ObjectId, StateNotes, TrackError, TrackOptions, TrackPrompt,

@@ -358,10 +358,15 @@ fn stacked(tensors: &[&Tensor]) -> Result<Tensor, cutout_tensor::TensorError> {
     Tensor::from_vec(shape, values)
 }
 
+/// Where the profile of a checkpoint is, if there is one.
+pub fn profile_path_beside(checkpoint: &Path) -> PathBuf {
+    checkpoint.with_file_name(PROFILE_FILE)
+}
+
 /// Reads the profile in the folder of a checkpoint, if there is one.
 pub fn profile_beside(checkpoint: &Path) -> Result<Option<Profile>, SamError> {
-    let path = checkpoint.with_file_name(PROFILE_FILE);
-    if path.is_file() { read_profile(&path).map(Some) } else { Ok(None) }
+    let path = profile_path_beside(checkpoint);
+    if path.exists() { read_profile(&path).map(Some) } else { Ok(None) }
 }
 
 /// Reads a profile from its file.

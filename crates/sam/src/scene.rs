@@ -60,7 +60,7 @@ pub enum SceneFileError {
         reason: String,
     },
     /// The scene belongs to another model.
-    #[error("{file}: made with {made_with}, which is not the model that is open ({open})")]
+    #[error("{file}: {}", other_model(made_with, open))]
     OtherModel {
         /// The file.
         file: String,
@@ -348,6 +348,14 @@ impl AnsweredBatch {
 /// Bytes of the values at all ports.
 fn bytes_of<P: Ports>(values: P::Of<DeviceValue>) -> usize {
     flatten::<P, DeviceValue>(values).iter().map(|value| value.ty().bytes()).sum()
+}
+
+/// Why a scene does not fit the open model. Two models of one size have the same description.
+fn other_model(made_with: &str, open: &str) -> String {
+    if made_with == open {
+        return format!("made with other weights of the same model ({open})");
+    }
+    format!("made with {made_with}, which is not the model that is open ({open})")
 }
 
 /// Scores of an answer. Weights that are finite can still multiply to more than a float holds.

@@ -87,7 +87,7 @@ pub enum WeightsError {
         nearest: Option<String>,
     },
     /// The tensors match no known model.
-    #[error("{file}: its {tensors} tensors, {example} among them, are not those of SAM 1, 2 or 3")]
+    #[error("{file}: {}", not_a_model(*tensors, example))]
     UnknownModel {
         /// The file concerned.
         file: String,
@@ -106,6 +106,15 @@ pub enum WeightsError {
         /// What is wrong.
         problem: Problem,
     },
+}
+
+/// What the tensors of a file are not.
+fn not_a_model(tensors: usize, example: &str) -> String {
+    match tensors {
+        0 => "it has no tensors".to_owned(),
+        1 => format!("its one tensor, {example}, is not one of SAM 1, 2 or 3"),
+        _ => format!("its {tensors} tensors, {example} among them, are not those of SAM 1, 2 or 3"),
+    }
 }
 
 fn suggestion(nearest: &Option<String>) -> String {

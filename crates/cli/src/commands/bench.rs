@@ -9,7 +9,7 @@ use clap::Args;
 use cutout_imaging::{
     DecodeLimits, Image, MaskDepth, Size, decode, encode_image, encode_mask, write,
 };
-use cutout_sam::{Precision, Prompt, Sam, Scene, device};
+use cutout_sam::{Precision, Prompt, Sam, Scene, TrackOptions, device};
 use serde_json::{Map, Value, json};
 
 use crate::options::{ModelOption, RunOptions};
@@ -67,6 +67,7 @@ impl Bench {
         let mut clip = self.track.as_deref().map(Clip::open).transpose()?;
         let mut report = Report::default();
         let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
+        self.check(&sam, &image)?;
         progress.say("decoding and encoding files");
         self.files(&image, &mut report)?;
         progress.say(format!("{}: encoding the picture", sam.description()));
@@ -87,6 +88,17 @@ impl Bench {
         drop(progress);
         report.facts(&sam);
         if self.json { stdio::print_json(&report.values) } else { stdio::print(&report.table()) }
+    }
+
+    /// Returns an error before anything is timed if the model cannot do what is asked.
+    fn check(&self, sam: &Sam, image: &Image) -> Result<()> {
+        if let Some(phrase) = &self.text {
+            sam.check_find(&phrase.as_str().into(), image.size())?;
+        }
+        if self.track.is_some() {
+            sam.track(TrackOptions::default())?;
+        }
+        Ok(())
     }
 
     fn picture(&self) -> Result<Image> {

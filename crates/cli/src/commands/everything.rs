@@ -191,7 +191,8 @@ fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
     let mut pictures = Vec::new();
     for entry in input.read_dir().with_context(|| input.display().to_string())? {
         let path = entry.with_context(|| input.display().to_string())?.path();
-        if path.is_file() && has_picture_extension(&path) {
+        // A link to nothing is a picture that cannot be read, not one that is not there.
+        if !path.is_dir() && !is_hidden(&path) && has_picture_extension(&path) {
             pictures.push(path);
         }
     }
@@ -200,6 +201,11 @@ fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
         bail!("{}: no pictures in this folder", input.display());
     }
     Ok(pictures)
+}
+
+/// Files that systems keep beside pictures, such as `._photo.jpg`.
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
 fn has_picture_extension(path: &Path) -> bool {

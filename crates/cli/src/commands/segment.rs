@@ -13,7 +13,7 @@ use crate::output::{
     Annotation, Category, Document, Found, Info, MaskIndex, OutputOptions, Picture, write_raw,
 };
 use crate::progress::Progress;
-use crate::prompts::{FindOptions, PromptOptions, parse_number};
+use crate::prompts::{FindOptions, PromptOptions, parse_number, parse_share};
 use crate::{picture, stdio};
 
 use finding::Objects;
@@ -50,7 +50,7 @@ pub(crate) struct Segment {
     #[command(flatten)]
     finding: FindOptions,
     /// Keep masks with a predicted IoU above this; with --text or --exemplar, objects with a score above this (default 0.5)
-    #[arg(long, value_name = "SCORE", value_parser = parse_number, allow_negative_numbers = true, help_heading = "Thresholds")]
+    #[arg(long, value_name = "SCORE", value_parser = parse_share, allow_negative_numbers = true, help_heading = "Thresholds")]
     threshold: Option<f32>,
     /// Logit above which a pixel belongs to a mask
     #[arg(long, value_name = "LOGIT", default_value_t = 0.0, value_parser = parse_number, allow_negative_numbers = true, help_heading = "Thresholds")]
@@ -121,8 +121,23 @@ impl Segment {
             write_raw(path, scene, &answers)?;
         }
         let (annotations, shown) = self.annotations(&answers)?;
+        self.note_dropped(&answers);
         let categories = vec![Category::of_any_object()];
         Ok(Objects { categories, annotations, shown, labels: Vec::new() })
+    }
+
+    /// Says which prompts have no mask above the threshold.
+    fn note_dropped(&self, answers: &[Masks]) {
+        let Some(threshold) = self.threshold else { return };
+        for (index, masks) in answers.iter().enumerate() {
+            let best = masks.best().iou();
+            if best <= threshold {
+                let prompt = index + 1;
+                stdio::note(&format!(
+                    "prompt {prompt}: no mask; the best predicted IoU is {best:.2} (see --threshold)"
+                ));
+            }
+        }
     }
 
     /// The embedded picture.

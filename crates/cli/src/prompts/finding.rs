@@ -6,7 +6,7 @@ use cutout_imaging::Size;
 use cutout_sam::prompt_text::{ExemplarShape, parse_exemplar};
 use cutout_sam::{Find, Label};
 
-use super::{PromptOptions, parse_number};
+use super::{PromptOptions, parse_share};
 use crate::failure::Usage;
 
 /// Flags of phrases and exemplars.
@@ -24,7 +24,7 @@ pub(crate) struct FindOptions {
     #[arg(long)]
     semantic: bool,
     /// Drop an object if the IoU of its mask with a higher-scoring one of the same phrase exceeds this
-    #[arg(long, value_name = "IOU", value_parser = parse_number, allow_negative_numbers = true)]
+    #[arg(long, value_name = "IOU", value_parser = parse_share, allow_negative_numbers = true)]
     mask_nms_thresh: Option<f32>,
 }
 

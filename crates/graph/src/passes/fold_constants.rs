@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType};
+use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType, memory};
 
 use super::{Context, Draft, remove_dead_code};
 use crate::graph::{Constant, Graph, Kind, NodeId};
@@ -156,6 +156,10 @@ impl Folder<'_> {
             .map(DenseTensor::from_tensor)
             .collect::<Result<_, _>>()
             .map_err(broken)?;
+        // References allocate without checking: their result, and what they compute it from.
+        let elements = 2 * self.graph.ty(id).shape.elements();
+        memory::probe((elements * size_of::<f64>()) as u64)
+            .map_err(|error| broken(error.into()))?;
         let dense: Vec<&DenseTensor<f64>> = dense.iter().collect();
         op.check_values(&dense)
             .map_err(|reason| CompileError::Unsupported { op: op.printed(), reason })?;

@@ -50,6 +50,16 @@ pub enum OpenError {
     },
 }
 
+/// Most characters of a message about metadata, whose values are as long as the file wants.
+const LONGEST_REASON: usize = 200;
+
+fn beginning(reason: &str) -> String {
+    match reason.char_indices().nth(LONGEST_REASON) {
+        Some((end, _)) => format!("{}…", &reason[..end]),
+        None => reason.to_owned(),
+    }
+}
+
 /// Why a configuration cannot be read from a checkpoint.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
@@ -62,7 +72,7 @@ pub enum ConfigError {
         reason: String,
     },
     /// An entry of the file's metadata is missing or wrong.
-    #[error("{key}: {reason}")]
+    #[error("{key}: {}", beginning(reason))]
     Metadata {
         /// The entry.
         key: &'static str,

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use cutout_graph::{Builder, Graph, Ports, Scope, Value, map};
-use cutout_tensor::TensorType;
+use cutout_tensor::{TensorError, TensorType, memory};
 
 use super::ModelError;
 use super::config::ModelConfig;
@@ -39,12 +39,20 @@ pub enum Stages {
     Shown,
 }
 
+/// Memory for the tables of positions and rotations that model code makes while it builds: several of four bytes for each
+/// cell and channel.
+fn table_bytes(config: &ModelConfig) -> u64 {
+    let width = config.decoder.as_ref().map_or(0, |decoder| decoder.width);
+    (16 * config.encoder.grid().pow(2) * width) as u64
+}
+
 /// The graph of a part, and the number of each output.
 pub fn graph_of<P: Part>(
     part: &P,
     config: &ModelConfig,
     stages: Stages,
 ) -> Result<(Graph, Of<P::Outputs, usize>), ModelError> {
+    memory::probe(table_bytes(config)).map_err(TensorError::from)?;
     let builder = Builder::new();
     let types = part.inputs(config)?;
     let declare = &mut |name: &str, ty: TensorType| builder.input(name, ty.dtype, ty.shape);

@@ -77,7 +77,8 @@ fn is_frame(path: &Path) -> bool {
     let known = path.extension().is_some_and(|extension| {
         EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
     });
-    known && !hidden && path.is_file()
+    // A link to nothing is a frame that cannot be read: without it the frames after it would get other numbers.
+    known && !hidden && !path.is_dir()
 }
 
 fn stem(path: &Path) -> String {

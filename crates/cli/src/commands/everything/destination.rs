@@ -117,7 +117,8 @@ impl Destination {
             // The metadata is written last.
             Form::Folder => path.join(name).join(METADATA),
         });
-        done.is_some_and(|path| path.exists())
+        // An empty file is what a full disk leaves of other programs' copies.
+        done.is_some_and(|path| path.metadata().is_ok_and(|found| found.len() > 0))
     }
 
     /// Writes all outputs of one picture.

@@ -86,6 +86,12 @@ impl Exports {
         if self.outlines.simplify.is_some() && self.is_empty() {
             return Err(Usage::error("--simplify needs --coco or --yolo"));
         }
+        if let Some(path) =
+            self.coco.as_ref().filter(|path| path.extension().is_none_or(|it| it != "json"))
+        {
+            let path = path.display();
+            return Err(Usage::error(format!("{path}: --coco writes JSON: name a .json file")));
+        }
         let mut stems = HashSet::new();
         let twice = pictures.iter().find(|picture| !stems.insert(picture.file_stem()));
         if let (Some(picture), Some(_)) = (twice, &self.yolo) {
