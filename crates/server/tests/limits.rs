@@ -145,7 +145,9 @@ fn one_picture_is_embedded_once_and_the_library_is_bounded() {
 
 #[test]
 fn work_ends_when_its_client_leaves_or_the_server_stops() {
-    let mut server = Running::start();
+    let mut server = Running::start_with(|options| {
+        options.limits = Limits { stop_time: Duration::from_secs(1), ..options.limits };
+    });
     let id = server.add_still_life();
     let body = json!({"points_per_side": 64, "pred_iou_thresh": 0.0}).to_string();
     let start_long = || {
