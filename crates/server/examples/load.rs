@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const USERS: usize = 8;
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 4;
 const CLICKS: usize = 1000;
 const CROWD: usize = 200;
 
