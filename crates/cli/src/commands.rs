@@ -13,6 +13,7 @@ mod info;
 mod models;
 mod pull;
 mod segment;
+mod serve;
 mod track;
 
 /// The command to run.
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Segment(segment::Segment),
     Everything(everything::Everything),
     Track(track::Track),
+    Serve(serve::Serve),
     Info(info::Info),
     Convert(convert::Convert),
     Models(models::Models),
@@ -37,6 +39,7 @@ impl Command {
             Command::Segment(command) => command.run(),
             Command::Everything(command) => command.run(),
             Command::Track(command) => command.run(),
+            Command::Serve(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Convert(command) => command.run(),
             Command::Models(command) => command.run(),

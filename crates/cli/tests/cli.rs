@@ -23,5 +23,6 @@ mod published;
 mod pull;
 mod resume;
 mod segment;
+mod serve;
 mod support;
 mod track;
