@@ -110,7 +110,8 @@ impl Model<'_> {
         let encoder = self.ready(Encode { pictures: 1 });
         let prepare = self.ready(PrepareImage);
         for objects in [1, 4] {
-            let follow = self.ready(Follow { bank: BankShape::kept(objects, 7, 16), remember: true });
+            let follow =
+                self.ready(Follow { bank: BankShape::kept(objects, 7, 16), remember: true });
             let what = format!("tracked frame, memory full, {objects} objects");
             self.add(&what, &[(&encoder, 1), (&prepare, 1), (&follow, 1)]);
         }
