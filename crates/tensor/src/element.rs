@@ -100,13 +100,29 @@ macro_rules! elements {
     )*};
 }
 
+// `half` looks at the upper half of an f64 only; by way of f32 all bits count.
 elements! {
     f32 => F32, |x| f64::from(x), |y| y as f32;
-    f16 => F16, |x| x.to_f64(), |y| f16::from_f64(y);
-    bf16 => BF16, |x| x.to_f64(), |y| bf16::from_f64(y);
+    f16 => F16, |x| x.to_f64(), |y| f16::from_f32(y as f32);
+    bf16 => BF16, |x| x.to_f64(), |y| bf16::from_f32(y as f32);
     i8 => I8, |x| f64::from(x), |y| y as i8;
     u8 => U8, |x| f64::from(x), |y| y as u8;
     i32 => I32, |x| f64::from(x), |y| y as i32;
     i64 => I64, |x| x as f64, |y| y as i64;
     bool => Bool, |x| f64::from(u8::from(x)), |y| y != 0.0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_to_halves_sees_the_last_bit() {
+        // Just above the middle between two neighbours.
+        let last = 2f64.powi(-23);
+        let rounded = <bf16 as Element>::from_f64(1.0 + 2f64.powi(-8) + last);
+        assert_eq!(Element::to_f64(rounded), 1.0 + 2f64.powi(-7));
+        let rounded = <f16 as Element>::from_f64(1.0 + 2f64.powi(-11) + last);
+        assert_eq!(Element::to_f64(rounded), 1.0 + 2f64.powi(-10));
+    }
 }
