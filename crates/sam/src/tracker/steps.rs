@@ -45,7 +45,22 @@ impl Tracker {
     ) -> Result<(), TrackError> {
         self.visit(frame, image)?;
         self.keep_prompts()?;
+        if direction == Direction::Forward {
+            self.forget_far_prompts();
+        }
         self.follow(frame, direction, Remembering::Later)
+    }
+
+    /// Drops prompted frames that are not read again on the way forward: objects that are renewed get one after the other.
+    fn forget_far_prompts(&mut self) {
+        let Some(most) = self.rules.most_prompted_frames else { return };
+        for object in self.objects.values_mut() {
+            while object.prompted_frames.len() > most
+                && let Some((frame, _)) = object.prompted_frames.pop_first()
+            {
+                object.own_prompts.remove(&frame);
+            }
+        }
     }
 
     /// The current frame as a picture in which objects can be found.
