@@ -194,6 +194,7 @@ flag_tests! {
         "--device" => crate::serve::ways_to_run,
         "--threads" => crate::serve::ways_to_run,
         "--precision" => crate::serve::ways_to_run,
+        "--vram-limit" => crate::serve::ways_to_run,
         "--profile" => crate::serve::ways_to_run,
     }
     info {

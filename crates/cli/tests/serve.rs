@@ -148,6 +148,8 @@ pub(crate) fn ways_to_run() {
     };
     fails(&["--device", "cuda:4711"], &["cuda:4711"]);
     fails(&["--precision", "bf16"], &["the CPU multiplies in f32 or int8"]);
+    let no_memory = ["--port", "0", "--vram-limit", "0"];
+    refused(&folder, &no_memory).wrong_usage(&["--vram-limit"]);
     folder.write("wrong.toml", "speed = \"ludicrous\"\n");
     fails(&["--profile", "wrong.toml"], &["wrong.toml", "speed"]);
     let server = Server::start(&folder, &["--port", "0", "--threads", "3"]);
