@@ -14,6 +14,7 @@ mod info;
 mod models;
 mod pull;
 mod segment;
+mod serve;
 mod track;
 
 /// The command to run.
@@ -22,6 +23,7 @@ pub(crate) enum Command {
     Segment(segment::Segment),
     Everything(everything::Everything),
     Track(track::Track),
+    Serve(serve::Serve),
     Info(info::Info),
     Convert(convert::Convert),
     Models(models::Models),
@@ -39,6 +41,7 @@ impl Command {
             Command::Segment(command) => command.run(),
             Command::Everything(command) => command.run(),
             Command::Track(command) => command.run(),
+            Command::Serve(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Convert(command) => command.run(),
             Command::Models(command) => command.run(),

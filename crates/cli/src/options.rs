@@ -80,7 +80,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "TYPE")]
     precision: Option<PrecisionName>,
     /// Most GPU memory to use, in bytes or as 6GiB or 800MiB; by default all that is free
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     vram_limit: Option<usize>,
     /// Profile in TOML; by default the cutout.toml beside the checkpoint, if there is one
     #[arg(long, value_name = "FILE")]

@@ -1,4 +1,5 @@
-//! Downloads of checkpoints, on request only: `cutout pull` is the one command that opens a connection.
+//! Downloads of checkpoints, on request only. `cutout pull` is the one command that opens connections of its own; `serve`
+//! fetches the pictures of a Label Studio that connected to it.
 //!
 //! ```text
 //! name ──catalogue──▶ Wanted ──Place::existing──▶ there: nothing to do
@@ -25,6 +26,7 @@ mod token;
 mod transfer;
 
 pub(crate) use catalogue::{PUBLISHED, Published};
+pub(crate) use client::fetch;
 pub(crate) use error::PullError;
 pub(crate) use token::Token;
 

@@ -24,5 +24,6 @@ mod published;
 mod pull;
 mod resume;
 mod segment;
+mod serve;
 mod support;
 mod track;

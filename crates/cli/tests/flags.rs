@@ -183,6 +183,20 @@ flag_tests! {
         "--vram-limit" => crate::track::ways_to_run,
         "--profile" => crate::track::ways_to_run,
     }
+    serve {
+        "--model" => crate::serve::models_addresses_and_memory,
+        "--host" => crate::serve::models_addresses_and_memory,
+        "--port" => crate::serve::models_addresses_and_memory,
+        "--token" => crate::serve::others_need_a_token,
+        "--insecure" => crate::serve::others_need_a_token,
+        "--allow-origin" => crate::serve::others_need_a_token,
+        "--cache" => crate::serve::models_addresses_and_memory,
+        "--device" => crate::serve::ways_to_run,
+        "--threads" => crate::serve::ways_to_run,
+        "--precision" => crate::serve::ways_to_run,
+        "--vram-limit" => crate::serve::ways_to_run,
+        "--profile" => crate::serve::ways_to_run,
+    }
     info {
         "--tensors" => crate::info::a_model_is_described,
         "--json" => crate::info::json_report,

@@ -34,7 +34,7 @@ fn described(reply: Reply, content: &[u8]) -> Reply {
         .header("x-linked-size", content.len().to_string())
 }
 
-/// An honest answer with the file or the range of it that was asked for.
+/// A correct answer: the file, or the byte range that was asked for.
 fn served(asked: &Asked, content: &[u8]) -> Reply {
     match asked.start() {
         Some(start) => {

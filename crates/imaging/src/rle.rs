@@ -74,7 +74,7 @@ impl Rle {
         spans.skip(1).step_by(2).filter(|(start, end)| start < end)
     }
 
-    /// The mask as a grid of pixels. Panics if its memory cannot be allocated; see [`Rle::try_to_mask`].
+    /// The mask as a grid of pixels; an error if its memory cannot be allocated.
     pub fn to_mask(&self) -> Result<Mask, ImageError> {
         let Size { width, height } = self.size;
         let mut mask = Mask::empty(self.size)?;

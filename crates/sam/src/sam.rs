@@ -162,6 +162,17 @@ impl Sam {
         self.model().config().decoder.is_some()
     }
 
+    /// Whether the model follows objects through a video: its checkpoint has a memory.
+    pub fn tracks(&self) -> bool {
+        self.model().config().memory.is_some()
+    }
+
+    /// Bytes of memory that weights take, without the pages of mapped files.
+    pub fn weight_bytes(&self) -> usize {
+        let memory = self.model().weights().memory();
+        memory.packed + memory.plain + memory.folded
+    }
+
     /// Compiles the programs of a first prompt now instead of on first use.
     pub fn prepare(&self) -> Result<(), ModelError> {
         struct Prepare<'a>(&'a Model);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use cutout_graph::{DeviceValue, Ports, RunError};
+use cutout_graph::{DeviceValue, Ports, RunError, flatten};
 use cutout_imaging::{Image, ImageError, Mapping, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError};
@@ -143,6 +143,14 @@ impl Scene {
     /// The model that made the scene.
     pub fn sam(&self) -> &Sam {
         &self.sam
+    }
+
+    /// Bytes of the features that are held for the picture, on the device.
+    pub fn bytes(&self) -> usize {
+        let SceneFeatures { encoded, prepared, find_levels } = &*self.features;
+        let mut total = bytes_of::<Encoded<()>>(encoded.clone());
+        total += prepared.get().cloned().map_or(0, bytes_of::<PreparedImage<()>>);
+        total + find_levels.get().cloned().map_or(0, bytes_of::<FindLevels<()>>)
     }
 
     /// The features the mask decoder starts from, `f32[1, width, grid, grid]` as in Meta's code.
@@ -335,6 +343,11 @@ impl AnsweredBatch {
     pub(crate) fn logits_of(&self, prompt: usize, candidate: usize) -> Result<Tensor, TensorError> {
         self.logits.slice(0, prompt..prompt + 1)?.slice(1, candidate..candidate + 1)
     }
+}
+
+/// Bytes of the values at all ports.
+fn bytes_of<P: Ports>(values: P::Of<DeviceValue>) -> usize {
+    flatten::<P, DeviceValue>(values).iter().map(|value| value.ty().bytes()).sum()
 }
 
 /// Why a scene does not fit the open model. Two models of one size have the same description.

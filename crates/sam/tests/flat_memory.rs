@@ -5,15 +5,18 @@
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_sam::imaging::{Image, Size};
-use cutout_sam::{Prompt, Sam, TrackOptions};
-use cutout_testing::{StageFile, rotation_tables};
+use cutout_sam::{PhraseOptions, Prompt, Sam, TrackOptions};
+use cutout_testing::{SmallSam3, StageFile, rotation_tables};
 use cutout_weights::Metadata;
 use support::{ModelFile, sam2_metadata, tensors};
 
 const FRAMES: usize = 3000;
+/// Of phrases, whose frames take longer.
+const PHRASE_FRAMES: usize = 600;
 
 /// A small SAM 3 with random weights, whose memories can reach back to any frame.
 fn small_sam3() -> Sam {
@@ -68,6 +71,43 @@ fn live_bytes_do_not_grow_with_the_video() {
     for sam in [small_sam2(), small_sam3()] {
         check(&sam);
     }
+    check_phrases();
+}
+
+/// Objects of a phrase that are born, renewed and removed all the time.
+fn check_phrases() {
+    let weights = SmallSam3::load().unwrap().weights_with_memory().unwrap();
+    let sam =
+        ModelFile::write(&weights.into_iter().collect(), &Metadata::new(), "flat-phrases").open();
+    let options = PhraseOptions {
+        detection_threshold: 0.0,
+        new_object_threshold: 0.0,
+        fill_hole_area: 0,
+        delay: 6,
+        unmatched_frames: 2,
+        duplicate_frames: 2,
+        recondition_every: 2,
+        recondition_score: 0.0,
+        recondition_iou: 0.0,
+        recondition_logit: -100.0,
+        max_objects: 6,
+        ..PhraseOptions::default()
+    };
+    let mut tracker = sam.track_phrases(&["cat"], options).unwrap();
+    let (mut early, mut numbers) = (0, BTreeSet::new());
+    for number in 0..PHRASE_FRAMES {
+        tracker.push(&frame(number)).unwrap();
+        numbers.extend(tracker.objects());
+        if number == 60 {
+            early = LIVE.load(Ordering::Relaxed);
+        }
+    }
+    let late = LIVE.load(Ordering::Relaxed);
+    let most = tracker.objects().max().unwrap();
+    assert!(most > 20, "objects are born and removed: {most}");
+    // One memory of one object has 81 cells of 8 channels in half precision, and its mask 36 by 36 logits.
+    let records = late.saturating_sub(early) / (81 * 8 * 2 + 36 * 36 * 4);
+    assert!(records < 60, "{early} bytes at frame 60, {late} at the end: {numbers:?}");
 }
 
 fn check(sam: &Sam) {

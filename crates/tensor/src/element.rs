@@ -111,3 +111,18 @@ elements! {
     i64 => I64, |x| x as f64, |y| y as i64;
     bool => Bool, |x| f64::from(u8::from(x)), |y| y != 0.0;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_to_halves_sees_the_last_bit() {
+        // Just above the middle between two neighbours.
+        let last = 2f64.powi(-23);
+        let rounded = <bf16 as Element>::from_f64(1.0 + 2f64.powi(-8) + last);
+        assert_eq!(Element::to_f64(rounded), 1.0 + 2f64.powi(-7));
+        let rounded = <f16 as Element>::from_f64(1.0 + 2f64.powi(-11) + last);
+        assert_eq!(Element::to_f64(rounded), 1.0 + 2f64.powi(-10));
+    }
+}

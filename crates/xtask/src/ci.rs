@@ -20,7 +20,12 @@ const STEPS: &[Step] = &[
         arguments: &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
         variable: None,
     },
-    Step { arguments: &["test", "--workspace", "--quiet"], variable: None },
+    // Examples are compiled by the step before.
+    Step {
+        arguments: &["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"],
+        variable: None,
+    },
+    Step { arguments: &["test", "--workspace", "--quiet", "--doc"], variable: None },
     Step {
         arguments: &["doc", "--workspace", "--no-deps", "--quiet"],
         variable: Some(("RUSTDOCFLAGS", "-D warnings")),

@@ -30,12 +30,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-imaging", &["cutout-files", "cutout-jpeg", "cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-files", "cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
+    ("cutout-server", &["cutout-imaging", "cutout-sam", "cutout-tensor"]),
     (
         "cutout-cli",
         &[
             "cutout-files",
             "cutout-imaging",
             "cutout-sam",
+            "cutout-server",
             "cutout-tensor",
             "cutout-video",
             "cutout-weights",

@@ -1,9 +1,10 @@
-//! Developer tasks: ci, arm, bench, fuzz, explain, fixtures, kernels, deps, size, licences.
+//! Developer tasks: ci, arm, bench, clients, fuzz, explain, fixtures, kernels, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
 mod arm;
 mod bench;
 mod ci;
+mod clients;
 mod deps;
 mod explain;
 mod fixtures;
@@ -32,6 +33,13 @@ enum Task {
     Ci,
     /// Run the tests of the kernels for 64-bit ARM, under user-mode emulation.
     Arm,
+    /// Drive real annotation tools, installed from PyPI, against `cutout serve`; `--help` lists the options.
+    #[command(disable_help_flag = true)]
+    Clients {
+        /// Options of fixtures/check_clients.py.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
     /// Check the dependencies between the crates.
     Deps,
     /// Print the lines per crate; fails if a file is too long.
@@ -104,6 +112,7 @@ fn main() -> anyhow::Result<()> {
     match Options::parse().task {
         Task::Ci => ci::run(),
         Task::Arm => arm::test(),
+        Task::Clients { options } => clients::drive(&options),
         Task::Deps => deps::check(),
         Task::Size => size::check(),
         Task::Licences => licences::check(),

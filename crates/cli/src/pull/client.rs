@@ -59,25 +59,7 @@ impl Client {
         patience: Duration,
         advice: Advice,
     ) -> Self {
-        // An error means that a provider is installed already, which is all that is needed.
-        let _installed = rustls::crypto::ring::default_provider().install_default();
-        let tls = TlsConfig::builder().root_certs(roots()).build();
-        let wait = Some(patience);
-        let config = Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(concat!("cutout/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .timeout_resolve(wait)
-            .timeout_connect(wait)
-            .timeout_send_request(wait)
-            .timeout_recv_response(wait)
-            .timeout_per_read(wait)
-            .timeout_per_write(wait)
-            .build();
-        Client { agent: Agent::new_with_config(config), home, token, advice }
+        Client { agent: agent(patience), home, token, advice }
     }
 
     /// Asks for commit, digest and size of a file.
@@ -184,6 +166,45 @@ impl Client {
             _ => Err(PullError::Status { url, status }),
         }
     }
+}
+
+/// An agent that follows no redirects; `patience` limits each wait.
+fn agent(patience: Duration) -> Agent {
+    // An error means that a provider is installed already, which is all that is needed.
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let tls = TlsConfig::builder().root_certs(roots()).build();
+    let wait = Some(patience);
+    let config = Agent::config_builder()
+        .tls_config(tls)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .user_agent(concat!("cutout/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .timeout_resolve(wait)
+        .timeout_connect(wait)
+        .timeout_send_request(wait)
+        .timeout_recv_response(wait)
+        .timeout_per_read(wait)
+        .timeout_per_write(wait)
+        .build();
+    Agent::new_with_config(config)
+}
+
+/// The bytes at an address, with an `Authorization`: at most `most`, without redirects.
+pub(crate) fn fetch(url: &str, authorization: &str, most: usize) -> Result<Vec<u8>, String> {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let request = Request::builder().uri(url).header("authorization", authorization).body(());
+    let request = request.map_err(|error| error.to_string())?;
+    let response = agent(PATIENCE).run(request).map_err(|error| reason(&error))?;
+    let status = response.status().as_u16();
+    if status != 200 {
+        return Err(format!("status {status}"));
+    }
+    let mut bytes = Vec::new();
+    let body = response.into_body().into_reader();
+    body.take(most as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() > most { Err(format!("more than {most} bytes")) } else { Ok(bytes) }
 }
 
 impl Facts {

@@ -8,7 +8,7 @@ use cutout_tensor::{DType, Tensor};
 use super::history::Sighting;
 use super::object::{FrameRecord, Object, Rated, TrackPosition};
 use super::options::{Corrections, Direction, TrackError};
-use super::{Current, ObjectId, Tracker};
+use super::{ObjectId, Tracker};
 use crate::components::memory::MaskSource;
 use crate::model::ModelError;
 use crate::model::config::{Grouping, RecentFrames};
@@ -136,20 +136,28 @@ impl Tracker {
         &self,
         records: &[&FrameRecord],
     ) -> Result<Vec<FrameMemory<DeviceValue>>, TrackError> {
-        let Current { encoded, .. } = self.current()?;
-        let (objects, side) = (records.len(), self.model().config().mask_side());
-        let mut logits = Vec::with_capacity(objects * side * side);
+        let mut logits = Vec::new();
         for record in records {
             logits.extend(record.logits.to_vec::<f32>()?);
         }
         let scores = records.iter().map(|record| record.object_score).collect();
+        self.encode_memories(MaskSource::Prompted, logits, scores)
+    }
+
+    /// Encodes memories of masks on the current frame: logits `f32[objects, side, side]` and an object score for each.
+    pub(super) fn encode_memories(
+        &self,
+        source: MaskSource,
+        logits: Vec<f32>,
+        scores: Vec<f32>,
+    ) -> Result<Vec<FrameMemory<DeviceValue>>, TrackError> {
+        let (objects, side) = (scores.len(), self.model().config().mask_side());
         let inputs = RememberInputs {
-            level2: encoded.features.level2.clone(),
+            level2: self.current()?.encoded.features.level2.clone(),
             logits: self.model().upload(&Tensor::from_vec([objects, side, side], logits)?)?,
-            object_score: self.model().upload(&Tensor::from_vec::<f32>([objects], scores)?)?,
+            object_score: self.model().upload(&Tensor::from_vec([objects], scores)?)?,
         };
-        let part = Remember { source: MaskSource::Prompted, objects };
-        let remembered = self.model().run(&part, inputs)?;
+        let remembered = self.model().run(&Remember { source, objects }, inputs)?;
         let unprojected =
             |MemoryInput { memory }| FrameMemory { memory, keys: Vec::new(), values: Vec::new() };
         Ok(remembered.objects.into_iter().map(unprojected).collect())

@@ -12,10 +12,7 @@ use super::{Current, ObjectId, Tracker};
 use crate::components::memory::MaskSource;
 use crate::masks::Segment;
 use crate::model::ModelError;
-use crate::parts::{
-    FitMask, FrameMemory, MaskInputs, MemoryInput, Remember, RememberInputs, ShowMask, UseMask,
-    VideoMask,
-};
+use crate::parts::{FitMask, MaskInputs, ShowMask, UseMask, VideoMask};
 use crate::scene::{Scene, SourcePicture};
 
 /// One object on the current frame.
@@ -45,7 +42,22 @@ impl Tracker {
     ) -> Result<(), TrackError> {
         self.visit(frame, image)?;
         self.keep_prompts()?;
+        if direction == Direction::Forward {
+            self.forget_far_prompts();
+        }
         self.follow(frame, direction, Remembering::Later)
+    }
+
+    /// Drops prompted frames that are not read again on the way forward: objects that are renewed get one after the other.
+    fn forget_far_prompts(&mut self) {
+        let Some(most) = self.rules.most_prompted_frames else { return };
+        for object in self.objects.values_mut() {
+            while object.prompted_frames.len() > most
+                && let Some((frame, _)) = object.prompted_frames.pop_first()
+            {
+                object.own_prompts.remove(&frame);
+            }
+        }
     }
 
     /// The current frame as a picture in which objects can be found.
@@ -91,7 +103,9 @@ impl Tracker {
     pub(crate) fn remember_settled(&mut self, settled: &[Settled]) -> Result<(), TrackError> {
         let batch = self.model().backend().batch_limit();
         for objects in settled.chunks(batch) {
-            let memories = self.settled_memories(objects)?;
+            let logits = objects.iter().flat_map(|one| one.logits.iter().copied()).collect();
+            let scores = objects.iter().map(|one| one.object_score).collect();
+            let memories = self.encode_memories(MaskSource::Settled, logits, scores)?;
             for (one, memory) in objects.iter().zip(memories) {
                 let frame = self.frame().ok_or(TrackError::NoFrame)?;
                 let object = self.object_mut(one.id)?;
@@ -103,27 +117,6 @@ impl Tracker {
             }
         }
         Ok(())
-    }
-
-    fn settled_memories(
-        &self,
-        settled: &[Settled],
-    ) -> Result<Vec<FrameMemory<cutout_graph::DeviceValue>>, TrackError> {
-        let (objects, side) = (settled.len(), self.model().config().mask_side());
-        let logits = settled.iter().flat_map(|one| one.logits.iter().copied()).collect();
-        let scores = settled.iter().map(|one| one.object_score).collect();
-        let inputs = RememberInputs {
-            level2: self.current()?.encoded.features.level2.clone(),
-            logits: self
-                .model()
-                .upload(&Tensor::from_vec::<f32>([objects, side, side], logits)?)?,
-            object_score: self.model().upload(&Tensor::from_vec::<f32>([objects], scores)?)?,
-        };
-        let part = Remember { source: MaskSource::Settled, objects };
-        let unprojected =
-            |MemoryInput { memory }| FrameMemory { memory, keys: Vec::new(), values: Vec::new() };
-        let remembered = self.model().run(&part, inputs)?;
-        Ok(remembered.objects.into_iter().map(unprojected).collect())
     }
 
     /// Gives objects masks of the model's size on the current frame, and remembers them. Objects that are new are a group of

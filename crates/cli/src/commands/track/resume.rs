@@ -39,7 +39,7 @@ impl Position {
 /// Where the state of a run is kept.
 pub(super) struct StateFile {
     path: PathBuf,
-    /// Prompts and options, as text: a state is used for the same ones only.
+    /// Prompts and options as text. A state of other prompts or options is not used.
     question: String,
     /// Number of frames of the video, as text. Masks depend on it.
     length: String,

@@ -1,0 +1,10 @@
+//! The server over HTTP on a real port, and its page in a real browser.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::disallowed_methods, reason = "a test starts servers and clients on threads")]
+
+mod api;
+mod browser;
+mod dialects;
+mod limits;
+mod mutations;
+mod support;

@@ -1,0 +1,124 @@
+// Requests to the server.
+
+/** An answer that is not a success. */
+export class ApiError extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+const TOKEN = "cutout-token";
+
+/** Takes the token out of the address, so that it is neither shown nor kept in the history of the browser. */
+export function takeToken() {
+  const match = /^#token=(.+)$/.exec(location.hash);
+  if (!match) return;
+  sessionStorage.setItem(TOKEN, decodeURIComponent(match[1]));
+  history.replaceState(null, "", location.pathname);
+}
+
+async function request(path, options = {}) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = { ...options.headers };
+  if (token) headers.authorization = `Bearer ${token}`;
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "offline", "The server does not answer. Is it still running?");
+  }
+  if (response.ok) return response;
+  const body = await response.json().catch(() => null);
+  const { code = "unknown", message = response.statusText } = body?.error ?? {};
+  throw new ApiError(response.status, code, message);
+}
+
+const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+/** Repeats a request that the server was too busy for. */
+async function patient(send) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await send();
+    } catch (error) {
+      if (error.code !== "busy" || attempt === 4) throw error;
+      await pause(700 * attempt);
+    }
+  }
+}
+
+const post = (path, body, signal) =>
+  request(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+
+/** The models of the server. */
+export async function models() {
+  return (await (await request("/api/v1/models")).json()).models;
+}
+
+/** A picture on the server. It is sent again when the server has dropped it. */
+export class RemotePicture {
+  #file;
+  #model;
+  #id = null;
+  #client = crypto.randomUUID?.() ?? String(Math.random());
+  #sequence = 0;
+
+  constructor(file, model) {
+    this.#file = file;
+    this.#model = model;
+  }
+
+  /** Sends the picture; the answer has its size and the time that its features took. */
+  async send() {
+    const path = `/api/v1/images?model=${encodeURIComponent(this.#model)}`;
+    const answer = await patient(() => request(path, { method: "POST", body: this.#file }));
+    const picture = await answer.json();
+    this.#id = picture.image_id;
+    return picture;
+  }
+
+  async #ask(what, body, signal) {
+    try {
+      return await post(`/api/v1/images/${this.#id}/${what}`, body, signal);
+    } catch (error) {
+      if (error.code !== "not_found") throw error;
+      await this.send();
+      return post(`/api/v1/images/${this.#id}/${what}`, body, signal);
+    }
+  }
+
+  async segment(prompt) {
+    const body = { ...prompt, outputs: ["rle", "path"], simplify: 0.6 };
+    return (await patient(() => this.#ask("segment", body))).json();
+  }
+
+  /** The mask under the pointer; null if a newer request replaced this one. */
+  async preview(point) {
+    this.#sequence += 1;
+    const hover = { client: this.#client, sequence: this.#sequence };
+    try {
+      const body = { points: [point], outputs: ["path"], simplify: 0.8, hover };
+      return (await (await this.#ask("segment", body)).json()).masks[0];
+    } catch (error) {
+      if (error.code === "stale" || error.code === "busy") return null;
+      throw error;
+    }
+  }
+
+  async find(phrases) {
+    return (await patient(() => this.#ask("find", { phrases, outputs: ["rle", "path"], simplify: 0.6 }))).json();
+  }
+
+  async everything(signal) {
+    const body = { points_per_side: 16, outputs: ["rle", "path"], simplify: 0.8, min_mask_region_area: 60 };
+    return (await this.#ask("everything", body, signal)).json();
+  }
+
+  /** A file of objects. */
+  async file(format, fileName, objects) {
+    return (await this.#ask("export", { format, file_name: fileName, objects })).blob();
+  }
+}
