@@ -66,14 +66,20 @@ fn weights_in_half_precision_are_read_as_they_are() {
     }
 }
 
-/// Root of the squared differences of all outputs, relative to the expected values.
-fn error(found: &[Named], expected: &[Named]) -> f64 {
+/// Fewest elements of an output whose error on average says something: a single sum may cancel by chance.
+const FEWEST_ELEMENTS: usize = 8;
+
+/// Root of the squared differences, relative to the expected values, of the output where it is largest; `None` where all outputs
+/// are small.
+fn error(found: &[Named], expected: &[Named]) -> Option<f64> {
     assert_eq!(found.len(), expected.len());
     let pairs = found.iter().zip(expected);
+    let pairs =
+        pairs.filter(|(_, (_, expected))| expected.ty().shape.elements() >= FEWEST_ELEMENTS);
     let errors = pairs.map(|((_, found), (_, expected))| {
-        compare(found, expected, Tolerance::HalfPrecision).unwrap().normalised_square_error
+        compare(found, expected, Tolerance::HalfPrecision).unwrap().normalised_square_error.sqrt()
     });
-    errors.fold(0.0, f64::max).sqrt()
+    errors.max_by(f64::total_cmp)
 }
 
 /// A number near the middle of two bf16 numbers may be rounded to the other one, so results differ by parts of what the rounding
@@ -87,6 +93,7 @@ fn programs_in_bf16_give_the_result_of_rounded_products() {
         .filter(|(_, half)| half.is_available())
         .map(|(isa, half)| Cpu::with_units(isa, half, 2))
         .collect();
+    let mut compared = 0;
     for seed in 0..200 {
         let sample = RandomGraph::new(seed).unwrap();
         let inputs = sample.named_inputs();
@@ -95,9 +102,10 @@ fn programs_in_bf16_give_the_result_of_rounded_products() {
         let exact = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
         let graph = with_rounded_products(&graph);
         let expected = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
-        let effect = error(&exact, &expected);
+        let Some(effect) = error(&exact, &expected) else { continue };
+        compared += 1;
         for cpu in &cpus {
-            let found = error(&run_in(cpu, &sample, &profile), &expected);
+            let found = error(&run_in(cpu, &sample, &profile), &expected).unwrap();
             assert!(
                 found <= 2e-3 + 2.0 * effect,
                 "seed {seed} on {:?} {:?}: error {found}, rounding changes {effect}\n{graph}",
@@ -106,4 +114,5 @@ fn programs_in_bf16_give_the_result_of_rounded_products() {
             );
         }
     }
+    assert!(compared >= 100, "{compared} of 200 graphs have outputs large enough");
 }

@@ -213,7 +213,7 @@ mod tests {
     fn candidate(pixels: [bool; 4]) -> (Tensor, Rle) {
         let signs = pixels.map(|inside| if inside { 2.0f32 } else { -2.0 });
         let mask = Mask::from_pixels(Size::new(4, 1), pixels.to_vec()).unwrap();
-        (Tensor::from_vec([1, 4], signs.to_vec()).unwrap(), mask.to_rle())
+        (Tensor::from_vec([1, 4], signs.to_vec()).unwrap(), mask.to_rle().unwrap())
     }
 
     fn answers(best: usize, masks: [[bool; 4]; 2], embedding: f32) -> SceneAnswers {

@@ -85,7 +85,7 @@ impl Bench {
         let mut clip = self.track.as_deref().map(Clip::open).transpose()?;
         let mut report = Report::default();
         let sam = report.opening(self.repeat, || source.open(profile.clone()))?;
-        self.check(&sam, &image)?;
+        self.check(&sam, image)?;
         progress.say("decoding and encoding files");
         self.files(image, &mut report)?;
         progress.say(format!("{}: encoding the picture", sam.description()));

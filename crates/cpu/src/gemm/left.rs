@@ -195,7 +195,9 @@ impl LeftSource for RowMajor<'_> {
             &self.data[index * self.row_stride..][block.depth.start..block.depth.end]
         };
         if block.panel_rows == 1 {
-            for (index, target) in block.rows.clone().zip(out.chunks_exact_mut(block.depth.len())) {
+            for (index, target) in
+                block.rows.clone().zip(out.chunks_exact_mut(block.depth.len().max(1)))
+            {
                 target.copy_from_slice(row(index));
             }
             return;
