@@ -19,7 +19,7 @@ use crate::pull::Published;
 use crate::{checkpoints, format, stdio};
 
 /// Number type of the matrix products.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionName {
     /// Single precision: the same masks as Meta's code.
     F32,

@@ -112,15 +112,16 @@ impl Cpu {
         })
     }
 
-    /// The instructions and the precision of the products of a node.
+    /// The instructions and the precision of the products of a node. With precision int8 these are the products that are not linear
+    /// layers with weights: attention and convolutions, which bf16 makes faster at a tenth of the loss of int8.
     fn arithmetic(&self, planned: &Planned<'_>, id: NodeId) -> Arithmetic {
         let Machine { isa, half, .. } = *self.machine;
-        match planned.profile.precision_of(&planned.graph.node(id).origin.scope) {
-            Precision::Bf16 => Arithmetic { isa, half: Some(half) },
-            Precision::Auto | Precision::F32 | Precision::F16 | Precision::Int8 => {
-                Arithmetic { isa, half: None }
-            }
-        }
+        let half = match planned.profile.precision_of(&planned.graph.node(id).origin.scope) {
+            Precision::Bf16 => Some(half),
+            Precision::Int8 => Some(half).filter(|half| half.is_faster_than_single()),
+            Precision::Auto | Precision::F32 | Precision::F16 => None,
+        };
+        Arithmetic { isa, half }
     }
 
     fn instruction(

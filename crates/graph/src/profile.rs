@@ -133,17 +133,23 @@ impl Profile {
 
     /// Precision of the weight at `path`: that of the longest part that contains it.
     pub fn precision_of(&self, path: &str) -> Precision {
-        let contains = |part: &str| {
-            path.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let named = self.parts.iter().filter(|(part, _)| contains(part));
+        let named = self.parts.iter().filter(|(part, _)| contains(part, path));
         named.max_by_key(|(part, _)| part.len()).map_or(self.precision, |(_, &precision)| precision)
+    }
+
+    /// Whether `[parts]` names a part that contains the weight or part at `path`.
+    pub fn names(&self, path: &str) -> bool {
+        self.parts.keys().any(|part| contains(part, path))
     }
 
     /// The profile as the file that would give it.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a profile has only strings, numbers and tables of them")
     }
+}
+
+fn contains(part: &str, path: &str) -> bool {
+    path.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn line_of(text: &str, position: usize) -> usize {

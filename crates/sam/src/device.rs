@@ -41,6 +41,25 @@ const HALF_PARTS: &[&str] = &[
     "detector.segmentation_head.pixel_decoder",
 ];
 
+/// Parts that stay in single precision where a profile asks for less and names neither them nor what contains them: pixels enter
+/// through patch embeddings, and prompts, scores and outlines through prompt encoders and decoders. They take a twentieth of the
+/// time and, in lower precision, would cause most of the loss (`docs/performance.md`).
+const SINGLE_PARTS: &[&str] = &[
+    "image_encoder.patch_embed",
+    "image_encoder.trunk.patch_embed",
+    "detector.backbone.vision_backbone.trunk.patch_embed",
+    "prompt_encoder",
+    "mask_decoder",
+    "sam_prompt_encoder",
+    "sam_mask_decoder",
+    "tracker.sam_prompt_encoder",
+    "tracker.sam_mask_decoder",
+    "detector.geometry_encoder",
+    "detector.transformer.decoder",
+    "detector.dot_prod_scoring",
+    "detector.segmentation_head.mask_predictor",
+];
+
 /// A device that was opened.
 pub(crate) struct Opened {
     pub(crate) backend: Arc<dyn Backend>,
@@ -57,6 +76,7 @@ pub(crate) fn open(profile: Profile) -> Result<Opened, DeviceError> {
         return Err(DeviceError::Threads(wanted));
     }
     let pool = Arc::new(Pool::new(wanted));
+    let profile = with_single_parts(profile);
     let gpu = match profile.device {
         Device::Cpu => None,
         Device::Auto => gpu(0, profile.vram_limit).ok(),
@@ -81,6 +101,16 @@ pub fn gpu_profile(mut profile: Profile) -> Profile {
     profile
 }
 
+/// The profile with the parts that stay in single precision.
+fn with_single_parts(mut profile: Profile) -> Profile {
+    if matches!(profile.precision, Precision::F16 | Precision::Bf16 | Precision::Int8) {
+        let kept = SINGLE_PARTS.iter().filter(|part| !profile.names(part));
+        let kept: Vec<String> = kept.map(|part| (*part).to_owned()).collect();
+        profile.parts.extend(kept.into_iter().map(|part| (part, Precision::F32)));
+    }
+    profile
+}
+
 /// The fastest precision of a profile's device that costs little: on processors that multiply bf16 faster than `f32`, bf16, whose
 /// masks have an IoU of at least 0.995 with those of `f32` (built-in model, mean); else `f32`. A GPU keeps its own choice.
 pub fn fast_precision(profile: &Profile) -> Precision {
@@ -89,10 +119,12 @@ pub fn fast_precision(profile: &Profile) -> Precision {
         Device::Auto => usable_gpu().is_ok(),
         Device::Cuda(_) => true,
     };
-    match HalfUnit::detect(Isa::detect()) {
-        _ if on_gpu => Precision::Auto,
-        HalfUnit::Tiles | HalfUnit::Dots => Precision::Bf16,
-        HalfUnit::Widened | HalfUnit::TileTwin => Precision::F32,
+    if on_gpu {
+        Precision::Auto
+    } else if HalfUnit::detect(Isa::detect()).is_faster_than_single() {
+        Precision::Bf16
+    } else {
+        Precision::F32
     }
 }
 

@@ -124,8 +124,10 @@ impl Compare {
             profile.device = device.clone();
         }
         profile.threads = self.threads.or(profile.threads);
-        // Parts named in the profile would keep their own precision in both runs.
-        profile.parts.clear();
+        if precision == PrecisionName::F32 {
+            // What the others are compared with has no part in another precision.
+            profile.parts.clear();
+        }
         profile.precision = precision.precision(&profile)?;
         Ok(profile)
     }

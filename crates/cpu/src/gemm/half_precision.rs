@@ -77,6 +77,14 @@ impl HalfUnit {
 }
 
 impl HalfUnit {
+    /// Whether products in bf16 take less time than in `f32`.
+    pub const fn is_faster_than_single(self) -> bool {
+        match self {
+            HalfUnit::Tiles | HalfUnit::Dots => true,
+            HalfUnit::TileTwin | HalfUnit::Widened => false,
+        }
+    }
+
     /// What is used and why, for people.
     pub const fn description(self) -> &'static str {
         match self {
