@@ -2,7 +2,7 @@
 
 use cutout_imaging::Size;
 
-use crate::support::{MODEL, folder_with_model};
+use crate::support::{MODEL, SAM3, folder_with_model, folder_with_sam3};
 
 #[test]
 pub(crate) fn errors_masks_time_and_memory_of_each_precision() {
@@ -47,5 +47,20 @@ pub(crate) fn the_table_and_mistakes() {
     compare(&["--images", "absent.png"]).fails(&["absent.png"]);
     compare(&["--images", "picture.png", "--precision", "f64"]).wrong_usage(&["f64"]);
     compare(&["--images", "picture.png", "--limit", "0"]).wrong_usage(&["--limit"]);
+    compare(&["--images", "picture.png", "--threads", "0"]).wrong_usage(&["--threads"]);
+    compare(&["--images", "picture.png", "--device", "cuda:4711"]).fails(&["cuda:4711"]);
+    compare(&["--images", "picture.png", "--text", "cat"]).fails(&["needs SAM 3"]);
     folder.cutout(&["compare", "absent.pt", "--images", "picture.png"]).fails(&["absent.pt"]);
+}
+
+#[test]
+pub(crate) fn phrases_and_the_number_of_pictures() {
+    let folder = folder_with_sam3();
+    folder.picture("pictures/a.png", Size::new(64, 48));
+    folder.picture("pictures/b.png", Size::new(40, 60));
+    let flags = ["--images", "pictures", "--limit", "1", "--precision", "bf16", "--text", "cat"];
+    let report = folder.cutout(&[&["compare", SAM3, "--json"], &flags[..]].concat()).json();
+    assert_eq!(report["pictures"], 1);
+    let iou = &report["precisions"][1]["detection_iou"];
+    assert!(iou.is_null() || (0.0..=1.0).contains(&iou.as_f64().unwrap()), "{report}");
 }

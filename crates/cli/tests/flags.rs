@@ -237,6 +237,15 @@ flag_tests! {
         "--vram-limit" => crate::bench::text_report_shows_the_options,
         "--profile" => crate::bench::text_report_shows_the_options,
     }
+    compare {
+        "--precision" => crate::compare::errors_masks_time_and_memory_of_each_precision,
+        "--images" => crate::compare::errors_masks_time_and_memory_of_each_precision,
+        "--limit" => crate::compare::phrases_and_the_number_of_pictures,
+        "--text" => crate::compare::the_table_and_mistakes,
+        "--device" => crate::compare::the_table_and_mistakes,
+        "--threads" => crate::compare::the_table_and_mistakes,
+        "--json" => crate::compare::errors_masks_time_and_memory_of_each_precision,
+    }
     doctor {
         "--json" => crate::doctor::json_report,
     }

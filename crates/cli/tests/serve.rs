@@ -147,7 +147,7 @@ pub(crate) fn ways_to_run() {
         refused(&folder, &[&["--port", "0"], more].concat()).fails(words);
     };
     fails(&["--device", "cuda:4711"], &["cuda:4711"]);
-    fails(&["--precision", "bf16"], &["the CPU multiplies in f32 or int8"]);
+    fails(&["--precision", "f16"], &["the CPU multiplies in f32, bf16 or int8"]);
     let no_memory = ["--port", "0", "--vram-limit", "0"];
     refused(&folder, &no_memory).wrong_usage(&["--vram-limit"]);
     folder.write("wrong.toml", "speed = \"ludicrous\"\n");

@@ -121,7 +121,7 @@ impl Cpu {
             Precision::Int8 => Some(half).filter(|half| half.is_faster_than_single()),
             Precision::Auto | Precision::F32 | Precision::F16 => None,
         };
-        Arithmetic { isa, half }
+        Arithmetic { isa, half, strassen: planned.profile.strassen.unwrap_or(true) }
     }
 
     fn instruction(

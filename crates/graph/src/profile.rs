@@ -81,6 +81,9 @@ pub struct Profile {
     /// Limit on the memory of a GPU that a model uses, in bytes; none when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vram_limit: Option<usize>,
+    /// Whether large products in `f32` may use Strassen's algorithm, which is faster and rounds a little more; they do when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strassen: Option<bool>,
     /// Precision by part of the model: a prefix of weight paths, such as `image_encoder`.
     pub parts: BTreeMap<String, Precision>,
     /// Passes switched on or off by name; those not named run.
@@ -167,10 +170,11 @@ mod tests {
 
     #[test]
     fn a_profile_round_trips() {
-        let text = "device = \"cuda:1\"\nthreads = 3\nmemory_limit_mib = 400\n\
+        let text = "device = \"cuda:1\"\nthreads = 3\nmemory_limit_mib = 400\nstrassen = false\n\
                     [parts]\nimage_encoder = \"int8\"\n[passes]\nfuse_epilogues = false\n";
         let profile = Profile::parse(text).unwrap();
         assert_eq!(profile.device, Device::Cuda(1));
+        assert_eq!((profile.strassen, Profile::default().strassen), (Some(false), None));
         assert!(!profile.runs("fuse_epilogues") && profile.runs("fold_constants"));
         assert_eq!(Profile::parse(&profile.to_toml()).unwrap(), profile);
         assert_eq!(Profile::parse("").unwrap(), Profile::default());

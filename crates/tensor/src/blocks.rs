@@ -44,30 +44,34 @@ pub struct QuantizedMatrix {
 }
 
 impl QuantizedMatrix {
-    /// Quantises `f32[rows, columns]`: `scale = max|x| / 127` per group, `value = round(x / scale)`.
+    /// Quantises `f32[rows, columns]`: `scale = max|x| / 127` per group, `value = round(x / scale)`, halves to even.
     pub fn quantize(matrix: &Tensor, layout: Scales) -> Result<Self, TensorError> {
+        let scales = QuantizedMatrix::scales(matrix, layout)?;
+        let matrix = matrix.to_contiguous()?;
+        let source = matrix.as_slice::<f32>()?;
+        let mut values = memory::with_capacity(source.len())?;
+        for (group, &scale) in groups(source, &matrix, layout).zip(scales.as_slice::<f32>()?) {
+            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+            values.extend(group.iter().map(|x| nearest(x * inverse)));
+        }
+        let values = Tensor::from_vec(matrix.shape().clone(), values)?;
+        Ok(QuantizedMatrix { values, scales, layout })
+    }
+
+    /// The scales alone of the quantised `f32[rows, columns]`.
+    pub fn scales(matrix: &Tensor, layout: Scales) -> Result<Tensor, TensorError> {
         let &[rows, columns] = &matrix.shape()[..] else {
             return Err(TensorError::Shape(format!("expected a matrix, got {}", matrix.ty())));
         };
-        let source = matrix.to_vec::<f32>()?;
         matrix.expect_finite()?;
-        let block = layout.block_length(columns);
-        let mut values = memory::with_capacity(source.len())?;
+        let matrix = matrix.to_contiguous()?;
         let mut scales = memory::with_capacity(rows * layout.per_row(columns))?;
-        for group in source.chunks(columns.max(1)).flat_map(|row| row.chunks(block)) {
-            let scale = group.iter().fold(0f32, |largest, x| largest.max(x.abs())) / 127.0;
-            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            scales.push(scale);
-            values.extend(group.iter().map(|x| (x * inverse).round().clamp(-127.0, 127.0) as i8));
-        }
+        let groups = groups(matrix.as_slice::<f32>()?, &matrix, layout);
+        scales.extend(groups.map(|group| largest_magnitude(group) / 127.0));
         if columns == 0 {
             scales.resize(rows * layout.per_row(columns), 0.0);
         }
-        Ok(QuantizedMatrix {
-            values: Tensor::from_vec(matrix.shape().clone(), values)?,
-            scales: Tensor::from_vec(Shape::from([rows, layout.per_row(columns)]), scales)?,
-            layout,
-        })
+        Tensor::from_vec(Shape::from([rows, layout.per_row(columns)]), scales)
     }
 
     /// The matrix as `f32`.
@@ -83,6 +87,31 @@ impl QuantizedMatrix {
         let floats = memory::collected(values.len(), floats)?;
         Tensor::from_vec(self.values.shape().clone(), floats)
     }
+}
+
+/// The elements of a matrix that share a scale, one group after the other.
+fn groups<'a>(
+    elements: &'a [f32],
+    matrix: &Tensor,
+    layout: Scales,
+) -> impl Iterator<Item = &'a [f32]> + use<'a> {
+    let columns = matrix.shape().last_axis();
+    let block = layout.block_length(columns);
+    elements.chunks(columns.max(1)).flat_map(move |row| row.chunks(block))
+}
+
+/// The largest magnitude of finite numbers: their bits without the sign are in the order of their magnitudes.
+fn largest_magnitude(group: &[f32]) -> f32 {
+    let bits = group.iter().map(|x| x.to_bits() & 0x7fff_ffff);
+    f32::from_bits(bits.max().unwrap_or(0))
+}
+
+/// The nearest whole number within -127..=127, halves to even. Adding 1.5 · 2^23 rounds to whole numbers, in instructions that
+/// every processor has vectors of.
+fn nearest(x: f32) -> i8 {
+    const WHOLE: f32 = 12_582_912.0;
+    let rounded = x.clamp(-127.0, 127.0) + WHOLE;
+    (rounded.to_bits() as i32 - WHOLE.to_bits() as i32) as i8
 }
 
 #[cfg(test)]
@@ -101,6 +130,17 @@ mod tests {
                 assert!((value - expected).abs() <= 50.0 / 7.0 / 127.0 * 0.51);
             }
         }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_the_nearest_halves_to_even() {
+        for (x, expected) in [(0.0, 0), (-0.0, 0), (0.5, 0), (1.5, 2), (2.5, 2), (-2.5, -2)] {
+            assert_eq!(nearest(x), expected, "{x}");
+        }
+        for x in (-1300..=1300).map(|x| x as f32 / 10.0) {
+            assert_eq!(f32::from(nearest(x)), x.clamp(-127.0, 127.0).round_ties_even(), "{x}");
+        }
+        assert_eq!(largest_magnitude(&[1.0, -3.0, 2.0]), 3.0);
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn measure(bench: &Bench, shape: ProductShape) -> Result<Outcome> {
     let source = RowMajor::new(&left, rows, depth, depth);
     let output = RefCell::new(AlignedBuffer::zeroed(rows * columns));
     let pack = |half| {
-        let arithmetic = Arithmetic { isa: bench.isa, half };
+        let arithmetic = Arithmetic { half, ..Arithmetic::single(bench.isa) };
         Matrix::pack(&bench.pool, arithmetic, &weight, columns)
     };
     let multiply = |matrix: &Matrix| {

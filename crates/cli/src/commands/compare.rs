@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use cutout_sam::{Device, Loss, Profile, Sam, SceneAnswers, profile_beside};
 use serde_json::{Value, json};
@@ -19,9 +19,11 @@ use crate::{format, memory, picture, stdio};
   cutout compare sam_vit_b_01ec64.pth --precision bf16,int8 --images photos
   cutout compare sam3.pt --precision bf16 --images street.jpg --text \"yellow bus\" --json
 
-Each picture is asked 16 clicks on a grid and 5 boxes, and the phrases given. Errors are relative to f32, over all
-numbers. IoU is that of each mask with the f32 mask of the same candidate, mean and least; `choice` is the share of
-prompts whose best candidate is another. Times are medians; memory is what the process holds after the last picture.")]
+Each picture is asked 16 clicks on a grid and 5 boxes, and the phrases given. Errors are
+relative to f32, over all numbers. IoU is that of each mask with the f32 mask of the same
+candidate, mean and least; `choice` is the share of prompts whose best candidate is another.
+Times are medians; memory is what the process holds after the last picture. Parts that the
+profile beside the checkpoint names keep their precision, except in the reference.")]
 pub(crate) struct Compare {
     /// Checkpoint, as for `--model` of other commands; `built-in` names the built-in model
     #[arg(value_name = "MODEL")]
@@ -90,6 +92,9 @@ impl Compare {
     ) -> Result<Run> {
         let before = memory::resident_mib();
         let sam = source.open(self.profile(source, precision)?)?;
+        if !self.text.is_empty() && !sam.finds() {
+            bail!("{} finds no phrases: --text needs SAM 3", sam.description());
+        }
         let (mut answers, mut embed, mut prompt) = (Vec::new(), Vec::new(), Vec::new());
         for (number, path) in pictures.iter().enumerate() {
             let image = picture::open(path)?;

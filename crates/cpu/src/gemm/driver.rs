@@ -34,7 +34,8 @@ pub fn gemm(
     let tile = weights.tile();
     let writer = OutputWriter::new(shape, epilogue, output);
     let whole_depth = writer.needs_complete_sums();
-    if let Some(strassen) = Strassen::new(shape, tile)
+    if weights.may_combine()
+        && let Some(strassen) = Strassen::new(shape, tile)
         && !(whole_depth && strassen.is_partial())
     {
         return strassen.run(pool, left, weights, &writer);

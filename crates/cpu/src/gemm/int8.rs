@@ -22,7 +22,7 @@ pub use driver::gemm_int8;
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 
 use cutout_graph::Packed;
-use cutout_parallel::AlignedBuffer;
+use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::TensorError;
 
 use crate::gemm::tile::Tile;
@@ -47,6 +47,19 @@ pub struct Int8View<'a> {
     pub granularity: Scales,
 }
 
+impl Int8View<'_> {
+    /// Writes the weights of panel `number`, `[depth / 4][width][4]`. What lies beyond the weight is left as it is.
+    fn pack_panel(&self, number: usize, width: usize, out: &mut [i8]) {
+        let outputs = (number * width..self.outputs).take(width);
+        for (column, output) in outputs.enumerate() {
+            let weights = &self.data[output * self.depth..][..self.depth];
+            for (word, out) in weights.chunks(4).zip(out.chunks_exact_mut(4 * width)) {
+                out[4 * column..][..word.len()].copy_from_slice(word);
+            }
+        }
+    }
+}
+
 /// A quantised weight in panels `[panel][depth / 4][tile.columns()][4]`, padded with zeros.
 #[derive(Debug)]
 pub struct PackedInt8 {
@@ -66,7 +79,7 @@ impl PackedInt8 {
     /// Packs a weight for products with the instructions of `isa`; an error if the memory cannot be allocated.
     ///
     /// Panics unless the data and the scales have the lengths that the view states and the depth is at most [`MAX_DEPTH`].
-    pub fn pack(isa: Isa, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
+    pub fn pack(pool: &Pool, isa: Isa, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
         let Int8View { outputs, depth, granularity, .. } = *view;
         assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
         assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
@@ -74,6 +87,7 @@ impl PackedInt8 {
         let tile = Tile::choose_int8(isa, outputs, granularity);
         let columns = outputs.next_multiple_of(tile.columns());
         let scales = granularity.per_row(depth);
+        let panel = tile.columns() * padded_depth(depth, granularity);
         let mut packed = PackedInt8 {
             tile,
             outputs,
@@ -83,22 +97,21 @@ impl PackedInt8 {
             scales: zeroed(columns * scales)?,
             starts: zeroed(columns * scales)?,
         };
+        pool.for_chunks(&mut packed.data, panel.max(1), &|number, out: &mut [i8]| {
+            view.pack_panel(number, tile.columns(), out);
+        });
         let offset = dispatch(tile.isa, LeftOffset);
         for output in 0..outputs {
-            packed.pack_output(view, output, offset);
+            packed.pack_scales(view, output, offset);
         }
         Ok(packed)
     }
 
-    /// Packs the weights, scales and initial accumulators of one output.
-    fn pack_output(&mut self, view: &Int8View<'_>, output: usize, offset: i32) {
+    /// Packs the scales and initial accumulators of one output.
+    fn pack_scales(&mut self, view: &Int8View<'_>, output: usize, offset: i32) {
         let width = self.tile.columns();
         let (panel, column) = (output / width, output % width);
-        let words = padded_depth(self.depth, self.granularity) / 4;
         let weights = &view.data[output * self.depth..][..self.depth];
-        for (k, &weight) in weights.iter().enumerate() {
-            self.data[((panel * words + k / 4) * width + column) * 4 + k % 4] = weight;
-        }
         let scales = self.granularity.per_row(self.depth);
         let block = match self.granularity {
             Scales::PerRow => self.depth.max(1),

@@ -17,13 +17,21 @@ pub struct Arithmetic {
     pub isa: Isa,
     /// What multiplies bf16 numbers; `None` for products in `f32`.
     pub half: Option<HalfUnit>,
+    /// Whether large products in `f32` may use Strassen's algorithm.
+    pub strassen: bool,
 }
 
 impl Arithmetic {
+    /// Products in `f32`.
+    pub fn single(isa: Isa) -> Arithmetic {
+        Arithmetic { isa, half: None, strassen: true }
+    }
+
     /// Name for packed forms of weights: their layout differs.
     pub fn name(self) -> String {
         match self.half {
-            None => self.isa.name().to_owned(),
+            None if self.strassen => self.isa.name().to_owned(),
+            None => format!("{} plain", self.isa.name()),
             Some(unit) => format!("{} bf16 {}", self.isa.name(), unit.name()),
         }
     }
@@ -48,12 +56,15 @@ impl Matrix {
         weight: &Tensor,
         outputs: usize,
     ) -> Result<Matrix, TensorError> {
-        let Arithmetic { isa, half } = arithmetic;
+        let Arithmetic { isa, half, strassen } = arithmetic;
         let weight = weight.to_contiguous()?;
         let data = weight_data(&weight)?;
         let depth = data.len() / outputs.max(1);
-        let single =
-            |data| PackedWeights::pack(pool, isa, &WeightView::output_major(data, outputs, depth));
+        let single = |data| {
+            let view = WeightView::output_major(data, outputs, depth);
+            let packed = PackedWeights::pack(pool, isa, &view)?;
+            Ok::<_, TensorError>(if strassen { packed } else { packed.apart() })
+        };
         let Some(unit) = half else { return Ok(Matrix::Single(single(data)?)) };
         let rounded = rounded(data)?;
         Ok(match unit {

@@ -41,6 +41,14 @@ impl WeightData<'_> {
     }
 }
 
+fn is_finite(data: WeightData<'_>) -> bool {
+    match data {
+        WeightData::F32(data) => data.iter().all(|x| x.is_finite()),
+        WeightData::F16(data) => data.iter().all(|x| x.is_finite()),
+        WeightData::Bf16(data) => data.iter().all(|x| x.is_finite()),
+    }
+}
+
 /// A weight of `outputs` by `depth` in memory: element `(n, k)` is at `n * output_stride + k * depth_stride`. A
 /// linear layer's `[outputs, depth]` has strides `(depth, 1)`, a matrix `[depth, outputs]` has `(1, outputs)`.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +94,7 @@ pub struct PackedWeights {
     outputs: usize,
     depth: usize,
     panels: Panels,
+    may_combine: bool,
 }
 
 /// The elements of all panels.
@@ -121,7 +130,18 @@ impl PackedWeights {
                 Panels::Bf16(packing.panels(|block, out| packing.pack_half(data, block, out))?)
             }
         };
-        Ok(PackedWeights { tile, outputs, depth, panels })
+        let may_combine = is_finite(view.data);
+        Ok(PackedWeights { tile, outputs, depth, panels, may_combine })
+    }
+
+    /// The same for products that add rows and columns to no others: never by Strassen's algorithm.
+    pub fn apart(self) -> PackedWeights {
+        PackedWeights { may_combine: false, ..self }
+    }
+
+    /// Whether sums of columns may be multiplied: not if one of them has a NaN or an infinity, which it would give to others.
+    pub(super) fn may_combine(&self) -> bool {
+        self.may_combine
     }
 
     /// Columns of the product.

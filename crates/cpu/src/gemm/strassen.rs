@@ -17,8 +17,8 @@
 //!    group are accumulated in tiles that stay in the L1 and L2 caches, and stored from there.
 //!
 //! Rounding errors (root mean square) are up to 1.5 times those of plain sums with one level and up to 2.4 times with two; a test
-//! checks this. A NaN or infinity in a row of `A` spreads to up to three other rows of the same task, in a column of `B` to up to
-//! three other columns. Bits depend on the shape alone.
+//! checks this. A task whose rows have a NaN or an infinity multiplies them without Strassen, so that it stays in its row; a `B` with
+//! one is never multiplied so. Bits depend on the shape and on this alone.
 
 mod scheme;
 
@@ -174,10 +174,16 @@ impl GroupBlock<'_> {
                 let (packed, scratch) = scratch.split_at_mut(packed);
                 let (operands, rest) = scratch.split_at_mut(operands);
                 let rows = task * row_block..shape.rows.min((task + 1) * row_block);
-                let panels = self.pack_left(left, &rows, packed, (operands, rest));
-                let work = RowTask { block: self, rows, panels, packed, left: operands, right };
+                let panels = self.pack_left(left, &rows, packed);
+                if !dispatch(tile.isa, AllFinite(packed)) {
+                    let parts = self.whole.parts();
+                    let all = self.groups.start * parts..self.others.end;
+                    return self.multiply_plainly(rows, packed, all);
+                }
+                self.left_operands(panels, packed, (operands, rest));
+                let work = RowTask { block: self, rows, panels, left: operands, right };
                 dispatch(tile.isa, GroupProducts { work: &work, tiles: rest });
-                self.multiply_others(&work);
+                self.multiply_plainly(work.rows, packed, self.others.clone());
             },
         );
     }
@@ -222,24 +228,27 @@ impl GroupBlock<'_> {
         });
     }
 
-    /// Packs rows into panels and computes the left operands; the second slice is scratch memory. Returns the number of panels in
-    /// each part of the rows.
-    fn pack_left(
-        &self,
-        left: &dyn LeftSource,
-        rows: &Range<usize>,
-        packed: &mut [f32],
-        (operands, intermediates): (&mut [f32], &mut [f32]),
-    ) -> usize {
+    /// Packs rows into panels, padded to whole groups. Returns the number of panels in each part of the rows.
+    fn pack_left(&self, left: &dyn LeftSource, rows: &Range<usize>, packed: &mut [f32]) -> usize {
         let Tile { isa, rows: height, .. } = self.whole.tile;
-        let parts = self.whole.parts();
         let block =
             PanelBlock { isa, rows: rows.clone(), depth: self.depth.clone(), panel_rows: height };
-        let panels = rows.len().div_ceil(parts * height);
-        let (inside, missing) =
-            packed[..parts * panels * height * self.depth.len()].split_at_mut(block.len());
+        let panels = rows.len().div_ceil(self.whole.parts() * height);
+        let (inside, missing) = packed.split_at_mut(block.len());
         left.pack(&block, inside);
         missing.fill(0.0);
+        panels
+    }
+
+    /// Computes the left operands of packed rows.
+    fn left_operands(
+        &self,
+        panels: usize,
+        packed: &[f32],
+        (operands, intermediates): (&mut [f32], &mut [f32]),
+    ) {
+        let Tile { isa, rows: height, .. } = self.whole.tile;
+        let parts = self.whole.parts();
         let size = height * self.block_depth();
         let panel_operands = self.scheme.left.operands() * size;
         for (panel, operands) in operands.chunks_exact_mut(panel_operands).take(panels).enumerate()
@@ -250,22 +259,43 @@ impl GroupBlock<'_> {
             };
             self.scheme.left.compute(isa, operands, intermediates, source);
         }
-        panels
     }
 
-    /// Multiplies with the panels that do not fill a group.
-    fn multiply_others(&self, work: &RowTask<'_>) {
-        if self.others.is_empty() {
+    /// Multiplies packed rows with a range of panels without Strassen.
+    fn multiply_plainly(&self, rows: Range<usize>, packed: &[f32], panels: Range<usize>) {
+        if panels.is_empty() {
             return;
         }
         let rows = RowBlock {
             tile: self.whole.tile,
-            left: LeftRows::Packed(work.packed),
-            rows: work.rows.clone(),
+            left: LeftRows::Packed(packed),
+            rows,
             writer: &self.writer,
             columns: self.whole.shape.columns,
         };
-        rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), self.others.clone());
+        rows.multiply(&RightPanels::new(self.weights), self.depth.clone(), panels);
+    }
+}
+
+/// Whether no element is a NaN or an infinity.
+struct AllFinite<'a>(&'a [f32]);
+
+impl Kernel for AllFinite<'_> {
+    type Output = bool;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> bool {
+        // x - x is zero for finite numbers alone, and a sum of zeros and others is zero for zeros alone.
+        let mut sums = [simd.splat(0.0); 4];
+        let blocks = self.0.chunks_exact(4 * S::LANES);
+        let rest = blocks.remainder();
+        for block in blocks {
+            for (sum, vector) in sums.iter_mut().zip(block.chunks_exact(S::LANES)) {
+                let x = simd.load(vector);
+                *sum = simd.add(*sum, simd.sub(x, x));
+            }
+        }
+        let sum = sums.into_iter().reduce(|a, b| simd.add(a, b)).expect("four sums");
+        simd.reduce_sum(sum) == 0.0 && rest.iter().all(|x| x.is_finite())
     }
 }
 
@@ -275,7 +305,6 @@ struct RowTask<'a> {
     rows: Range<usize>,
     /// Left panels in each part of the rows.
     panels: usize,
-    packed: &'a [f32],
     /// The operands of the rows, `[panel][product]`.
     left: &'a [f32],
     /// The operands of the groups of right panels, `[group][product]`.

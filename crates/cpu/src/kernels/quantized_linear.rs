@@ -10,7 +10,6 @@ use crate::gemm::int8::{Int8View, PackedInt8, gemm_int8};
 use crate::gemm::{self, Epilogue, RowMajor};
 use crate::kernels::linear::form;
 use crate::lower::{Lowered, Site};
-use crate::simd::Isa;
 
 /// Positions of the weight and its scales among the inputs.
 const VALUES: usize = 1;
@@ -54,7 +53,7 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
     let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
         return Ok(kernel.into());
     };
-    let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site.arithmetic.isa);
+    let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site);
     let form = format!("{} {:?} {}", form("quantised linear", site), op.scales, scales.name());
     let packed = site.weights.prepared(values, &form, pack)?;
     kernel.weight = Weight::Packed(packed);
@@ -62,9 +61,15 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
 }
 
 impl QuantizedLinear {
-    fn pack(&self, values: &Tensor, scales: &Tensor, isa: Isa) -> Result<PackedInt8, TensorError> {
-        let (values, scales) = (values.to_vec::<i8>()?, scales.to_vec::<f32>()?);
-        PackedInt8::pack(isa, &self.view(&values, &scales))
+    fn pack(
+        &self,
+        values: &Tensor,
+        scales: &Tensor,
+        site: &Site<'_>,
+    ) -> Result<PackedInt8, TensorError> {
+        let (values, scales) = (values.to_contiguous()?, scales.to_contiguous()?);
+        let view = self.view(values.as_slice()?, scales.as_slice()?);
+        PackedInt8::pack(site.pool, site.arithmetic.isa, &view)
     }
 
     fn view<'a>(&self, data: &'a [i8], scales: &'a [f32]) -> Int8View<'a> {
@@ -80,7 +85,7 @@ impl Execute for QuantizedLinear {
             Weight::Packed(weights) => weights.as_ref(),
             Weight::AtRunTime => {
                 let view = self.view(io.inputs.slice::<i8>(VALUES), io.inputs.f32(SCALES));
-                packed = PackedInt8::pack(io.isa, &view)?;
+                packed = PackedInt8::pack(io.pool, io.isa, &view)?;
                 &packed
             }
         };

@@ -50,7 +50,10 @@ fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError
         ["values", "scales"].map(|part| format!("int8 {part} of {path}").into());
     let weight = weights.get(path);
     let weight = weight.ok_or_else(|| TensorError::Shape(format!("{path} is missing")))?;
-    let scales = weights.folded(&names[1], || quantize(weight).map(|matrix| matrix.scales))?;
+    let scales = weights.folded(&names[1], || {
+        let tensor = weight.tensor()?.cast(DType::F32)?;
+        QuantizedMatrix::scales(&tensor, Scales::PerRow)
+    })?;
     let source = weight.clone();
     let values =
         LazyTensor::new(TensorType::new(DType::I8, weight.ty().shape.clone()), move || {

@@ -13,7 +13,9 @@ use crate::gemm::{Activation, Arithmetic, Epilogue, LeftSource, Matrix, Output, 
 fn units() -> impl Iterator<Item = Arithmetic> {
     let units = HalfUnit::ALL.into_iter().filter(|unit| unit.is_available());
     units.flat_map(|unit| {
-        Isa::available().into_iter().map(move |isa| Arithmetic { isa, half: Some(unit) })
+        Isa::available()
+            .into_iter()
+            .map(move |isa| Arithmetic { half: Some(unit), ..Arithmetic::single(isa) })
     })
 }
 
@@ -110,7 +112,7 @@ fn tile_registers_and_their_twin_give_the_same_bits() {
     for (rows, depth, columns) in SHAPES {
         let problem = Problem::new(rows, depth, columns, 0);
         let of = |unit| {
-            let arithmetic = Arithmetic { isa: Isa::detect(), half: Some(unit) };
+            let arithmetic = Arithmetic { half: Some(unit), ..Arithmetic::single(Isa::detect()) };
             run(&problem, (arithmetic, 1), &problem.source(), &Epilogue::NONE)
         };
         assert_eq!(of(HalfUnit::Tiles), of(HalfUnit::TileTwin), "{rows}x{depth}x{columns}");

@@ -57,7 +57,7 @@ impl Problem {
         let QuantizedWeight { outputs, depth, .. } = self.weight;
         let mut output = vec![f32::NAN; self.rows * outputs];
         let left = RowMajor::new(&self.left, self.rows, depth, depth);
-        let packed = PackedInt8::pack(isa, &self.weight.view()).unwrap();
+        let packed = PackedInt8::pack(&Pool::new(2), isa, &self.weight.view()).unwrap();
         let pool = Pool::new(threads);
         gemm_int8(&pool, &left, &packed, epilogue, Output::new(&mut output, outputs));
         output
@@ -233,7 +233,7 @@ fn any_source_can_be_the_left_operand() {
     for isa in Isa::available() {
         let problem = Problem::new(30, 50, 60, Scales::PerRow);
         let left = Packed(RowMajor::new(&problem.left, 30, 50, 50));
-        let packed = PackedInt8::pack(isa, &problem.weight.view()).unwrap();
+        let packed = PackedInt8::pack(&Pool::new(2), isa, &problem.weight.view()).unwrap();
         let mut output = vec![0.0; 30 * 60];
         let target = Output::new(&mut output, 60);
         gemm_int8(&Pool::new(2), &left, &packed, &Epilogue::NONE, target);
@@ -270,7 +270,7 @@ fn quantised_products_are_close_to_the_exact_ones() {
 fn missing_scales_are_refused() {
     let mut problem = Problem::new(1, 40, 3, Scales::PerBlock);
     problem.weight.scales.pop();
-    let _ = PackedInt8::pack(Isa::Portable, &problem.weight.view());
+    let _ = PackedInt8::pack(&Pool::new(1), Isa::Portable, &problem.weight.view());
 }
 
 #[test]
@@ -284,5 +284,5 @@ fn a_depth_whose_sums_could_overflow_is_refused() {
         depth: MAX_DEPTH + 1,
         granularity: Scales::PerRow,
     };
-    let _ = PackedInt8::pack(Isa::Portable, &weight.view());
+    let _ = PackedInt8::pack(&Pool::new(1), Isa::Portable, &weight.view());
 }

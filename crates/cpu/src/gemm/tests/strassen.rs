@@ -181,3 +181,49 @@ fn a_large_product_that_overwrites_its_residual_is_right() {
         assert!((a - b).abs() <= 2e-5, "{a} {b}");
     }
 }
+
+#[test]
+fn a_nan_stays_in_its_row() {
+    for isa in Isa::available() {
+        for levels in 1..=MAX_LEVELS {
+            for (bad, value) in [(5, f32::NAN), (60, f32::INFINITY)] {
+                let mut problem = Problem::new(61, 112, 230, 3);
+                let depth = problem.depth;
+                problem.left[bad * (depth + 3) + 40] = value;
+                problem.weight.iter_mut().for_each(|x| *x = if *x == 0.0 { 1.0 } else { *x });
+                let output = run(&problem, &cut(&problem, isa, levels), 2, &Epilogue::NONE);
+                let row = &output[bad * 233..][..230];
+                assert!(row.iter().all(|x| !x.is_finite()), "{isa:?}, {levels} levels");
+                let others = output.iter().enumerate().filter(|(index, _)| index / 233 != bad);
+                let whole = others.filter(|(index, _)| index % 233 < 230);
+                assert!(whole.clone().all(|(_, x)| x.is_finite()), "{isa:?}, {levels} levels");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_nan_in_a_weight_stays_in_its_column() {
+    let mut problem = Problem::new(3072, 256, 256, 0);
+    problem.weight[7 * 256 + 100] = f32::NAN;
+    let output = problem.run(Isa::detect(), 2, &Epilogue::NONE);
+    for (index, value) in output.iter().enumerate() {
+        assert_eq!(value.is_nan(), index % 256 == 7, "element {index}");
+    }
+}
+
+#[test]
+fn weights_packed_apart_are_not_combined() {
+    let problem = Problem::new(3072, 256, 256, 0);
+    let isa = Isa::detect();
+    let product = |weights: &PackedWeights| {
+        let mut output = problem.blank();
+        let target = Output::new(&mut output, 256);
+        gemm(&Pool::new(2), &problem.source(), weights, &Epilogue::NONE, target);
+        output
+    };
+    let combined = product(&problem.packed(isa));
+    let apart = product(&problem.packed(isa).apart());
+    problem.check(&apart, &Epilogue::NONE, "apart");
+    assert_ne!(combined, apart, "the sums are rounded in another order");
+}
