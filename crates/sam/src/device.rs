@@ -112,7 +112,8 @@ fn with_single_parts(mut profile: Profile) -> Profile {
 }
 
 /// The fastest precision of a profile's device that costs little: on processors that multiply bf16 faster than `f32`, bf16, whose
-/// masks have an IoU of at least 0.995 with those of `f32` (built-in model, mean); else `f32`. A GPU keeps its own choice.
+/// masks have an IoU of more than 0.995 with those of `f32` (built-in model, mean: `docs/performance.md`); else `f32`. A GPU keeps its
+/// own choice.
 pub fn fast_precision(profile: &Profile) -> Precision {
     let on_gpu = match profile.device {
         Device::Cpu => false,
