@@ -1,7 +1,7 @@
 //! Times the graphs of a model by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`, `sam2.1_tiny`,
 //! `sam2.1_large` or `sam3`, with random weights, or a checkpoint, with its own; with `steps`, each step with its speed; with a
-//! part's name, that part alone. With `cuda` it runs on the first GPU, in half precision as usual there or, with `f32`, in single
-//! precision; `compare` then compares the outputs with the CPU's.
+//! part's name, that part alone. With `cuda` it runs on the first GPU, in half precision as usual there; `compare` then compares the
+//! outputs with the CPU's. `f32`, `bf16` and `int8` choose another precision.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use cutout_graph::{
-    Backend, DeviceValue, Graph, Port, Profile, Program, StepTime, Weights, passes,
+    Backend, DeviceValue, Graph, Port, Precision, Profile, Program, StepTime, Weights, passes,
 };
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
@@ -222,7 +222,15 @@ fn flag(name: &str) -> bool {
     std::env::args().any(|argument| argument == name)
 }
 
-const FLAGS: [&str; 4] = ["steps", "cuda", "f32", "compare"];
+const FLAGS: [&str; 6] = ["steps", "cuda", "f32", "bf16", "int8", "compare"];
+
+/// The profile that the flags ask for.
+fn profile() -> Profile {
+    let names = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("int8", Precision::Int8)];
+    let asked = names.into_iter().find(|(name, _)| flag(name));
+    let precision = asked.map_or(Precision::Auto, |(_, precision)| precision);
+    Profile { precision, ..Profile::default() }
+}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -243,11 +251,7 @@ fn main() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut backends = device::backends(threads);
     let backend = if flag("cuda") { backends.remove(1) } else { backends.remove(0) };
-    let profile = if flag("cuda") && !flag("f32") {
-        device::gpu_profile(Profile::default())
-    } else {
-        Profile::default()
-    };
+    let profile = device::settled_profile(profile(), flag("cuda"));
     for (name, graph, rounds) in &graphs(&config) {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
             match &loaded {

@@ -76,7 +76,6 @@ pub(crate) fn open(profile: Profile) -> Result<Opened, DeviceError> {
         return Err(DeviceError::Threads(wanted));
     }
     let pool = Arc::new(Pool::new(wanted));
-    let profile = with_single_parts(profile);
     let gpu = match profile.device {
         Device::Cpu => None,
         Device::Auto => gpu(0, profile.vram_limit).ok(),
@@ -85,29 +84,21 @@ pub(crate) fn open(profile: Profile) -> Result<Opened, DeviceError> {
             Some(opened.map_err(|reason| DeviceError::Cuda { number, reason })?)
         }
     };
-    Ok(match gpu {
-        Some(backend) => Opened { backend, pool, profile: gpu_profile(profile) },
-        None => Opened { backend: Arc::new(Cpu::on(Arc::clone(&pool))), pool, profile },
-    })
+    let profile = settled_profile(profile, gpu.is_some());
+    let backend = gpu.unwrap_or_else(|| Arc::new(Cpu::on(Arc::clone(&pool))));
+    Ok(Opened { backend, pool, profile })
 }
 
-/// The profile on a GPU: half precision in image encoders where the precision is left open.
-pub fn gpu_profile(mut profile: Profile) -> Profile {
-    if profile.precision == Precision::Auto {
-        for part in HALF_PARTS {
-            profile.parts.entry((*part).to_owned()).or_insert(Precision::F16);
-        }
-    }
-    profile
-}
-
-/// The profile with the parts that stay in single precision.
-fn with_single_parts(mut profile: Profile) -> Profile {
-    if matches!(profile.precision, Precision::F16 | Precision::Bf16 | Precision::Int8) {
-        let kept = SINGLE_PARTS.iter().filter(|part| !profile.names(part));
-        let kept: Vec<String> = kept.map(|part| (*part).to_owned()).collect();
-        profile.parts.extend(kept.into_iter().map(|part| (part, Precision::F32)));
-    }
+/// The profile with what it leaves open settled: on a GPU, half precision in image encoders; where less than single precision is
+/// asked for, the parts that stay in it.
+pub fn settled_profile(mut profile: Profile, on_gpu: bool) -> Profile {
+    let (parts, precision) = match profile.precision {
+        Precision::Auto if on_gpu => (HALF_PARTS, Precision::F16),
+        Precision::Auto | Precision::F32 => return profile,
+        Precision::F16 | Precision::Bf16 | Precision::Int8 => (SINGLE_PARTS, Precision::F32),
+    };
+    let open: Vec<&str> = parts.iter().copied().filter(|part| !profile.names(part)).collect();
+    profile.parts.extend(open.into_iter().map(|part| (part.to_owned(), precision)));
     profile
 }
 

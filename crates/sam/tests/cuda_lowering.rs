@@ -9,7 +9,7 @@ use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
 use cutout_graph::{Graph, Precision, Profile};
 use cutout_sam::MaskSource;
-use cutout_sam::device::gpu_profile;
+use cutout_sam::device::settled_profile;
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
@@ -56,7 +56,7 @@ fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
 
 fn lowers(model: &str, config: &ModelConfig) {
     let single = Profile { precision: Precision::F32, ..Profile::default() };
-    for profile in [single, gpu_profile(Profile::default())] {
+    for profile in [single, settled_profile(Profile::default(), true)] {
         let context = Context::new(None, &profile);
         for (name, graph) in graphs(config) {
             let graph = optimize(&graph, &[], &context).unwrap();

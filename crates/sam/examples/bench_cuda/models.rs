@@ -1,7 +1,7 @@
 //! Whole models with random weights.
 
 use cutout_graph::{Graph, Precision, Profile};
-use cutout_sam::device::gpu_profile;
+use cutout_sam::device::settled_profile;
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
@@ -53,7 +53,8 @@ struct Model<'a> {
 
 impl Model<'_> {
     fn ready<P: Part>(&self, part: P) -> Ready {
-        self.timer.ready(&graph(self.config, part), &gpu_profile(self.timer.profile.clone()))
+        self.timer
+            .ready(&graph(self.config, part), &settled_profile(self.timer.profile.clone(), true))
     }
 
     fn add(&mut self, what: &str, programs: &[(&Ready, usize)]) {
@@ -73,7 +74,8 @@ impl Model<'_> {
             if !self.options.wants(&name) {
                 continue;
             }
-            let profile = gpu_profile(Profile { precision, ..self.timer.profile.clone() });
+            let profile =
+                settled_profile(Profile { precision, ..self.timer.profile.clone() }, true);
             let ready = self.timer.ready(&graph(self.config, Encode { pictures: 1 }), &profile);
             let times = self.timer.time(&[(&ready, 1)]);
             let described = match precision {
