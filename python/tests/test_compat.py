@@ -21,7 +21,7 @@ def test_sam1_predictor(scene, picture):
     masks, scores, low = predictor.predict(POINTS, LABELS)
     wanted = scene.segment(cutout.Prompt(points=[(200, 280)]))
     assert masks.dtype == np.bool_ and masks.shape == (3, *picture.shape[:2])
-    assert scores.dtype == np.float32 and scores.shape == (3,) and low.shape == (3, 256, 256)
+    assert scores.dtype == np.float32 and scores.shape == (3,) and low.shape == (3, 160, 160)
     assert np.array_equal(low, [mask.logits for mask in wanted])
     logits, _, _ = predictor.predict(POINTS, LABELS, multimask_output=False, return_logits=True)
     assert logits.dtype == np.float32 and logits.shape == (1, *picture.shape[:2])
@@ -29,7 +29,7 @@ def test_sam1_predictor(scene, picture):
     assert refined.shape == (1, *picture.shape[:2])
     boxes = predictor.transform.apply_boxes(np.array([[100, 100, 300, 300], [50, 50, 200, 200]]), picture.shape[:2])
     batch, batch_scores, batch_low = predictor.predict_torch(None, None, boxes=boxes, multimask_output=False)
-    assert tuple(batch.shape) == (2, 1, *picture.shape[:2]) and tuple(batch_low.shape) == (2, 1, 256, 256)
+    assert tuple(batch.shape) == (2, 1, *picture.shape[:2]) and tuple(batch_low.shape) == (2, 1, 160, 160)
     alone, _, _ = predictor.predict(box=np.array([50, 50, 200, 200]), multimask_output=False)
     assert np.mean(np.asarray(batch)[1] != alone) < 1e-4
     assert tuple(predictor.get_image_embedding().shape)[0] == 1
@@ -72,7 +72,7 @@ def test_sam2_image_predictor(picture):
     assert np.mean(shares != masks) < 1e-4
     boxes = np.array([[100, 100, 300, 300], [50, 50, 200, 200]])
     several, several_scores, several_low = predictor.predict(box=boxes, multimask_output=False)
-    assert several.shape == (2, 1, height, width) and several_scores.shape == (2, 1) and several_low.shape == (2, 1, 256, 256)
+    assert several.shape == (2, 1, height, width) and several_scores.shape == (2, 1) and several_low.shape == (2, 1, 160, 160)
     lowered = SAM2ImagePredictor(predictor.model, mask_threshold=-1.0)
     lowered.set_image(picture)
     assert lowered.predict(POINTS, LABELS)[0].sum() > masks.sum()

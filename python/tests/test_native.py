@@ -20,7 +20,7 @@ def test_a_click_gives_three_masks(scene):
     pixels = best.array()
     assert pixels.dtype == np.bool_ and pixels.shape == scene.shape == best.shape
     assert pixels[280, 200] and best.area == pixels.sum()
-    assert best.logits.shape == (256, 256) and best.logits.dtype == np.float32
+    assert best.logits.shape == (160, 160) and best.logits.dtype == np.float32
     assert np.array_equal(best.full_logits() > 0, pixels)
     assert np.array_equal(np.asarray(best), pixels)
     assert np.asarray(best, dtype=np.float32).dtype == np.float32

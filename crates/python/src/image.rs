@@ -31,8 +31,8 @@ fn image_of_pixels(pixels: &PyReadonlyArray3<'_, u8>) -> PyResult<Image> {
         return Err(wrong(format!("a picture has 3 channels, not {channels}")));
     }
     let values = match pixels.as_slice() {
-        Ok(values) => values.to_vec(),
-        Err(_) => pixels.as_array().iter().copied().collect(),
+        Ok(values) if pixels.is_c_contiguous() => values.to_vec(),
+        Ok(_) | Err(_) => pixels.as_array().iter().copied().collect(),
     };
     Image::from_rgb(Size { width, height }, values).map_err(raise)
 }

@@ -341,7 +341,7 @@ impl Masks {
 #[pyfunction]
 pub(crate) fn rle_to_mask<'py>(rle: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<bool>>> {
     let py = rle.py();
-    let (height, width): (usize, usize) = rle.get_item("size")?.extract()?;
+    let [height, width]: [usize; 2] = rle.get_item("size")?.extract()?;
     let (size, counts) = (Size { width, height }, rle.get_item("counts")?);
     let text = match counts.cast::<PyBytes>() {
         Ok(bytes) => Some(String::from_utf8_lossy(bytes.as_bytes()).into_owned()),
