@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
+mod batch;
 mod bench;
 mod compare;
 mod completions;
@@ -22,6 +23,7 @@ mod track;
 pub(crate) enum Command {
     Segment(segment::Segment),
     Everything(everything::Everything),
+    Batch(batch::Batch),
     Track(track::Track),
     Serve(serve::Serve),
     Info(info::Info),
@@ -40,6 +42,7 @@ impl Command {
         match self {
             Command::Segment(command) => command.run(),
             Command::Everything(command) => command.run(),
+            Command::Batch(command) => command.run(),
             Command::Track(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Info(command) => command.run(),

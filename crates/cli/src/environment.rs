@@ -33,6 +33,11 @@ pub(crate) struct Environment {
     pub(crate) mirrors: Vec<String>,
     /// The folders of `PATH`.
     pub(crate) programs: Vec<PathBuf>,
+    /// Place of this process among those of a job, from 0 on: `SLURM_ARRAY_TASK_ID` less `SLURM_ARRAY_TASK_MIN`, or
+    /// Kubernetes' `JOB_COMPLETION_INDEX`.
+    pub(crate) job_index: Option<u32>,
+    /// Processes of the job: `SLURM_ARRAY_TASK_COUNT`.
+    pub(crate) job_count: Option<u32>,
 }
 
 impl Environment {
@@ -40,6 +45,9 @@ impl Environment {
     pub(crate) fn read() -> Self {
         let folder = |name| variable(name).map(PathBuf::from);
         let text = |name| variable(name).and_then(|value| value.into_string().ok());
+        let number = |name| text(name).and_then(|value| value.parse::<u32>().ok());
+        let task = number("SLURM_ARRAY_TASK_ID")
+            .and_then(|id| id.checked_sub(number("SLURM_ARRAY_TASK_MIN").unwrap_or(0)));
         let programs = variable("PATH").map(|path| std::env::split_paths(&path).collect());
         Environment {
             home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()),
@@ -53,6 +61,8 @@ impl Environment {
             offline: text("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value)),
             mirrors: text("CUTOUT_MIRRORS").map(|list| split(&list)).unwrap_or_default(),
             programs: programs.unwrap_or_default(),
+            job_index: task.or_else(|| number("JOB_COMPLETION_INDEX")),
+            job_count: number("SLURM_ARRAY_TASK_COUNT"),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Failures of commands: one message on standard error, and an exit code.
 
 use std::fmt;
-use std::process::ExitCode;
 
 use crate::interrupt::Interrupted;
 use crate::stdio;
@@ -26,27 +25,27 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Prints an error and returns the exit code.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> u8 {
     if stdio::is_closed_pipe(error) {
-        return ExitCode::from(stdio::CLOSED_PIPE_EXIT_CODE);
+        return stdio::CLOSED_PIPE_EXIT_CODE;
     }
     stdio::note(&format!("error: {}", message(error)));
-    ExitCode::from(match error.downcast_ref::<Interrupted>() {
+    match error.downcast_ref::<Interrupted>() {
         Some(interrupted) => interrupted.exit_code(),
         None if error.is::<Usage>() => 2,
         None => 1,
-    })
+    }
 }
 
 /// Prints what the parser of the command line says, which may be the help that was asked for.
-pub(crate) fn report_parser(error: &clap::Error) -> ExitCode {
+pub(crate) fn report_parser(error: &clap::Error) -> u8 {
     if error.use_stderr() {
         // If standard error cannot be written either, there is nowhere to report it.
         let _ignored = error.print();
-        return ExitCode::from(2);
+        return 2;
     }
     match stdio::print_help(error) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => report(&error),
     }
 }

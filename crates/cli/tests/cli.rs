@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_input;
+mod batch;
 mod bench;
 mod builtin;
 mod compare;

@@ -37,7 +37,15 @@ mod _cutout {
     #[pymodule_export]
     use crate::tracker::{Frame, Tracker};
 
+    use std::ffi::OsString;
+
     use pyo3::prelude::*;
+
+    /// Runs the command line `cutout` with these arguments, the program's name first, and returns the exit code.
+    #[pyfunction]
+    fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+        py.detach(|| cutout_cli::run(arguments))
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -63,7 +63,7 @@ pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VIS
 pub use loss::{Loss, LossError, SceneAnswers};
 pub use masks::{Masks, Segment};
 pub use model::ModelError;
-pub use model::builtin::builtin_checkpoint;
+pub use model::builtin::{builtin_bytes, builtin_checkpoint};
 pub use model::inspect::{Inside, Inspection, inspect};
 pub use model::load::{ConfigError, OpenError, load};
 pub use phrase_tracker::{

@@ -30,11 +30,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-imaging", &["cutout-files", "cutout-jpeg", "cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-files", "cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
-    ("cutout-python", &["cutout"]),
+    ("cutout-batch", &["cutout-files", "cutout-imaging", "cutout-sam"]),
+    ("cutout-python", &["cutout", "cutout-cli"]),
     ("cutout-server", &["cutout-imaging", "cutout-sam", "cutout-tensor"]),
     (
         "cutout-cli",
         &[
+            "cutout-batch",
             "cutout-files",
             "cutout-imaging",
             "cutout-sam",

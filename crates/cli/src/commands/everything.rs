@@ -21,7 +21,7 @@ mod knobs;
 
 use destination::Destination;
 use exports::Exports;
-use knobs::Knobs;
+pub(super) use knobs::Knobs;
 
 /// Find the masks of all objects in a picture, or in every picture of a folder
 #[derive(Args)]

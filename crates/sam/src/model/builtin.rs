@@ -37,6 +37,11 @@ impl Sam {
     }
 }
 
+/// The bytes of the file of the built-in model.
+pub fn builtin_bytes() -> &'static [u8] {
+    &MODEL.0
+}
+
 /// The file of the built-in model.
 pub fn builtin_checkpoint() -> Result<Checkpoint, WeightsError> {
     Checkpoint::from_bytes("the built-in model", Arc::new(EmbeddedFile))

@@ -10,7 +10,7 @@ use crate::failure::Usage;
 /// thresholds in their files.
 #[derive(Args)]
 #[command(next_help_heading = "Mask generator")]
-pub(super) struct Knobs {
+pub(in crate::commands) struct Knobs {
     /// Points per side of the square grid of prompts (default 32)
     #[arg(long, value_name = "N")]
     points_per_side: Option<usize>,
@@ -52,7 +52,7 @@ pub(super) struct Knobs {
 
 impl Knobs {
     /// The options for a model, checked.
-    pub(super) fn options(&self, sam: &Sam) -> Result<Options> {
+    pub(in crate::commands) fn options(&self, sam: &Sam) -> Result<Options> {
         let usual = sam.everything_options();
         let options = Options {
             points_per_side: self.points_per_side.unwrap_or(usual.points_per_side),

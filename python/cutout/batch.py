@@ -1,0 +1,178 @@
+"""Masks of many pictures in the engines that people have: Ray Data, Daft, Spark, Dask.
+
+`Segmenter` takes a table with pictures and gives a table with a row per instance, in the columns of `cutout batch`. It is
+pickled as its arguments and opens the model where it is first called, once per process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from . import CutoutError, Mask, Prompt, Sam, __version__
+
+TASKS = ("everything", "boxes", "find")
+
+
+def schema():
+    """The columns of the answers, as pyarrow has them: those of `cutout batch`."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("shard", pa.int32(), nullable=False),
+            pa.field("instance", pa.int32(), nullable=False),
+            pa.field("phrase", pa.string()),
+            pa.field("score", pa.float32()),
+            pa.field("presence", pa.float32()),
+            pa.field("predicted_iou", pa.float32()),
+            pa.field("stability", pa.float32()),
+            pa.field("area", pa.int64()),
+            pa.field("bbox", pa.list_(pa.field("element", pa.float32(), nullable=False))),
+            pa.field("height", pa.int32()),
+            pa.field("width", pa.int32()),
+            pa.field("rle", pa.binary()),
+            pa.field("error", pa.string()),
+            pa.field("model", pa.string(), nullable=False),
+            pa.field("options_hash", pa.string(), nullable=False),
+        ]
+    )
+
+
+class Segmenter:
+    """A function of tables: `pyarrow.Table`, `RecordBatch` or a dict of columns in, `pyarrow.Table` out.
+
+    `model` is a path, or None for the built-in model. `task` is "everything" (options by Meta's names), "boxes" (a column
+    `boxes` with lists of left, top, right, bottom) or "find" (`phrases=[...]`, `threshold=`; SAM 3). Pictures are in the column
+    `bytes` or `uri`, ids in `id`. `threads` is the number of threads of a process; by default the processors that the engine
+    granted. A picture that cannot be read becomes a row with an error.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike | None = None,
+        task: str = "everything",
+        *,
+        id_column: str = "id",
+        picture_column: str | None = None,
+        boxes_column: str = "boxes",
+        device: str | None = None,
+        precision: str | None = None,
+        threads: int | None = None,
+        **options: Any,
+    ):
+        if task not in TASKS:
+            raise ValueError(f"task is one of {', '.join(TASKS)}, not {task!r}")
+        if task == "find" and not options.get("phrases"):
+            raise ValueError('task "find" needs phrases=[...]')
+        if task == "boxes" and options:
+            raise ValueError(f'task "boxes" has no options: {", ".join(options)}')
+        self.model = None if model is None else os.fspath(model)
+        self.task = task
+        self.id_column = id_column
+        self.picture_column = picture_column
+        self.boxes_column = boxes_column
+        self.run = {"device": device, "precision": precision, "threads": threads}
+        self.options = options
+        self._sam: Sam | None = None
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_sam": None}
+
+    @property
+    def sam(self) -> Sam:
+        """The model, opened on first use."""
+        if self._sam is None:
+            run = dict(self.run)
+            run["threads"] = run["threads"] or granted_threads()
+            sam = Sam(self.model, **run)
+            known = {"phrases", "threshold", "overlap"} if self.task == "find" else set(sam.everything_options())
+            if unknown := sorted(set(self.options) - known):
+                raise ValueError(f'task "{self.task}" has no option {", ".join(unknown)}')
+            if self.task == "find" and not sam.finds:
+                raise ValueError(f"{sam.description} does not find objects by phrase: SAM 3 does")
+            self._sam = sam
+        return self._sam
+
+    def options_hash(self) -> str:
+        """A digest of everything that changes the answers, but for the model."""
+        text = json.dumps([__version__, self.task, self.options, self.run["precision"]], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def __call__(self, table):
+        import pyarrow as pa
+
+        columns = _columns(table)
+        picture = self.picture_column or next((name for name in ("bytes", "image", "uri") if name in columns), None)
+        if picture is None or picture not in columns:
+            raise ValueError(f"no column of pictures; there are {', '.join(columns)}")
+        pictures = columns[picture]
+        ids = columns.get(self.id_column) or pictures
+        boxes = columns.get(self.boxes_column) if self.task == "boxes" else [None] * len(pictures)
+        if boxes is None:
+            raise ValueError(f"no column {self.boxes_column!r}; there are {', '.join(columns)}")
+        common = {"shard": 0, "model": self.sam.description, "options_hash": self.options_hash()}
+        rows = []
+        for identity, place, own in zip(ids, pictures, boxes):
+            if isinstance(identity, (bytes, bytearray)):
+                identity = hashlib.sha256(identity).hexdigest()
+            rows.extend({"id": str(identity), **common, **row} for row in self._rows(place, own))
+        return pa.Table.from_pylist(rows, schema=schema())
+
+    def _rows(self, picture, boxes) -> list[dict]:
+        try:
+            masks, shape = self._masks(picture, boxes)
+        except (ValueError, TypeError, OSError, MemoryError, CutoutError) as error:
+            return [{"instance": -1, "error": str(error)}]
+        size = {"height": shape[0], "width": shape[1]}
+        if not masks:
+            return [{"instance": -1, **size}]
+        return [{"instance": index, **size, **_row(mask)} for index, mask in enumerate(masks)]
+
+    def _masks(self, picture, boxes) -> tuple[list[Mask], tuple[int, int]]:
+        scene = self.sam.embed(picture)
+        if self.task == "find":
+            options = dict(self.options)
+            found = scene.find(options.pop("phrases"), **options)
+            return [mask for detections in found for mask in detections], scene.shape
+        if self.task == "boxes":
+            prompts = [Prompt(box=tuple(map(float, box))) for box in boxes if box is not None] if boxes is not None else []
+            return [masks.best for masks in scene.segment_all(prompts)], scene.shape
+        return scene.everything(**self.options), scene.shape
+
+
+def granted_threads() -> int | None:
+    """Processors that the engine granted to this process: Ray's assigned CPUs, else what the system allows."""
+    import sys
+
+    if "ray" in sys.modules:
+        import ray
+
+        if ray.is_initialized():
+            granted = ray.get_runtime_context().get_assigned_resources().get("CPU")
+            if granted:
+                return max(int(granted), 1)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def _columns(table) -> dict[str, list]:
+    if isinstance(table, dict):
+        return {name: list(values) for name, values in table.items()}
+    return {name: table.column(name).to_pylist() for name in table.schema.names}
+
+
+def _row(mask: Mask) -> dict:
+    score = mask.predicted_iou if mask.score is None else mask.score
+    return {
+        "phrase": mask.phrase,
+        "score": score,
+        "presence": mask.presence,
+        "predicted_iou": mask.predicted_iou,
+        "stability": mask.stability_score,
+        "area": mask.area,
+        "bbox": list(mask.bbox),
+        "rle": mask.rle()["counts"].encode(),
+    }
