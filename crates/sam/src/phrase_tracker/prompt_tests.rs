@@ -118,7 +118,10 @@ fn one_object_is_corrected_and_the_others_go_on() {
     let mut found = follow(&mut tracker, 0..3);
     let cat = |frame: &PhraseFrame| frame.objects.iter().position(|it| it.phrase == Some(0));
     let id = found[2].objects[cat(&found[2]).unwrap()].id;
+    let before = tracker.kept().prompted_frames;
     let corrected = tracker.prompt(2, id, &Prompt::point(30, 20).not(5, 5)).unwrap();
+    // The click takes the place of the detection's mask nearby, for all that began with the object.
+    assert_eq!(tracker.kept().prompted_frames, before);
     assert_eq!((corrected.id, corrected.score, corrected.probability), (id, 1.0, 1.0));
     found.extend(follow(&mut tracker, 3..6));
     let bus = phrases[1];
