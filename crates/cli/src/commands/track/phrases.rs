@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use cutout_imaging::Image;
 use cutout_sam::{PhraseFrame, PhraseOptions, PhraseTracker};
@@ -75,8 +75,9 @@ impl Track {
         let source = open(&self.video, &options)?;
         let sam = model.start(&self.run)?;
         let texts: Vec<&str> = self.phrases.text.iter().map(String::as_str).collect();
+        let options_of_phrases = self.phrases.options(source.length(), self.fill_hole_area);
         let tracker =
-            sam.track_phrases(&texts, self.phrases.options(source.length(), self.fill_hole_area))?;
+            sam.track_phrases(&texts, options_of_phrases).with_context(|| model.shown())?;
         let overlay = overlay_options(source.frame_rate(), options.tools);
         let writers = places.open(0, &overlay)?;
         earlier::remove_other_frames(&places, &BTreeSet::new())?;

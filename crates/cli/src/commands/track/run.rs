@@ -79,7 +79,7 @@ impl Run {
         let done = self.done() + 1;
         let position = Position { frame, direction, done, first_pixels, last_pixels };
         self.position = Some(position);
-        self.state.keep(&self.tracker, position)?;
+        self.state.keep(&self.tracker, position);
         self.done_here += 1;
         self.progress.set(position.done as u64);
         let speed = self.done_here as f64 / self.started.elapsed().as_secs_f64();
