@@ -2,7 +2,7 @@
 
 use cutout_imaging::Size;
 
-use crate::support::{MODEL, SAM3, folder_with_model, folder_with_sam3};
+use crate::support::{MODEL, SAM3, folder_with_model, folder_with_sam3, folder_with_sam3_clip};
 
 #[test]
 pub(crate) fn json_has_the_documented_keys() {
@@ -71,4 +71,17 @@ pub(crate) fn phrases_are_timed() {
         assert!(found[key].as_f64().unwrap() >= 0.0, "{key}");
     }
     folder.cutout(&[&["bench", "-m", MODEL], &flags[..]].concat()).fails(&["needs SAM 3"]);
+}
+
+#[test]
+fn phrases_in_video_are_timed() {
+    let folder = folder_with_sam3_clip();
+    folder.picture("picture.png", Size::new(40, 30));
+    let flags = ["--image", "picture.png", "--repeat", "1", "--text", "cat", "--json"];
+    let track = ["bench", "-m", SAM3, "--threads", "1", "--track", "clip"];
+    let found = folder.cutout(&[&track[..], &flags].concat()).json();
+    for key in ["track_frame_ms", "track_text_ms", "track_text2_ms"] {
+        assert!(found[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert!(found["track_text_objects"].as_f64().unwrap() >= 0.0);
 }

@@ -154,6 +154,10 @@ flag_tests! {
     track {
         "--model" => crate::track::invalid_arguments_are_rejected,
         "--text" => crate::phrases::objects_of_phrases_are_numbered,
+        "--exemplar" => crate::phrases::prompts_on_any_frame,
+        "--remove" => crate::phrases::prompts_on_any_frame,
+        "--latency" => crate::phrases::answers_at_once_are_corrected_later,
+        "--verbose" => crate::phrases::results_in_every_layout,
         "--detection-threshold" => crate::phrases::thresholds_decide_what_is_an_object,
         "--new-object-threshold" => crate::phrases::thresholds_decide_what_is_an_object,
         "--max-objects" => crate::phrases::thresholds_decide_what_is_an_object,

@@ -249,8 +249,8 @@ fn what_track_cannot_do_is_said_before_any_work() {
     };
     folder.write("p.png", picture(0));
     refused(&["--size", "7x7", "-o", "i.jsonl"], &["clip: --size", "cutout track -"]);
-    refused(&["-o", "j.json"], &["j.json", "name the file j.jsonl"]);
-    refused(&["-o", "j.txt"], &["j.txt", "must be .jsonl;"]);
+    refused(&["-o", "j.json", "--resume"], &["j.json", "--resume continues .jsonl files"]);
+    refused(&["-o", "j.csv"], &["j.csv", "must be .jsonl, .json or .txt;"]);
     refused(
         &["-o", "m.jsonl", "-o", "m", "--object", "300", "-p", "9,9"],
         &["object 300", "1 to 255"],

@@ -38,6 +38,7 @@
 //! | phrases and exemplars (SAM 3) | [`Scene::find`] with a [`Find`] | [`Found`], [`Detections`], [`Detection`] |
 //! | all objects of a picture | [`Scene::everything`] with [`Everything`] | [`AutoMask`]s |
 //! | objects through a video (SAM 2 and 3, the built-in model) | [`Sam::track`] with [`TrackOptions`] | [`Tracker`], [`TrackedFrame`] |
+//! | every object of a phrase through a video (SAM 3) | [`Sam::track_phrases`] with [`PhraseOptions`] | [`PhraseTracker`], [`PhraseFrame`] |
 //! | keep an embedding | [`Scene::save`], [`Sam::load_scene`] | a file, [`Scene`] |
 //! | read and write pictures and masks | [`imaging`] | [`imaging::Image`], [`imaging::Mask`], [`imaging::Rle`] |
 //! | read clips, write masks frame by frame | [`video`] | [`video::FrameSource`], [`video::Sink`] |
@@ -73,9 +74,13 @@ pub use cutout_sam::{
 // Video.
 #[doc(inline)]
 pub use cutout_sam::{
-    Corrections, Direction, History, ObjectId, StateNotes, TrackOptions, TrackPrompt, TrackedFrame,
-    TrackedObject, Tracker,
+    Corrections, Direction, History, Kept, ObjectId, StateNotes, TrackOptions, TrackPrompt,
+    TrackedFrame, TrackedObject, Tracker,
 };
+
+// Phrases in video.
+#[doc(inline)]
+pub use cutout_sam::{PhraseFrame, PhraseObject, PhraseOptions, PhraseTracker, TakenBack};
 
 // Errors.
 #[doc(inline)]
@@ -87,7 +92,7 @@ pub use cutout_sam::model::tokenizer::PhraseError;
 #[doc(inline)]
 pub use cutout_sam::{
     EverythingError, EverythingOptionError, ExplainError, FindError, ModelError, OpenError,
-    PromptError, SamError, SceneFileError, SegmentError, TrackError,
+    PhraseTrackError, PromptError, SamError, SceneFileError, SegmentError, TrackError,
 };
 
 // Low-resolution logits and raw detections.

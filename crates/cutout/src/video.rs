@@ -1,8 +1,8 @@
 //! Clips, frame by frame, and files with the masks of every frame.
 //!
 //! [`open`] reads a folder of pictures, GIF, APNG, WebP, a stream of PPM pictures, and with `ffmpeg` (see [`Tools`]) any
-//! video file. [`open_overlay`], [`JsonLines`] and [`LabelPictures`] write the masks that a [`crate::Tracker`] gives. Memory
-//! use does not depend on the length of a clip.
+//! video file. [`open_overlay`], [`JsonLines`], [`VideoJson`], [`MotText`] and [`LabelPictures`] write the masks that a
+//! [`crate::Tracker`] or [`crate::PhraseTracker`] gives. Memory use does not depend on the length of a clip.
 
 // Clips.
 #[doc(inline)]
@@ -14,8 +14,8 @@ pub use cutout_video::{
 // Masks of every frame.
 #[doc(inline)]
 pub use cutout_video::{
-    FoundObject, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
-    open_overlay,
+    FoundObject, FrameResult, JsonLines, LabelPictures, MotText, ObjectMask, OverlayOptions, Sink,
+    VideoJson, open_overlay,
 };
 
 // Errors.

@@ -80,6 +80,11 @@ impl Sam {
         find.read(model).map(drop)
     }
 
+    /// Returns an error for a model of a family that does not find.
+    pub(crate) fn check_finder(&self) -> Result<(), FindError> {
+        self.finder().map(drop)
+    }
+
     /// The model, if it is of a family that finds.
     fn finder(&self) -> Result<&Model, FindError> {
         match self.model().config().encoder {

@@ -67,13 +67,13 @@ pub use model::builtin::builtin_checkpoint;
 pub use model::inspect::{Inside, Inspection, inspect};
 pub use model::load::{ConfigError, OpenError, load};
 pub use phrase_tracker::{
-    PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
+    PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker, TakenBack,
 };
 pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
 pub use sam::{ExplainError, Sam, SamError, profile_beside, profile_path_beside, read_profile};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
-    Corrections, Direction, History, ObjectId, StateNotes, TrackError, TrackOptions, TrackPrompt,
-    TrackedFrame, TrackedObject, Tracker,
+    Corrections, Direction, History, Kept, ObjectId, StateNotes, TrackError, TrackOptions,
+    TrackPrompt, TrackedFrame, TrackedObject, Tracker,
 };

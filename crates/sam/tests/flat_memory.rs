@@ -9,14 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_sam::imaging::{Image, Size};
-use cutout_sam::{PhraseOptions, Prompt, Sam, TrackOptions};
+use cutout_sam::{ObjectId, PhraseOptions, Prompt, Sam, TrackOptions};
 use cutout_testing::{SmallSam3, StageFile, rotation_tables};
 use cutout_weights::Metadata;
 use support::{ModelFile, sam2_metadata, tensors};
 
 const FRAMES: usize = 3000;
-/// Of phrases, whose frames take longer.
-const PHRASE_FRAMES: usize = 600;
 
 /// A small SAM 3 with random weights, whose memories can reach back to any frame.
 fn small_sam3() -> Sam {
@@ -90,24 +88,40 @@ fn check_phrases() {
         recondition_score: 0.0,
         recondition_iou: 0.0,
         recondition_logit: -100.0,
-        max_objects: 6,
+        max_objects: 3,
         ..PhraseOptions::default()
     };
     let mut tracker = sam.track_phrases(&["cat"], options).unwrap();
-    let (mut early, mut numbers) = (0, BTreeSet::new());
-    for number in 0..PHRASE_FRAMES {
+    let (mut alive, mut births, mut deaths) = (BTreeSet::new(), 0, 0);
+    let (mut early, mut most_early, mut most_late) = (0, 0, 0);
+    for number in 0..FRAMES {
         tracker.push(&frame(number)).unwrap();
-        numbers.extend(tracker.objects());
-        if number == 60 {
+        let now: BTreeSet<ObjectId> = tracker.objects().collect();
+        births += now.difference(&alive).count();
+        deaths += alive.difference(&now).count();
+        alive = now;
+        let kept = tracker.kept();
+        // The closest four prompted frames are read, and the last sixteen clear ones out of reach on either side.
+        let most_recent = 2 * 16 + 16 + 1;
+        assert!(kept.prompted_frames <= 5 * kept.objects, "frame {number}: {kept}");
+        assert!(kept.recent_frames <= most_recent * kept.objects, "frame {number}: {kept}");
+        assert!(kept.held_back <= 5, "frame {number}: {kept}");
+        if number < 300 {
+            most_early = most_early.max(kept.bytes);
+        }
+        if number == 100 {
             early = LIVE.load(Ordering::Relaxed);
+        }
+        if number > FRAMES - 300 {
+            most_late = most_late.max(kept.bytes);
         }
     }
     let late = LIVE.load(Ordering::Relaxed);
-    let most = tracker.objects().max().unwrap();
-    assert!(most > 20, "objects are born and removed: {most}");
+    assert!(births > 100 && deaths > 100, "{births} births, {deaths} deaths");
+    assert!(most_late <= most_early, "{most_early} bytes kept at first, {most_late} at the end");
     // One memory of one object has 81 cells of 8 channels in half precision, and its mask 36 by 36 logits.
     let records = late.saturating_sub(early) / (81 * 8 * 2 + 36 * 36 * 4);
-    assert!(records < 60, "{early} bytes at frame 60, {late} at the end: {numbers:?}");
+    assert!(records < 60, "{early} bytes at frame 100, {late} at the end");
 }
 
 fn check(sam: &Sam) {

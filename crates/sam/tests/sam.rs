@@ -13,6 +13,7 @@ mod sam3_find;
 mod sam3_formats;
 mod sam3_names;
 mod sam3_predictor;
+mod sam3_video_layouts;
 mod scene;
 mod small_sam3;
 mod support;

@@ -23,8 +23,8 @@ pub use error::{SinkError, VideoError};
 pub use prefetch::Prefetch;
 pub use process::StopHandle;
 pub use sink::{
-    FoundObject, FrameFolder, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions,
-    Sink, WrittenMasks, open_overlay,
+    FoundObject, FrameFolder, FrameResult, JsonLines, LabelPictures, MotText, ObjectMask,
+    OverlayOptions, Sink, VideoJson, WrittenMasks, open_overlay,
 };
 pub use source::{FrameSource, IndexedFrames, OpenOptions, VideoLimits, from_reader, open};
 pub use tools::{Tools, find_program};

@@ -8,15 +8,19 @@ use crate::SinkError;
 mod folder;
 mod json_lines;
 mod label_pictures;
+mod mot;
 mod overlay;
 mod overlay_gif;
 mod overlay_video;
+mod video_json;
 mod written;
 
 pub use folder::FrameFolder;
 pub use json_lines::JsonLines;
 pub use label_pictures::LabelPictures;
+pub use mot::MotText;
 pub use overlay::{OverlayOptions, open_overlay};
+pub use video_json::VideoJson;
 pub use written::WrittenMasks;
 
 /// An object in a frame.
@@ -26,25 +30,34 @@ pub struct ObjectMask {
     pub id: u32,
     /// Mask at the size of the frame; empty if the object is occluded.
     pub mask: Rle,
-    /// The model's confidence that the object is visible.
+    /// The model's confidence that the object is visible: a logit; of an object found by a phrase, the probability of its first
+    /// detection.
     pub score: f32,
-    /// How the object was found, if it was not pointed at.
+    /// What is known of an object among those that were found by phrases.
     pub found: Option<FoundObject>,
 }
 
-/// An object that was found by a phrase.
+impl ObjectMask {
+    /// Probability that the object is visible in its frame.
+    pub fn confidence(&self) -> f32 {
+        let logistic = || 1.0 / (1.0 + (-self.score).exp());
+        self.found.as_ref().map_or_else(logistic, |found| found.probability)
+    }
+}
+
+/// An object that was found by a phrase, or that a user pointed at among such objects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FoundObject {
-    /// The phrase.
-    pub phrase: String,
-    /// Probability of the detection that started the object.
+    /// The phrase; `None` for an object that a user pointed at.
+    pub phrase: Option<String>,
+    /// Probability of the detection that started the object; 1 if a user pointed at it.
     pub detection_score: f32,
     /// Probability that the object is visible in this frame.
     pub probability: f32,
     /// Predicted IoU of the mask, once the object is followed.
     pub predicted_iou: Option<f32>,
-    /// Probability that this frame has any such object.
-    pub presence: f32,
+    /// Probability that this frame has any such object, if it was searched.
+    pub presence: Option<f32>,
     /// Logit of the object being visible, once it is followed.
     pub object_score: Option<f32>,
 }
@@ -78,6 +91,13 @@ impl FrameResult<'_> {
 pub trait Sink: Send {
     /// Writes a frame.
     fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError>;
+
+    /// An object that was written in frames from `first` to `last` turned out to be none. Pictures and overlays stay as they
+    /// are.
+    fn take_back(&mut self, id: u32, first: usize, last: usize) -> Result<(), SinkError> {
+        let _ignored = (id, first, last);
+        Ok(())
+    }
 
     /// Completes the output. Dropping a sink completes it too, but ignores errors.
     fn finish(self: Box<Self>) -> Result<(), SinkError>;

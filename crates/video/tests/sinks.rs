@@ -5,8 +5,8 @@ use std::fs;
 use crate::support::{Folder, columns, fake_tools, grey_image, names_in, opened};
 use cutout_imaging::{Image, Rle, Size, WriteError, distinct_colour};
 use cutout_video::{
-    FrameFolder, FrameResult, JsonLines, LabelPictures, ObjectMask, OverlayOptions, Sink,
-    SinkError, Tools, WrittenMasks, open_overlay,
+    FoundObject, FrameFolder, FrameResult, JsonLines, LabelPictures, MotText, ObjectMask,
+    OverlayOptions, Sink, SinkError, Tools, VideoJson, WrittenMasks, open_overlay,
 };
 use serde_json::Value;
 
@@ -402,4 +402,99 @@ fn a_file_is_no_folder_of_frames() {
     let error = FrameFolder::create(&path).unwrap_err().to_string();
     assert!(error.ends_with("file: exists and is not a folder"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"mine");
+}
+
+/// An object as a phrase finds it.
+fn found(id: u32, phrase: Option<&str>, columns_of: (usize, usize)) -> ObjectMask {
+    let found = FoundObject {
+        phrase: phrase.map(str::to_owned),
+        detection_score: 0.75,
+        probability: 0.5,
+        predicted_iou: None,
+        presence: None,
+        object_score: None,
+    };
+    ObjectMask { found: Some(found), ..columns(id, SIZE, columns_of.0, columns_of.1) }
+}
+
+#[test]
+fn a_video_is_one_data_set() {
+    let folder = Folder::new("video-json");
+    let path = folder.0.join("tracks.json");
+    let mut sink = VideoJson::create(&path, "street").unwrap();
+    assert!(!path.exists(), "it appears when it is complete");
+    // Frames in any order, from any frame on; object 9 turns out to be none.
+    show(&mut sink, 2, &[found(1, Some("car"), (0, 2)), found(9, Some("bus"), (2, 4))]).unwrap();
+    show(&mut sink, 3, &[found(1, Some("car"), (1, 3)), found(4, None, (3, 6))]).unwrap();
+    show(&mut sink, 1, &[found(1, Some("car"), (2, 2))]).unwrap();
+    sink.take_back(9, 2, 2).unwrap();
+    Box::new(sink).finish().unwrap();
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let video = &whole["videos"][0];
+    assert_eq!(
+        (&video["length"], &video["width"], &video["height"]),
+        (&4.into(), &6.into(), &4.into())
+    );
+    assert_eq!(video["file_names"].as_array().unwrap().len(), 4);
+    assert_eq!(whole["categories"][2]["name"], "object");
+    let annotations = whole["annotations"].as_array().unwrap();
+    let [car, object] = &annotations[..] else { panic!("{annotations:?}") };
+    assert_eq!(
+        (&car["id"], &car["category_id"], &car["score"]),
+        (&1.into(), &1.into(), &0.75.into())
+    );
+    assert_eq!((&object["id"], &object["category_id"]), (&4.into(), &3.into()));
+    let segmentations = car["segmentations"].as_array().unwrap();
+    assert!(segmentations[0].is_null() && segmentations[1].is_null(), "an empty mask is none");
+    let counts = segmentations[3]["counts"].as_str().unwrap();
+    assert_eq!(Rle::from_coco_string(SIZE, counts).unwrap(), columns(1, SIZE, 1, 3).mask);
+    assert_eq!(car["bboxes"][3], serde_json::json!([1.0, 0.0, 2.0, 4.0]));
+    assert_eq!(car["areas"], serde_json::json!([null, null, 8, 8]));
+    // A dropped sink is complete too.
+    let mut dropped = VideoJson::create(&path, "again").unwrap();
+    show(&mut dropped, 0, &moving(0)).unwrap();
+    let other = grey_image(9, 9, 1);
+    let wrong = dropped.write(&FrameResult { index: 1, image: &other, objects: &[] });
+    assert!(matches!(wrong, Err(SinkError::FrameSize { frame: 1, .. })));
+    drop(dropped);
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(whole["videos"][0]["name"], "again");
+    assert_eq!(whole["annotations"][0]["id"], 3);
+}
+
+#[test]
+fn boxes_are_lines_of_text() {
+    let folder = Folder::new("mot");
+    let path = folder.0.join("tracks.txt");
+    let mut sink = MotText::create(&path).unwrap();
+    show(&mut sink, 0, &[found(1, Some("car"), (0, 2)), found(9, None, (2, 4))]).unwrap();
+    // Score 0 as a logit is a probability of one half.
+    show(
+        &mut sink,
+        4,
+        &[ObjectMask { score: 0.0, ..columns(2, SIZE, 1, 3) }, columns(3, SIZE, 1, 1)],
+    )
+    .unwrap();
+    let lines = fs::read_to_string(&path).unwrap();
+    assert_eq!(lines.lines().count(), 3, "each frame at once, and no empty mask");
+    sink.take_back(9, 0, 0).unwrap();
+    Box::new(sink).finish().unwrap();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "1,1,0,0,2,4,0.500000,-1,-1,-1\n5,2,1,0,2,4,0.500000,-1,-1,-1\n"
+    );
+}
+
+#[test]
+fn what_is_taken_back_is_a_line() {
+    let folder = Folder::new("taken-back");
+    let path = folder.0.join("tracks.jsonl");
+    let mut sink = JsonLines::create(&path).unwrap();
+    show(&mut sink, 0, &moving(0)).unwrap();
+    sink.take_back(3, 0, 7).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.ends_with("\n{\"taken_back\":{\"id\":3,\"first_frame\":0,\"last_frame\":7}}\n"),
+        "{text}"
+    );
 }

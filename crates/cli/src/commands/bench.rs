@@ -28,7 +28,7 @@ use samples::Samples;
   cutout bench --model sam_vit_b_01ec64.pth
   cutout bench --model sam_vit_b_01ec64.pth --image truck.jpg --repeat 9 --json
   cutout bench --model sam2.1_hiera_tiny.pt --track frames
-  cutout bench --model sam3.pt --image street.jpg --text \"yellow bus\"
+  cutout bench --model sam3.pt --image street.jpg --text \"yellow bus\" --track street.mp4
   cutout bench --model sam_vit_b_01ec64.pth --precision all
 
 Times are medians of warm runs in milliseconds. A spread is the interquartile range, in percent of
@@ -43,7 +43,8 @@ pub(crate) struct Bench {
     /// frames. The clip is repeated as needed
     #[arg(long, value_name = "FRAMES")]
     track: Option<PathBuf>,
-    /// Also time finding a phrase in the embedded picture (SAM 3)
+    /// Also time finding a phrase in the embedded picture (SAM 3); with --track, also frames that are searched for it and for a
+    /// second phrase
     #[arg(long, value_name = "PHRASE")]
     text: Option<String>,
     /// Number of warm runs of each stage
@@ -102,6 +103,10 @@ impl Bench {
         if let Some(clip) = &mut clip {
             progress.say("tracking");
             report.add("track_frame", &clip::track(&sam, clip, self.repeat)?);
+            if let Some(phrase) = &self.text {
+                progress.say("phrases in video");
+                self.phrases_in_video(&sam, clip, phrase, &mut report)?;
+            }
         }
         drop(progress);
         report.facts(&sam);
@@ -173,6 +178,22 @@ impl Bench {
         let grid: Vec<Prompt> = (0..MANY_POINTS).map(point).collect();
         report.cold("points64", || Ok(scene.segment_all(&grid).map(drop)?))?;
         report.warm("points64", self.repeat, || Ok(scene.segment_all(&grid).map(drop)?))
+    }
+
+    /// Times frames that are searched for a phrase, and for two.
+    fn phrases_in_video(
+        &self,
+        sam: &Sam,
+        clip: &mut Clip,
+        phrase: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        let second = variant(phrase, 0);
+        let times = clip::track_phrase(sam, clip, [phrase, &second], self.repeat)?;
+        report.add("track_text", &times.one);
+        report.add("track_text2", &times.two);
+        report.put("track_text_objects", times.objects as f64);
+        Ok(())
     }
 
     /// Times finding a phrase. The first run also computes the features that all phrases share; later runs use new phrases.

@@ -18,6 +18,7 @@ use crate::options::{ModelOption, RunOptions};
 use crate::progress::Progress;
 use crate::stdio;
 
+mod asked;
 mod earlier;
 mod outputs;
 mod phrases;
@@ -31,7 +32,7 @@ use phrases::PhraseFlags;
 use prompts::TrackPrompts;
 use recorded::Recorded;
 use resume::{Position, StateFile, path_beside};
-use run::Run;
+use run::{Run, note_kept_at_the_end};
 
 /// Track objects through a video
 #[derive(Args)]
@@ -44,6 +45,8 @@ use run::Run;
       a click on frame 30, tracked to the end and back to the beginning
   cutout track street.mp4 -m sam3.pt --text car --text \"person in red\" -o tracks.jsonl
       every car and every person in red, numbered
+  cutout track street.mp4 -m sam3.pt --text car --exemplar 40,60,200,300 --frame 90 --remove 3 -o mot.txt
+      cars, with an example on the first frame; object 3 ends on frame 90
   ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
       cutout track - --size 640x480 -p 310,220 -o masks.jsonl
       live frames
@@ -58,7 +61,7 @@ pub(crate) struct Track {
     prompts: TrackPrompts,
     #[command(flatten)]
     phrases: PhraseFlags,
-    /// Track backward only: from the first frame with a prompt to the beginning
+    /// Track backward only: from the first frame with a prompt to the beginning; with --text, from the last one
     #[arg(long, conflicts_with = "both")]
     reverse: bool,
     /// Track forward to the end, then backward from the first frame with a prompt to the beginning
@@ -87,6 +90,9 @@ pub(crate) struct Track {
     /// An overlay in one file is drawn anew from the masks
     #[arg(long)]
     resume: bool,
+    /// Say what is kept in memory: every 100 frames and at the end
+    #[arg(long)]
+    verbose: bool,
     #[command(flatten)]
     outputs: TrackOutputs,
     #[command(flatten)]
@@ -124,9 +130,10 @@ fn parse_size(text: &str) -> Result<Size, String> {
 
 impl Track {
     pub(crate) fn run(self) -> Result<()> {
-        if !self.phrases.is_empty() {
+        if !self.prompts.asked().is_empty() {
             return self.run_phrases();
         }
+        self.phrases.check_unused()?;
         self.prompts.check_flags()?;
         self.check_frames()?;
         let places = self.outputs.places(&self.video);
@@ -171,15 +178,18 @@ impl Track {
         } else {
             state.remove()?;
         }
-        if let Some(folder) = &self.history {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-        }
+        self.make_history()?;
         let writers = places.open(done.len(), &overlay_options(rate, options.tools))?;
         earlier::remove_other_frames(&places, &done)?;
         interrupt::finish_gracefully();
         let run = self.start(tracker, writers, state, length);
         self.follow(image, recorded, Run { position, ..run }, &places)
+    }
+
+    fn make_history(&self) -> Result<()> {
+        let Some(folder) = &self.history else { return Ok(()) };
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("{}: cannot make the folder", folder.display()))
     }
 
     /// Returns an error for a prompt on a frame after those that `--max-frames` allows. Backward tracking reads all prompts
@@ -315,6 +325,7 @@ impl Track {
             done_here: 0,
             most: self.most_frames(),
             looks_ahead: self.look_ahead.is_wanted(threads, self.is_live()),
+            verbose: self.verbose,
         }
     }
 
@@ -336,6 +347,7 @@ impl Track {
         let Run { tracker, writers, progress, state, position, .. } = run;
         let finished = writers.finish();
         drop(progress);
+        note_kept_at_the_end(self.verbose, || tracker.kept());
         // The first error is reported.
         let result = result.and(finished).and_then(|()| interrupt::check());
         if let (Err(_), Some(position)) = (&result, position) {

@@ -128,6 +128,23 @@ impl Find {
         self
     }
 
+    /// Adds the exemplars of another query.
+    pub(crate) fn with_exemplars_of(mut self, other: &Find) -> Self {
+        self.boxes.extend_from_slice(&other.boxes);
+        self.points.extend_from_slice(&other.points);
+        self
+    }
+
+    /// The box exemplars, in their order.
+    pub fn rects(&self) -> &[(Rect, Label)] {
+        &self.boxes
+    }
+
+    /// Whether there are exemplars.
+    pub fn has_exemplars(&self) -> bool {
+        !self.boxes.is_empty() || !self.points.is_empty()
+    }
+
     /// The phrases, in their order.
     pub fn phrases(&self) -> &[String] {
         &self.phrases

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cutout_imaging::{Mask, Rle, Size};
+use cutout_tensor::Tensor;
 
 use super::options::PhraseTrackError;
 use crate::tracker::ObjectId;
@@ -12,9 +13,9 @@ use crate::tracker::ObjectId;
 pub struct PhraseObject {
     /// Its number, from 1 on; never used again.
     pub id: ObjectId,
-    /// Position of its phrase among those that were asked for.
-    pub phrase: usize,
-    /// Probability of the detection that started it.
+    /// Position of its phrase among those that were asked for; `None` for an object that a user pointed at.
+    pub phrase: Option<usize>,
+    /// Probability of the detection that started it; 1 for an object that a user pointed at.
     pub score: f32,
     /// Probability that it is visible on this frame; for a new object, its score.
     pub probability: f32,
@@ -22,10 +23,24 @@ pub struct PhraseObject {
     pub object_score: Option<f32>,
     /// IoU predicted for the mask; `None` for a new object.
     pub iou: Option<f32>,
-    /// Probability that the frame has any object of the phrase.
-    pub presence: f32,
+    /// Probability that the frame has any object of the phrase, if the frame was searched for it.
+    pub presence: Option<f32>,
     /// Its pixels. Objects of one phrase share none.
     pub mask: Rle,
+    /// Logits of the model, `f32[side, side]`, if [`PhraseOptions::logits`](crate::PhraseOptions::logits) asks for them. They are
+    /// not changed where objects share pixels.
+    pub logits: Option<Tensor>,
+}
+
+/// An object that was shown and turned out to be none: answers were not held back until that was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The object.
+    pub id: ObjectId,
+    /// First frame on which it was shown.
+    pub first: usize,
+    /// Last frame on which it was shown.
+    pub last: usize,
 }
 
 /// The objects of a frame, in the order of their numbers.
@@ -35,11 +50,21 @@ pub struct PhraseFrame {
     pub frame: usize,
     /// The objects that are visible.
     pub objects: Vec<PhraseObject>,
-    /// The phrases that were asked for.
+    /// The phrases that were asked for; exemplars alone are `visual`.
     pub phrases: Vec<String>,
+    /// Objects of earlier answers that turned out to be none since the last answer.
+    pub taken_back: Vec<TakenBack>,
+}
+
+impl PhraseFrame {
+    /// The phrase of an object.
+    pub fn phrase_of(&self, object: &PhraseObject) -> Option<&str> {
+        self.phrases.get(object.phrase?).map(String::as_str)
+    }
 }
 
 /// A frame whose objects may still turn out to be none.
+#[derive(Debug)]
 pub(super) struct UnfinishedFrame {
     frame: usize,
     size: Size,
@@ -51,22 +76,41 @@ impl UnfinishedFrame {
         UnfinishedFrame { frame, size, objects: Vec::new() }
     }
 
+    pub(super) fn frame(&self) -> usize {
+        self.frame
+    }
+
+    /// Puts an object in the place of what was known about it.
+    pub(super) fn replace(&mut self, object: PhraseObject) {
+        self.objects.retain(|other| other.id != object.id);
+        self.objects.push(object);
+    }
+
+    /// Bytes of its masks.
+    pub(super) fn bytes(&self) -> usize {
+        let logits = |object: &PhraseObject| object.logits.as_ref().map_or(0, |it| it.ty().bytes());
+        let runs = |object: &PhraseObject| size_of_val(object.mask.counts());
+        self.objects.iter().map(|object| runs(object) + logits(object)).sum()
+    }
+
     /// The frame without hidden objects; each pixel belongs to the most probable object of a phrase.
     pub(super) fn finish(
         self,
         hidden: &BTreeSet<usize>,
-        phrases: &[String],
+        phrases: Vec<String>,
+        taken_back: Vec<TakenBack>,
     ) -> Result<PhraseFrame, PhraseTrackError> {
         let visible = |object: &PhraseObject| {
             object.mask.area() > 0 && !hidden.contains(&(object.id as usize))
         };
         let mut objects: Vec<PhraseObject> = self.objects.into_iter().filter(visible).collect();
         objects.sort_by_key(|object| object.id);
-        for phrase in 0..phrases.len() {
+        let of: BTreeSet<Option<usize>> = objects.iter().map(|object| object.phrase).collect();
+        for phrase in of {
             let own = objects.iter_mut().filter(|object| object.phrase == phrase);
             separate(self.size, own.collect())?;
         }
-        Ok(PhraseFrame { frame: self.frame, objects, phrases: phrases.to_vec() })
+        Ok(PhraseFrame { frame: self.frame, objects, phrases, taken_back })
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Shown<'a> {
     pub(super) next_id: usize,
     /// How many tracks may still start.
     pub(super) room: usize,
+    /// Whether the frame was searched. If not, that no detection shows a track says nothing about it.
+    pub(super) was_searched: bool,
 }
 
 /// What is to be done on a frame.
@@ -50,7 +52,10 @@ impl PhraseRecord {
         let dropped = matches.new.len() - new.len();
         let ids: Vec<usize> = (shown.next_id..).take(new.len()).collect();
         self.probation.begin(step, &ids);
-        let removed = self.probation.judge(step, &matches, options);
+        let removed = match shown.was_searched {
+            true => self.probation.judge(step, &matches, options),
+            false => Vec::new(),
+        };
         let suppressed =
             self.occlusions.suppress(step, shown.tracks, &removed, options.occlusion_iou);
         Decisions { new, removed, renewing: matches.renewing, suppressed, dropped }
@@ -59,6 +64,16 @@ impl PhraseRecord {
     /// Forgets a track that a user removed.
     pub(super) fn forget(&mut self, id: usize) {
         self.probation.forget(id);
+    }
+
+    /// A user pointed at a track: it is no longer on probation.
+    pub(super) fn confirm(&mut self, id: usize) {
+        self.probation.forget(id);
+    }
+
+    /// Counts anew what speaks against tracks: the direction changes.
+    pub(super) fn turn(&mut self) {
+        self.probation.turn();
     }
 }
 

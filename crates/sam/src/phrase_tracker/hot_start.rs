@@ -96,6 +96,12 @@ impl Probation {
         }
     }
 
+    /// Counts anew on the way in the other direction.
+    pub(super) fn turn(&mut self) {
+        self.tracks.values_mut().for_each(|record| record.unmatched = 0);
+        self.duplicates.clear();
+    }
+
     /// Drops all that is known about a track.
     pub(super) fn forget(&mut self, id: usize) {
         self.tracks.remove(&id);

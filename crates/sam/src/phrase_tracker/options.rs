@@ -5,14 +5,46 @@ use cutout_tensor::TensorError;
 
 use crate::find::FindError;
 use crate::model::ModelError;
-use crate::tracker::TrackError;
+use crate::tracker::{History, ObjectId, TrackError};
 
 /// Why objects of a phrase cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum PhraseTrackError {
-    /// No phrase is given.
-    #[error("there is no phrase to look for")]
-    NoPhrase,
+    /// A frame after the last one.
+    #[error("there is no frame {frame}: the video has {length} frames, from 0")]
+    Beyond {
+        /// The frame.
+        frame: usize,
+        /// Frames of the video.
+        length: usize,
+    },
+    /// A prompt for an object that is followed no more.
+    #[error(
+        "object {id} is not followed, and its number is not used again; new objects have numbers from {next} on"
+    )]
+    Ended {
+        /// The object.
+        id: ObjectId,
+        /// The next free number.
+        next: ObjectId,
+    },
+    /// A new object beyond the limit.
+    #[error("{most} objects are followed, which is the most that is allowed")]
+    Full {
+        /// The limit.
+        most: usize,
+    },
+    /// Exemplars for a phrase that was not asked for.
+    #[error("there is no phrase {phrase}, of {count} from 0")]
+    UnknownPhrase {
+        /// Position of the phrase.
+        phrase: usize,
+        /// How many phrases there are.
+        count: usize,
+    },
+    /// A phrase in the place of exemplars.
+    #[error("exemplars are boxes and points: a phrase is added by itself")]
+    PhraseAmongExemplars,
     /// An option is not between 0 and 1.
     #[error("{option} must be between 0 and 1, not {value}")]
     OutOfRange {
@@ -43,6 +75,16 @@ impl From<TensorError> for PhraseTrackError {
 pub struct PhraseOptions {
     /// Number of frames, if it is known; see [`crate::TrackOptions::length`].
     pub length: Option<usize>,
+    /// How many frames follow one before its answer is given. 0: as it is seen now; what turns out to be no object later is
+    /// told then ([`crate::PhraseFrame::taken_back`]). `None`: as many as it takes to be sure, one less than `delay`.
+    pub latency: Option<usize>,
+    /// Handling of frames out of reach of memory attention; see [`crate::TrackOptions::history`].
+    pub history: History,
+    /// Whether frames before the first one are followed later, backward. The first prompted frames of each object are kept
+    /// for them.
+    pub goes_back: bool,
+    /// Whether answers have the logits of the model.
+    pub logits: bool,
     /// Detections with at most this probability are ignored.
     pub detection_threshold: f32,
     /// Detections that overlap a better one by more than this IoU are ignored.
@@ -80,6 +122,10 @@ impl Default for PhraseOptions {
     fn default() -> Self {
         PhraseOptions {
             length: None,
+            latency: None,
+            history: History::Recent,
+            goes_back: false,
+            logits: false,
             detection_threshold: 0.5,
             duplicate_iou: 0.1,
             match_iou: 0.1,
@@ -103,6 +149,11 @@ impl PhraseOptions {
     /// As seen now: answers are not held back, and no object is removed because it was not confirmed.
     pub fn instant() -> Self {
         PhraseOptions { delay: 0, unmatched_frames: 0, duplicate_frames: 0, ..Self::default() }
+    }
+
+    /// How many frames follow one before its answer is given.
+    pub(super) fn frames_after(&self) -> usize {
+        self.latency.unwrap_or(self.delay.saturating_sub(1))
     }
 
     pub(super) fn check(&self) -> Result<(), PhraseTrackError> {

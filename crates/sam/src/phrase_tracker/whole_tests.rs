@@ -6,9 +6,12 @@ use cutout_imaging::Rle;
 use cutout_testing::SmallSam3;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
+use cutout_imaging::Size;
+use cutout_tensor::Tensor;
+
 use super::*;
 
-fn opened(name: &str, tensors: &BTreeMap<String, Tensor>) -> Sam {
+pub(super) fn opened(name: &str, tensors: &BTreeMap<String, Tensor>) -> Sam {
     let path =
         std::env::temp_dir().join(format!("cutout-{name}-{}.safetensors", std::process::id()));
     let outgoing = tensors.iter().map(|(name, it)| OutgoingTensor::new(name.clone(), it.clone()));
@@ -19,7 +22,7 @@ fn opened(name: &str, tensors: &BTreeMap<String, Tensor>) -> Sam {
 }
 
 /// A model with detector and memory, and a picture.
-fn model(test: &str) -> (Sam, Image) {
+pub(super) fn model(test: &str) -> (Sam, Image) {
     let tensors = SmallSam3::load().unwrap().weights_with_memory().unwrap();
     let size = Size::new(40, 30);
     let pixel = |i: usize| [(i * 7 % 251) as u8, (i / 3 % 256) as u8, (i * i % 239) as u8];
@@ -27,7 +30,7 @@ fn model(test: &str) -> (Sam, Image) {
     (opened(test, &tensors), Image::from_rgb(size, pixels).unwrap())
 }
 
-fn options() -> PhraseOptions {
+pub(super) fn options() -> PhraseOptions {
     PhraseOptions {
         detection_threshold: 0.0,
         new_object_threshold: 0.0,
@@ -58,8 +61,8 @@ fn objects_keep_their_numbers_and_share_no_pixel() {
     for frame in &frames {
         let ids: Vec<ObjectId> = frame.objects.iter().map(|object| object.id).collect();
         assert!(ids.is_sorted() && ids.iter().all(|id| *id >= FIRST_ID), "{ids:?}");
-        for phrase in 0..2 {
-            let own = frame.objects.iter().filter(|object| object.phrase == phrase);
+        for phrase in [0, 1] {
+            let own = frame.objects.iter().filter(|object| object.phrase == Some(phrase));
             let masks: Vec<&Rle> = own.map(|object| &object.mask).collect();
             let all: usize = masks.iter().map(|mask| mask.area()).sum();
             assert!(all <= image.width() * image.height(), "phrase {phrase}: {all}");
@@ -70,7 +73,7 @@ fn objects_keep_their_numbers_and_share_no_pixel() {
     for object in frames.iter().flat_map(|frame| &frame.objects) {
         assert_eq!(*phrases.entry(object.id).or_insert(object.phrase), object.phrase);
     }
-    assert!(phrases.values().any(|phrase| *phrase == 0) && phrases.values().any(|it| *it == 1));
+    assert!([0, 1].iter().all(|phrase| phrases.values().any(|of| *of == Some(*phrase))));
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn a_second_phrase_does_not_change_the_first() {
         let mut tracker = sam.track_phrases(phrases, options()).unwrap();
         let frames = all_frames(&mut tracker, &image, 3);
         let first = |frame: &PhraseFrame| {
-            let own = frame.objects.iter().filter(|object| object.phrase == 0);
+            let own = frame.objects.iter().filter(|object| object.phrase == Some(0));
             own.map(|object| object.mask.clone()).collect()
         };
         frames.iter().map(first).collect()
@@ -108,19 +111,4 @@ fn objects_end_by_number() {
     assert!(matches!(tracker.remove(ids[0]), Err(PhraseTrackError::Track(_))));
     tracker.push(&image).unwrap();
     assert!(!tracker.objects().any(|id| id == ids[0]), "a number is not used again");
-}
-
-#[test]
-fn wrong_questions_are_errors() {
-    let (sam, image) = model("errors");
-    assert!(matches!(sam.track_phrases(&[], options()), Err(PhraseTrackError::NoPhrase)));
-    assert!(matches!(sam.track_phrases(&[" "], options()), Err(PhraseTrackError::Find(_))));
-    let wrong = PhraseOptions { match_iou: 1.5, ..options() };
-    assert!(matches!(sam.track_phrases(&["cat"], wrong), Err(PhraseTrackError::OutOfRange { .. })));
-    let mut tracker = sam.track_phrases(&["cat"], options()).unwrap();
-    tracker.push(&image).unwrap();
-    let other = Image::filled(Size::new(9, 9), [0; 3]).unwrap();
-    assert!(matches!(tracker.push(&other), Err(PhraseTrackError::Track(_))));
-    // The frames before it are not lost.
-    assert!(tracker.finish().unwrap().is_some());
 }

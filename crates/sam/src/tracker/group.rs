@@ -62,7 +62,7 @@ impl Tracker {
         self.objects.entry(id).or_insert_with(|| Object { group, ..Object::default() })
     }
 
-    fn members(&self, group: GroupId) -> impl Iterator<Item = (ObjectId, &Object)> {
+    pub(super) fn members(&self, group: GroupId) -> impl Iterator<Item = (ObjectId, &Object)> {
         let own = move |(_, object): &(&ObjectId, &Object)| object.group == group;
         self.objects.iter().filter(own).map(|(id, object)| (*id, object))
     }

@@ -151,6 +151,21 @@ impl Object {
         self.pending_prompts.get(&frame)
     }
 
+    /// Drops prompted frames that are not read again on the way: objects that are renewed get one after the other. If the way
+    /// goes back later, the first ones are kept for it.
+    pub(super) fn forget_far_prompts(&mut self, way: Direction, most: usize, goes_back: bool) {
+        let first = if goes_back && way == Direction::Forward { most } else { 0 };
+        while self.prompted_frames.len() > most + first {
+            let far = match way {
+                Direction::Forward => self.prompted_frames.keys().nth(first),
+                Direction::Backward => self.prompted_frames.keys().next_back(),
+            };
+            let Some(far) = far.copied() else { return };
+            self.prompted_frames.remove(&far);
+            self.own_prompts.remove(&far);
+        }
+    }
+
     /// The record of a frame.
     pub(super) fn record(&self, frame: usize) -> Option<&FrameRecord> {
         self.prompted_frames.get(&frame).or_else(|| self.tracked_frames.get(&frame))
@@ -361,6 +376,18 @@ mod tests {
         assert_eq!(selection.memories, [(9, 6), (8, 6), (7, 2)]);
         let selection = object.select(forward(10, None), reading(Some(1)));
         assert_eq!(selection.memories, [(9, 6), (7, 2), (8, 1)]);
+    }
+
+    #[test]
+    fn prompted_frames_that_are_not_read_again_are_dropped() {
+        let left = |way, goes_back| {
+            let mut object = object(&[0, 4, 8, 12, 16, 20], []);
+            object.forget_far_prompts(way, 2, goes_back);
+            object.prompted_frames.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(left(Direction::Forward, false), [16, 20]);
+        assert_eq!(left(Direction::Forward, true), [0, 4, 16, 20]);
+        assert_eq!(left(Direction::Backward, true), [0, 4]);
     }
 
     #[test]

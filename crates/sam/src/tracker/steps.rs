@@ -33,31 +33,48 @@ pub(crate) struct Settled {
 }
 
 impl Tracker {
-    /// Tracks all objects on a frame without remembering it.
+    /// Tracks all objects on a frame without remembering it. `goes_back`: frames before the first one are tracked later.
     pub(crate) fn look(
         &mut self,
         frame: usize,
         image: &Image,
         direction: Direction,
+        goes_back: bool,
     ) -> Result<(), TrackError> {
         self.visit(frame, image)?;
         self.keep_prompts()?;
-        if direction == Direction::Forward {
-            self.forget_far_prompts();
+        if let Some(most) = self.rules.most_prompted_frames {
+            for object in self.objects.values_mut() {
+                object.forget_far_prompts(direction, most, goes_back);
+            }
         }
         self.follow(frame, direction, Remembering::Later)
     }
 
-    /// Drops prompted frames that are not read again on the way forward: objects that are renewed get one after the other.
-    fn forget_far_prompts(&mut self) {
-        let Some(most) = self.rules.most_prompted_frames else { return };
+    /// Counts a frame as tracked for the objects that were given masks on it since.
+    pub(crate) fn mark_tracked(&mut self, frame: usize) {
         for object in self.objects.values_mut() {
-            while object.prompted_frames.len() > most
-                && let Some((frame, _)) = object.prompted_frames.pop_first()
-            {
-                object.own_prompts.remove(&frame);
+            if let Some(record) = object.prompted_frames.get_mut(&frame) {
+                record.tracked = Some(Direction::Forward);
             }
         }
+    }
+
+    /// Makes prompted frames of an object's group frames as others.
+    pub(crate) fn demote(&mut self, id: ObjectId, frames: &[usize]) -> Result<(), TrackError> {
+        let group = self.group_of(id);
+        let members: Vec<ObjectId> = self.members(group).map(|(id, _)| id).collect();
+        for frame in frames {
+            for member in &members {
+                self.withdraw(*frame, *member)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Size of the video, once a frame is known.
+    pub(crate) fn known_size(&self) -> Option<Size> {
+        self.mapping.as_ref().map(|(mapping, _)| mapping.original).or(self.expected_size)
     }
 
     /// The current frame as a picture in which objects can be found.
@@ -133,7 +150,7 @@ impl Tracker {
     }
 
     /// Encodes new prompts, and makes their frames frames that memory attention reads.
-    fn keep_prompts(&mut self) -> Result<(), TrackError> {
+    pub(crate) fn keep_prompts(&mut self) -> Result<(), TrackError> {
         self.encode_prompts()?;
         self.remember_prompts()
     }

@@ -12,7 +12,8 @@ use crate::SinkError;
 
 /// Writes one line per frame, flushed before the next frame:
 /// `{"frame":0,"objects":[{"id":1,"segmentation":{"size":[h,w],"counts":"…"},"score":…,"area":…,"bbox":[x,y,w,h]}]}`.
-/// Objects that were found by a phrase also have the fields of [`FoundObject`].
+/// Objects that were found by a phrase also have the fields of [`FoundObject`]. An object that turns out to be none is a line of its
+/// own: `{"taken_back":{"id":3,"first_frame":4,"last_frame":11}}`.
 pub struct JsonLines {
     writer: Box<dyn Write + Send>,
     path: PathBuf,
@@ -44,6 +45,14 @@ impl JsonLines {
     pub fn new(writer: impl Write + Send + 'static, path: impl Into<PathBuf>) -> Self {
         JsonLines { writer: Box::new(writer), path: path.into() }
     }
+
+    fn line(&mut self, line: &impl Serialize) -> Result<(), SinkError> {
+        let fail = |source| WriteError::new(&self.path, source);
+        let mut text = serde_json::to_vec(line).map_err(io::Error::from).map_err(fail)?;
+        text.push(b'\n');
+        self.writer.write_all(&text).and_then(|()| self.writer.flush()).map_err(fail)?;
+        Ok(())
+    }
 }
 
 /// Bytes of the first `lines` lines of a file.
@@ -64,12 +73,12 @@ fn length_of(file: &File, lines: usize) -> io::Result<u64> {
 impl Sink for JsonLines {
     fn write(&mut self, frame: &FrameResult<'_>) -> Result<(), SinkError> {
         let objects = frame.objects.iter().map(Record::new).collect();
-        let line = Line { frame: frame.index, objects };
-        let fail = |source| WriteError::new(&self.path, source);
-        let mut text = serde_json::to_vec(&line).map_err(io::Error::from).map_err(fail)?;
-        text.push(b'\n');
-        self.writer.write_all(&text).and_then(|()| self.writer.flush()).map_err(fail)?;
-        Ok(())
+        self.line(&Line { frame: frame.index, objects })
+    }
+
+    fn take_back(&mut self, id: u32, first: usize, last: usize) -> Result<(), SinkError> {
+        let taken_back = TakenBack { id, first_frame: first, last_frame: last };
+        self.line(&TakenBackLine { taken_back })
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
@@ -81,6 +90,18 @@ impl Sink for JsonLines {
 struct Line {
     frame: usize,
     objects: Vec<Record>,
+}
+
+#[derive(Serialize)]
+struct TakenBackLine {
+    taken_back: TakenBack,
+}
+
+#[derive(Serialize)]
+struct TakenBack {
+    id: u32,
+    first_frame: usize,
+    last_frame: usize,
 }
 
 #[derive(Serialize)]
@@ -96,11 +117,12 @@ struct Record {
     found: Option<FoundObject>,
 }
 
-#[derive(Serialize)]
-struct Segmentation {
+/// Run lengths in COCO's text form.
+#[derive(Clone, Serialize)]
+pub(super) struct Segmentation {
     /// Height, width.
-    size: [usize; 2],
-    counts: String,
+    pub(super) size: [usize; 2],
+    pub(super) counts: String,
 }
 
 impl Record {

@@ -64,8 +64,9 @@ pub(super) fn draw(frame: &FrameResult<'_>) -> Result<Image, SinkError> {
 /// Writes number and phrase above each object that was found by a phrase.
 fn named(image: &Image, objects: &[ObjectMask]) -> Result<Image, ImageError> {
     let text = |object: &ObjectMask| {
-        let phrase: String = object.found.as_ref()?.phrase.chars().take(LONGEST_NAME).collect();
-        Some(format!("{} {phrase}", object.id))
+        let phrase = object.found.as_ref()?.phrase.as_deref().unwrap_or_default();
+        let name: String = phrase.chars().take(LONGEST_NAME).collect();
+        Some(format!("{} {name}", object.id).trim_end().to_owned())
     };
     let texts: Vec<Option<String>> = objects.iter().map(text).collect();
     let tag = |(object, text): (&ObjectMask, &'_ Option<String>)| {

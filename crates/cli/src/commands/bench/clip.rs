@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use cutout_imaging::{Image, Size, Threshold};
-use cutout_sam::{Prompt, Sam, TrackOptions, Tracker};
+use cutout_sam::{PhraseOptions, PhraseTracker, Prompt, Sam, TrackOptions, Tracker};
 use cutout_video::{FrameSource, OpenOptions, open};
 
 use super::samples::Samples;
@@ -81,4 +81,46 @@ fn step(tracker: &mut Tracker, image: &Image) -> Result<()> {
         object.segment.summary(Threshold::default())?;
     }
     Ok(())
+}
+
+/// Times of frames that are searched for a phrase.
+pub(super) struct PhraseTimes {
+    /// With one phrase.
+    pub(super) one: Samples,
+    /// With a second phrase, whose objects are not followed: its detector alone is added.
+    pub(super) two: Samples,
+    /// Objects that were followed.
+    pub(super) objects: usize,
+}
+
+/// Follows the objects of a phrase until their memories are full, then times `repeat` more frames, and as many with a second
+/// phrase.
+pub(super) fn track_phrase(
+    sam: &Sam,
+    clip: &mut Clip,
+    phrases: [&str; 2],
+    repeat: u32,
+) -> Result<PhraseTimes> {
+    let warm = sam.track(TrackOptions::default())?.reach();
+    let mut times = |phrases: &[&str], most: usize| -> Result<(Samples, usize)> {
+        let options = PhraseOptions { max_objects: most, ..PhraseOptions::instant() };
+        let mut tracker = sam.track_phrases(phrases, options)?;
+        for _ in 0..warm {
+            find(&mut tracker, &clip.next()?)?;
+        }
+        let mut samples = Samples::default();
+        for _ in 0..repeat {
+            let image = clip.next()?;
+            samples.time(|| find(&mut tracker, &image))?;
+        }
+        Ok((samples, tracker.objects().count()))
+    };
+    let (one, objects) = times(&phrases[..1], PhraseOptions::default().max_objects)?;
+    let (two, _) = times(&phrases, objects)?;
+    Ok(PhraseTimes { one, two, objects })
+}
+
+/// Follows one frame; its masks are at the size of the frame.
+fn find(tracker: &mut PhraseTracker, image: &Image) -> Result<()> {
+    Ok(tracker.push(image).map(drop)?)
 }

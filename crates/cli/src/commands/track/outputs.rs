@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use cutout_sam::{ObjectId, TrackedFrame};
+use cutout_sam::{ObjectId, PhraseFrame, PhraseObject, TakenBack, TrackedFrame, TrackedObject};
 use cutout_tensor::Tensor;
 use cutout_video::{
-    FrameFolder, FrameResult, JsonLines, LabelPictures, OverlayOptions, Sink, Tools, open_overlay,
+    FrameFolder, FrameResult, JsonLines, LabelPictures, MotText, OverlayOptions, Sink, Tools,
+    VideoJson, open_overlay,
 };
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 
@@ -23,7 +24,8 @@ const USUAL_RATE: f64 = 25.0;
 #[derive(Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct TrackOutputs {
-    /// Write the masks: to a folder, one palette PNG per frame as in DAVIS; to a .jsonl file, run lengths. Repeat for more
+    /// Write the masks: to a folder, one palette PNG per frame as in DAVIS; to a .jsonl file, run lengths of each frame; to a
+    /// .json file, run lengths of each object as in YouTube-VIS; to a .txt file, boxes as in the MOT Challenge. Repeat for more
     /// outputs
     #[arg(long, short, value_name = "PATH")]
     output: Vec<PathBuf>,
@@ -49,24 +51,54 @@ pub(super) struct Places {
     raw: Option<PathBuf>,
     /// Whether the paths were made up.
     are_usual: bool,
+    /// Name of the video.
+    video: String,
+}
+
+/// Layout of masks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// A folder of palette PNGs.
+    Pictures,
+    JsonLines,
+    VideoJson,
+    MotText,
+}
+
+impl Layout {
+    /// By the extension of a path.
+    fn of(path: &Path) -> Self {
+        match path.extension().map(|it| it.to_string_lossy().to_lowercase()).as_deref() {
+            _ if path.is_dir() || names_folder(path) => Layout::Pictures,
+            Some("jsonl") => Layout::JsonLines,
+            Some("json") => Layout::VideoJson,
+            Some("txt") => Layout::MotText,
+            Some(_) | None => Layout::Pictures,
+        }
+    }
 }
 
 impl TrackOutputs {
     /// Where the results for a video go; by default to a folder of masks and an overlay in the current folder, named after
     /// the video.
     pub(super) fn places(&self, video: &Path) -> Places {
-        if !self.output.is_empty() || self.overlay.is_some() || self.raw.is_some() {
-            let TrackOutputs { output, overlay, raw } = self;
-            let (masks, overlay, raw) = (output.clone(), overlay.clone(), raw.clone());
-            return Places { masks, overlay, raw, are_usual: false };
-        }
         let stem = video.file_stem().filter(|stem| *stem != "-");
         let stem = stem.map_or("video".into(), |stem| stem.to_string_lossy());
+        let named = Places {
+            masks: self.output.clone(),
+            overlay: self.overlay.clone(),
+            raw: self.raw.clone(),
+            are_usual: false,
+            video: stem.to_string(),
+        };
+        if !self.output.is_empty() || self.overlay.is_some() || self.raw.is_some() {
+            return named;
+        }
         Places {
             masks: vec![PathBuf::from(format!("{stem}.masks"))],
             overlay: Some(PathBuf::from(format!("{stem}.overlay.gif"))),
-            raw: None,
             are_usual: true,
+            ..named
         }
     }
 }
@@ -77,7 +109,7 @@ impl Places {
         if !self.are_usual {
             self.masks.iter().try_for_each(|path| check_masks(path))?;
         }
-        for path in self.line_files() {
+        for path in self.masks.iter().filter(|path| Layout::of(path) != Layout::Pictures) {
             claims.writes(path)?;
         }
         for (folder, extension) in self.folders() {
@@ -93,7 +125,7 @@ impl Places {
 
     /// Returns an error for objects that the palette PNGs of a folder cannot hold.
     pub(super) fn check_objects(&self, mut objects: impl Iterator<Item = ObjectId>) -> Result<()> {
-        let has_pictures = self.masks.iter().any(|path| !is_json_lines(path));
+        let has_pictures = self.masks.iter().any(|path| Layout::of(path) == Layout::Pictures);
         match objects.find(|object| has_pictures && !(1..=255).contains(object)) {
             None => Ok(()),
             Some(object) => Err(Usage::error(format!(
@@ -104,6 +136,14 @@ impl Places {
 
     /// Returns an error if a run that breaks off cannot go on.
     pub(super) fn check_resume(&self) -> Result<()> {
+        let whole =
+            |path: &&PathBuf| matches!(Layout::of(path), Layout::VideoJson | Layout::MotText);
+        if let Some(path) = self.masks.iter().find(whole) {
+            return Err(Usage::error(format!(
+                "{}: --resume continues .jsonl files and folders, no .json and .txt files",
+                path.display()
+            )));
+        }
         match self.overlay_file() {
             Some(path) if self.masks.is_empty() => Err(Usage::error(format!(
                 "{}: --resume draws the overlay anew from the masks, and none are written: add an --output, or give the overlay a folder",
@@ -115,7 +155,7 @@ impl Places {
 
     /// The folders with one file per frame, and the extension of the files.
     pub(super) fn folders(&self) -> impl Iterator<Item = (&Path, &'static str)> {
-        let masks = self.masks.iter().filter(|path| !is_json_lines(path));
+        let masks = self.masks.iter().filter(|path| Layout::of(path) == Layout::Pictures);
         let overlay = self.overlay.iter().filter(|path| is_folder(path));
         let pictures = masks.chain(overlay).map(|path| (path.as_path(), FrameFolder::PICTURE));
         pictures.chain(self.raw.iter().map(|path| (path.as_path(), RAW)))
@@ -123,7 +163,7 @@ impl Places {
 
     /// The files with one line per frame.
     pub(super) fn line_files(&self) -> impl Iterator<Item = &Path> {
-        self.masks.iter().map(PathBuf::as_path).filter(|path| is_json_lines(path))
+        self.masks.iter().map(PathBuf::as_path).filter(|path| Layout::of(path) == Layout::JsonLines)
     }
 
     /// The overlay, if it is one file. It cannot be continued.
@@ -150,7 +190,8 @@ impl Places {
 
     /// Notes which files end early.
     pub(super) fn note_partial(&self, frame: usize) {
-        for path in self.line_files().chain(self.overlay_file()) {
+        let files = self.masks.iter().filter(|path| Layout::of(path) != Layout::Pictures);
+        for path in files.map(PathBuf::as_path).chain(self.overlay_file()) {
             stdio::note(&format!("{}: partial, up to frame {frame}", path.display()));
         }
     }
@@ -166,9 +207,11 @@ impl Places {
     pub(super) fn open(&self, done: usize, overlay: &OverlayOptions) -> Result<Writers> {
         let mut masks: Vec<Box<dyn Sink>> = Vec::new();
         for path in &self.masks {
-            masks.push(match is_json_lines(path) {
-                true => Box::new(JsonLines::after(path, done)?),
-                false => Box::new(LabelPictures::create(path)?),
+            masks.push(match Layout::of(path) {
+                Layout::JsonLines => Box::new(JsonLines::after(path, done)?),
+                Layout::Pictures => Box::new(LabelPictures::create(path)?),
+                Layout::VideoJson => Box::new(VideoJson::create(path, &self.video)?),
+                Layout::MotText => Box::new(MotText::create(path)?),
             });
         }
         let overlay = self.overlay.as_ref().map(|path| open_overlay(path, overlay)).transpose()?;
@@ -187,8 +230,43 @@ impl Writers {
     /// Writes one frame.
     pub(super) fn write(&mut self, frame: &FrameResult<'_>, tracked: &TrackedFrame) -> Result<()> {
         self.write_masks(frame)?;
+        let object = |object: &TrackedObject| RawObject {
+            id: object.id,
+            logits: object.segment.logits().clone(),
+            score: object.segment.object_score().unwrap_or(0.0),
+        };
+        self.write_raw(tracked.frame, tracked.objects.iter().map(object).collect())
+    }
+
+    /// Writes one frame with the objects of phrases.
+    pub(super) fn write_phrases(
+        &mut self,
+        frame: &FrameResult<'_>,
+        answer: &PhraseFrame,
+    ) -> Result<()> {
+        self.write_masks(frame)?;
+        let object = |object: &PhraseObject| {
+            // A new object was not followed yet: its score is that of its detection.
+            let logit = (object.probability / (1.0 - object.probability)).ln();
+            let score = object.object_score.unwrap_or(logit);
+            Some(RawObject { id: object.id, logits: object.logits.clone()?, score })
+        };
+        self.write_raw(answer.frame, answer.objects.iter().filter_map(object).collect())
+    }
+
+    /// An object of earlier frames turned out to be none.
+    pub(super) fn take_back(&mut self, taken: &TakenBack) -> Result<()> {
+        let TakenBack { id, first, last } = *taken;
+        let sinks = self.masks.iter_mut().chain(&mut self.overlay);
+        for sink in sinks {
+            sink.take_back(id, first, last)?;
+        }
+        Ok(())
+    }
+
+    fn write_raw(&self, frame: usize, objects: Vec<RawObject>) -> Result<()> {
         match &self.raw {
-            Some(folder) => write_raw(folder, tracked),
+            Some(folder) => write_raw(folder, frame, &objects),
             None => Ok(()),
         }
     }
@@ -216,24 +294,9 @@ fn is_folder(path: &Path) -> bool {
     path.is_dir() || path.extension().is_none()
 }
 
-fn has_extension(path: &Path, wanted: &str) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted))
-}
-
-fn is_json_lines(path: &Path) -> bool {
-    has_extension(path, "jsonl")
-}
-
 /// Returns an error unless masks can be written to a path of this name.
 fn check_masks(path: &Path) -> Result<()> {
-    if has_extension(path, "json") && !names_folder(path) {
-        let (given, offered) = (path.display(), path.with_extension("jsonl"));
-        return Err(Usage::error(format!(
-            "{given}: the masks of a video are lines of JSON, one per frame: name the file {}",
-            offered.display()
-        )));
-    }
-    check_extension(path, &["jsonl"])
+    check_extension(path, &["jsonl", "json", "txt"])
 }
 
 /// Returns an error if something else has the name of a folder for files with this extension.
@@ -243,7 +306,7 @@ fn check_folder(path: &Path, extension: &str) -> Result<()> {
     }
     let path = path.display();
     Err(Usage::error(format!(
-        "{path}: exists and is not a folder: the results of the frames, 00000.{extension}, ..., need one. Only a .jsonl file has the masks of all frames"
+        "{path}: exists and is not a folder: the results of the frames, 00000.{extension}, ..., need one. Files with the masks of all frames end in .jsonl, .json or .txt"
     )))
 }
 
@@ -257,16 +320,22 @@ pub(super) fn frame_number(name: &str, extension: &str) -> Option<usize> {
 /// Extension of files of tensors.
 const RAW: &str = "safetensors";
 
+/// An object of a frame, as the model gives it.
+struct RawObject {
+    id: ObjectId,
+    logits: Tensor,
+    score: f32,
+}
+
 /// Writes `low_res_logits [objects, 1, h, w]`, `object_score [objects]` and `object_ids [objects]` of one frame.
-fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
-    let objects = &tracked.objects;
-    let side = objects.first().map_or(0, |object| object.segment.logits().shape()[0]);
+fn write_raw(folder: &FrameFolder, frame: usize, objects: &[RawObject]) -> Result<()> {
+    let side = objects.first().map_or(0, |object| object.logits.shape()[0]);
     let mut logits = Vec::new();
     for object in objects {
-        logits.extend(object.segment.logits().to_vec::<f32>()?);
+        logits.extend(object.logits.to_vec::<f32>()?);
     }
     let count = objects.len();
-    let scores = objects.iter().map(|object| object.segment.object_score().unwrap_or(0.0));
+    let scores = objects.iter().map(|object| object.score);
     let ids = objects.iter().map(|object| i64::from(object.id));
     let tensors = [
         ("low_res_logits", Tensor::from_vec::<f32>([count, 1, side, side], logits)?),
@@ -275,5 +344,5 @@ fn write_raw(folder: &FrameFolder, tracked: &TrackedFrame) -> Result<()> {
     ];
     let tensors = tensors.map(|(name, tensor)| OutgoingTensor::new(name, tensor));
     let metadata = Metadata::from([("software".to_owned(), cutout_files::SOFTWARE.into())]);
-    Ok(write_safetensors(folder.file(tracked.frame, RAW), &tensors, &metadata)?)
+    Ok(write_safetensors(folder.file(frame, RAW), &tensors, &metadata)?)
 }

@@ -1,16 +1,19 @@
 //! `cutout track --text`: every object of a phrase.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use cutout_imaging::Image;
-use cutout_sam::{PhraseFrame, PhraseOptions, PhraseTracker};
+use cutout_sam::{
+    Direction, History, PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
+};
 use cutout_video::{FoundObject, FrameResult, FrameSource, ObjectMask, open};
 
 use super::outputs::{Places, Writers, overlay_options};
 use super::recorded::Recorded;
+use super::run::{note_kept, note_kept_at_the_end};
 use super::{Track, earlier};
 use crate::failure::Usage;
 use crate::interrupt;
@@ -21,39 +24,52 @@ use crate::prompts::parse_share;
 #[derive(Args)]
 #[command(next_help_heading = "Phrases (SAM 3)")]
 pub(super) struct PhraseFlags {
-    /// Find, follow and number every object that this phrase describes. Repeat for more phrases
-    #[arg(long, value_name = "PHRASE")]
-    text: Vec<String>,
     /// Ignore detections with at most this probability
-    #[arg(long, value_name = "SCORE", value_parser = parse_share, requires = "text", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SCORE", value_parser = parse_share, allow_negative_numbers = true)]
     detection_threshold: Option<f32>,
     /// Least probability of a detection that starts a new object while others are followed
-    #[arg(long, value_name = "SCORE", value_parser = parse_share, requires = "text", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SCORE", value_parser = parse_share, allow_negative_numbers = true)]
     new_object_threshold: Option<f32>,
-    /// Hold answers back for this many frames, so that what turns out to be no object is not in them
-    #[arg(long, value_name = "FRAMES", requires = "text", conflicts_with = "instant")]
+    /// Watch a new object for this many frames: if detections do not confirm it, it is no object
+    #[arg(long, value_name = "FRAMES", conflicts_with = "instant")]
     delay: Option<usize>,
+    /// Answer a frame when this many frames have followed it; by default when it is sure what is in it. With 0, what is seen
+    /// now; a line of the .jsonl file says later what was no object
+    #[arg(long, value_name = "FRAMES")]
+    latency: Option<usize>,
     /// Answer each frame at once; nothing is taken back
-    #[arg(long, requires = "text")]
+    #[arg(long)]
     instant: bool,
     /// Renew objects by detections every so many frames; 0 for never
-    #[arg(long, value_name = "FRAMES", requires = "text")]
+    #[arg(long, value_name = "FRAMES")]
     recondition_every: Option<usize>,
     /// Follow at most this many objects at a time
-    #[arg(long, value_name = "N", requires = "text")]
+    #[arg(long, value_name = "N")]
     max_objects: Option<NonZeroUsize>,
 }
 
 impl PhraseFlags {
-    pub(super) fn is_empty(&self) -> bool {
-        self.text.is_empty()
+    /// Returns an error for a flag that has a meaning with phrases only.
+    pub(super) fn check_unused(&self) -> Result<()> {
+        let given = [
+            (self.detection_threshold.is_some(), "--detection-threshold"),
+            (self.new_object_threshold.is_some(), "--new-object-threshold"),
+            (self.delay.is_some(), "--delay"),
+            (self.latency.is_some(), "--latency"),
+            (self.instant, "--instant"),
+            (self.recondition_every.is_some(), "--recondition-every"),
+            (self.max_objects.is_some(), "--max-objects"),
+        ];
+        match given.into_iter().find(|(given, _)| *given) {
+            Some((_, flag)) => Err(Usage::error(format!("{flag} needs --text or --exemplar"))),
+            None => Ok(()),
+        }
     }
 
-    fn options(&self, length: Option<usize>, fill_hole_area: Option<usize>) -> PhraseOptions {
+    fn options(&self) -> PhraseOptions {
         let usual = if self.instant { PhraseOptions::instant() } else { PhraseOptions::default() };
         PhraseOptions {
-            length,
-            fill_hole_area: fill_hole_area.unwrap_or(usual.fill_hole_area),
+            latency: self.latency,
             detection_threshold: self.detection_threshold.unwrap_or(usual.detection_threshold),
             new_object_threshold: self.new_object_threshold.unwrap_or(usual.new_object_threshold),
             delay: self.delay.unwrap_or(usual.delay),
@@ -68,25 +84,51 @@ impl Track {
     /// Follows the objects of phrases.
     pub(super) fn run_phrases(&self) -> Result<()> {
         let places = self.outputs.places(&self.video);
-        self.check_phrases(&places)?;
+        self.prompts.check_conflicts()?;
+        if self.resume {
+            return Err(Usage::error("--resume cannot be used with --text and --exemplar"));
+        }
+        self.check_frames()?;
         let options = self.open_options();
         let model = self.model.source()?;
         self.claim(&mut self.run.claims(&model), &places)?;
         let source = open(&self.video, &options)?;
         let sam = model.start(&self.run)?;
-        let texts: Vec<&str> = self.phrases.text.iter().map(String::as_str).collect();
-        let options_of_phrases = self.phrases.options(source.length(), self.fill_hole_area);
-        let tracker =
-            sam.track_phrases(&texts, options_of_phrases).with_context(|| model.shown())?;
+        let tracker = sam.track_phrases(&[], self.phrase_options(&*source, &places));
+        let tracker = tracker.with_context(|| model.shown())?;
         let overlay = overlay_options(source.frame_rate(), options.tools);
+        let length = source.length();
+        let again = self.reverse || self.both;
+        let mut recorded = Recorded::new(source, again)?;
+        let (first, last) = self.prompts.frames();
+        if let Some(length) = length.filter(|length| last >= *length) {
+            return Err(PhraseTrackError::Beyond { frame: last, length }.into());
+        }
+        let start = if self.reverse { last } else { first };
+        let image = recorded.frame(start)?;
+        // Errors in prompts are reported before the slow part and before existing results are overwritten.
+        self.prompts.asked().check(&sam, image.size())?;
+        self.prompts
+            .check_each(image.size(), |prompt, size| Ok(tracker.check_prompt(prompt, size)?))?;
+        self.make_history()?;
         let writers = places.open(0, &overlay)?;
         earlier::remove_other_frames(&places, &BTreeSet::new())?;
         interrupt::finish_gracefully();
-        let mut run = PhraseRun { tracker, writers, waiting: VecDeque::new(), written: None };
-        let result = self.push_all(source, &mut run);
-        let finished = run.writers.finish();
+        let progress = self.phrase_progress(length);
+        let mut run = PhraseRun::new(tracker, writers, progress);
+        let result = self.both_ways((start, image), &mut recorded, &mut run);
+        // What was followed is complete even if the run is interrupted, or a frame is broken.
+        let flushed = run.flush();
+        self.end_phrases(run, result.and(flushed), &places)
+    }
+
+    fn end_phrases(&self, run: PhraseRun, result: Result<()>, places: &Places) -> Result<()> {
+        let PhraseRun { writers, progress, tracker, written, .. } = run;
+        let finished = writers.finish();
+        drop(progress);
+        note_kept_at_the_end(self.verbose, || tracker.kept());
         let result = result.and(finished).and_then(|()| interrupt::check());
-        if let (Err(_), Some(frame)) = (&result, run.written) {
+        if let (Err(_), Some(frame)) = (&result, written) {
             places.note_partial(frame);
         }
         result?;
@@ -94,40 +136,96 @@ impl Track {
         Ok(())
     }
 
-    /// Returns an error for flags that have no meaning with phrases.
-    fn check_phrases(&self, places: &Places) -> Result<()> {
-        let refused = [
-            (self.prompts.are_given(), "--point, --box and --mask-input"),
-            (self.reverse || self.both, "--reverse and --both"),
-            (self.resume, "--resume"),
-            (self.history.is_some(), "--history"),
-            (places.has_raw(), "--raw"),
-        ];
-        match refused.into_iter().find(|(given, _)| *given) {
-            Some((_, flags)) => Err(Usage::error(format!("{flags} cannot be used with --text"))),
-            None => Ok(()),
+    fn phrase_options(&self, source: &dyn FrameSource, places: &Places) -> PhraseOptions {
+        let options = self.phrases.options();
+        PhraseOptions {
+            length: source.length(),
+            history: self.history.clone().map_or(History::Recent, History::Disk),
+            goes_back: self.both,
+            logits: places.has_raw(),
+            fill_hole_area: self.fill_hole_area.unwrap_or(options.fill_hole_area),
+            ..options
         }
     }
 
-    fn push_all(&self, source: Box<dyn FrameSource>, run: &mut PhraseRun) -> Result<()> {
-        let most = self.most_frames();
-        let progress = match source.length() {
-            Some(length) => Progress::bar(length.min(most) as u64, "frames"),
+    fn phrase_progress(&self, length: Option<usize>) -> Progress {
+        match length {
+            Some(length) => Progress::bar(length.min(self.most_frames()) as u64, "frames"),
             None => Progress::spinner("frames"),
-        };
-        let mut recorded = Recorded::new(source, false)?;
-        let mut frame = 0;
-        let mut next = Some(recorded.frame(0)?);
-        while let Some(image) = next {
-            run.push(image)?;
-            frame += 1;
-            progress.set(frame as u64);
-            progress.say(format!("{} objects", run.tracker.objects().count()));
-            let over = frame >= most || interrupt::requested();
-            next = if over { None } else { recorded.after(frame - 1)? };
         }
-        // What is held back is complete even if the run is interrupted.
-        while let Some(answer) = run.tracker.finish()? {
+    }
+
+    /// Follows the video forward, then backward, as asked. `start` is the first frame.
+    fn both_ways(
+        &self,
+        (start, image): (usize, Image),
+        recorded: &mut Recorded,
+        run: &mut PhraseRun,
+    ) -> Result<()> {
+        let way = if self.reverse { Direction::Backward } else { Direction::Forward };
+        let mut next = Some((start, image));
+        while let Some((frame, image)) = next {
+            self.one_frame((frame, image), way, run)?;
+            next = match way {
+                _ if self.is_over(run) => None,
+                Direction::Forward => recorded.after(frame)?.map(|image| (frame + 1, image)),
+                Direction::Backward => self.before(frame, recorded)?,
+            };
+        }
+        if self.is_over(run) {
+            return Ok(());
+        }
+        self.check_reached(run)?;
+        let mut next = if self.both { self.before(start, recorded)? } else { None };
+        while let Some((frame, image)) = next {
+            self.one_frame((frame, image), Direction::Backward, run)?;
+            next = if self.is_over(run) { None } else { self.before(frame, recorded)? };
+        }
+        Ok(())
+    }
+
+    fn before(&self, frame: usize, recorded: &mut Recorded) -> Result<Option<(usize, Image)>> {
+        let before = frame.checked_sub(1);
+        before.map(|frame| Ok((frame, recorded.frame(frame)?))).transpose()
+    }
+
+    fn is_over(&self, run: &PhraseRun) -> bool {
+        run.done >= self.most_frames() || interrupt::requested()
+    }
+
+    /// Returns an error if the video ended before a frame with a prompt.
+    fn check_reached(&self, run: &PhraseRun) -> Result<()> {
+        let (_, last) = self.prompts.frames();
+        match run.highest {
+            Some(highest) if last > highest => bail!(
+                "{}: the video ends after {} frames, before the prompt on frame {last}",
+                self.video.display(),
+                highest + 1
+            ),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn one_frame(
+        &self,
+        (frame, image): (usize, Image),
+        way: Direction,
+        run: &mut PhraseRun,
+    ) -> Result<()> {
+        let asked = self.prompts.asked();
+        asked.ask(&mut run.tracker, frame, &mut run.known)?;
+        run.tracker.step(frame, &image, way)?;
+        run.waiting.push_back(image);
+        run.highest = run.highest.max(Some(frame));
+        self.prompts.each_object(frame, |object, prompt| {
+            Ok(run.tracker.prompt(frame, object, prompt).map(drop)?)
+        })?;
+        asked.remove(&mut run.tracker, frame)?;
+        run.done += 1;
+        note_kept(self.verbose, run.done, || run.tracker.kept());
+        run.progress.set(run.done as u64);
+        run.progress.say(format!("{} objects", run.tracker.objects().count()));
+        while let Some(answer) = run.tracker.ready()? {
             run.write(&answer)?;
         }
         Ok(())
@@ -137,27 +235,50 @@ impl Track {
 struct PhraseRun {
     tracker: PhraseTracker,
     writers: Writers,
+    progress: Progress,
     /// Frames whose answers are held back.
     waiting: VecDeque<Image>,
+    /// Positions of the phrases that were given to the tracker, by their position on the command line.
+    known: BTreeMap<usize, usize>,
+    /// Frames that were followed.
+    done: usize,
+    /// The last frame of the video that was followed.
+    highest: Option<usize>,
     /// The last frame that was written.
     written: Option<usize>,
 }
 
 impl PhraseRun {
-    fn push(&mut self, image: Image) -> Result<()> {
-        let answer = self.tracker.push(&image)?;
-        self.waiting.push_back(image);
-        answer.map_or(Ok(()), |answer| self.write(&answer))
+    fn new(tracker: PhraseTracker, writers: Writers, progress: Progress) -> Self {
+        PhraseRun {
+            tracker,
+            writers,
+            progress,
+            waiting: VecDeque::new(),
+            known: BTreeMap::new(),
+            done: 0,
+            highest: None,
+            written: None,
+        }
+    }
+
+    /// Writes what is held back.
+    fn flush(&mut self) -> Result<()> {
+        while let Some(answer) = self.tracker.finish()? {
+            self.write(&answer)?;
+        }
+        Ok(())
     }
 
     fn write(&mut self, answer: &PhraseFrame) -> Result<()> {
         let Some(image) = self.waiting.pop_front() else { return Ok(()) };
-        let object = |object: &cutout_sam::PhraseObject| ObjectMask {
+        answer.taken_back.iter().try_for_each(|taken| self.writers.take_back(taken))?;
+        let object = |object: &PhraseObject| ObjectMask {
             id: object.id,
             mask: object.mask.clone(),
             score: object.score,
             found: Some(FoundObject {
-                phrase: answer.phrases[object.phrase].clone(),
+                phrase: answer.phrase_of(object).map(str::to_owned),
                 detection_score: object.score,
                 probability: object.probability,
                 predicted_iou: object.iou,
@@ -166,11 +287,8 @@ impl PhraseRun {
             }),
         };
         let objects: Vec<ObjectMask> = answer.objects.iter().map(object).collect();
-        self.writers.write_masks(&FrameResult {
-            index: answer.frame,
-            image: &image,
-            objects: &objects,
-        })?;
+        let result = FrameResult { index: answer.frame, image: &image, objects: &objects };
+        self.writers.write_phrases(&result, answer)?;
         self.written = Some(answer.frame);
         Ok(())
     }

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use cutout_imaging::{Mask, Size};
-use cutout_sam::prompt_text::{parse_point, parse_rect};
-use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackError, TrackPrompt, Tracker};
+use cutout_sam::prompt_text::{ExemplarShape, parse_exemplar, parse_point, parse_rect};
+use cutout_sam::{Label, ObjectId, Point, Prompt, Rect, TrackPrompt, Tracker};
 
+use super::asked::Asked;
 use crate::failure::Usage;
 
 /// The prompts of one object on one frame.
@@ -24,6 +25,7 @@ struct ObjectPrompts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrackPrompts {
     shown: BTreeMap<usize, BTreeMap<ObjectId, ObjectPrompts>>,
+    asked: Asked,
     /// What is wrong with the flags. The parser would report it with the usage of the whole program.
     conflict: Option<String>,
 }
@@ -35,22 +37,33 @@ enum Flag {
     Point((Point, Label)),
     Box(Rect),
     Mask(PathBuf),
+    Text(String),
+    Exemplar((ExemplarShape, Label)),
+    Remove(ObjectId),
 }
 
 impl TrackPrompts {
     /// Returns an error for flags that contradict each other, and if there is no prompt.
     pub(super) fn check_flags(&self) -> Result<()> {
         let missing = "nothing to follow: give a --point, a --box or a --mask-input on some frame, or a --text";
-        match &self.conflict {
-            Some(conflict) => Err(Usage::error(conflict)),
-            None if self.shown.is_empty() => Err(Usage::error(missing)),
-            None => Ok(()),
+        self.check_conflicts()?;
+        if self.shown.is_empty() {
+            return Err(Usage::error(missing));
         }
+        if self.asked.removes() {
+            return Err(Usage::error("--remove needs --text or --exemplar"));
+        }
+        Ok(())
     }
 
-    /// Whether there is any prompt.
-    pub(super) fn are_given(&self) -> bool {
-        self.conflict.is_some() || !self.shown.is_empty()
+    /// Returns an error for flags that contradict each other.
+    pub(super) fn check_conflicts(&self) -> Result<()> {
+        self.conflict.as_ref().map_or(Ok(()), |conflict| Err(Usage::error(conflict)))
+    }
+
+    /// What is to be found.
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
     }
 
     /// Files that are read.
@@ -61,9 +74,8 @@ impl TrackPrompts {
 
     /// The first and the last frame with a prompt.
     pub(super) fn frames(&self) -> (usize, usize) {
-        let mut frames = self.shown.keys().copied();
-        let first = frames.next().unwrap_or(0);
-        (first, frames.next_back().unwrap_or(first))
+        let frames = || self.shown.keys().copied().chain(self.asked.frames());
+        (frames().min().unwrap_or(0), frames().max().unwrap_or(0))
     }
 
     /// The objects with prompts, some more than once.
@@ -78,21 +90,31 @@ impl TrackPrompts {
 
     /// Checks all prompts against the size of the video.
     pub(super) fn check(&self, tracker: &Tracker, size: Size) -> Result<()> {
-        self.each_frame().try_for_each(|frame| {
-            self.each_object(frame, |_, prompt| tracker.check_prompt(prompt, size))
-        })
+        self.check_each(size, |prompt, size| Ok(tracker.check_prompt(prompt, size)?))
+    }
+
+    /// Checks all prompts against the size of the video by `check`.
+    pub(super) fn check_each(
+        &self,
+        size: Size,
+        check: impl Fn(TrackPrompt<'_>, Size) -> Result<()>,
+    ) -> Result<()> {
+        self.each_frame()
+            .try_for_each(|frame| self.each_object(frame, |_, prompt| check(prompt, size)))
     }
 
     /// Gives the prompts of `frame` to the tracker, which holds that frame.
     pub(super) fn show(&self, tracker: &mut Tracker, frame: usize) -> Result<()> {
-        self.each_object(frame, |object, prompt| tracker.prompt(frame, object, prompt).map(drop))
+        self.each_object(frame, |object, prompt| {
+            Ok(tracker.prompt(frame, object, prompt).map(drop)?)
+        })
     }
 
     /// Calls `receive` with the prompt of each object on a frame. Only one mask file is in memory at a time.
-    fn each_object(
+    pub(super) fn each_object(
         &self,
         frame: usize,
-        mut receive: impl FnMut(ObjectId, TrackPrompt<'_>) -> Result<(), TrackError>,
+        mut receive: impl FnMut(ObjectId, TrackPrompt<'_>) -> Result<()>,
     ) -> Result<()> {
         for (object, shown) in self.shown.get(&frame).into_iter().flatten() {
             let received = match &shown.mask {
@@ -120,6 +142,21 @@ impl TrackPrompts {
                 Flag::Object(number) => {
                     open_object = Some(number);
                     object = number;
+                    continue;
+                }
+                Flag::Text(text) => {
+                    open_frame = None;
+                    prompts.asked.add_text(frame, text);
+                    continue;
+                }
+                Flag::Exemplar(exemplar) => {
+                    open_frame = None;
+                    prompts.asked.add_exemplar(frame, exemplar);
+                    continue;
+                }
+                Flag::Remove(number) => {
+                    open_frame = None;
+                    prompts.asked.add_removal(frame, number);
                     continue;
                 }
                 Flag::Point(_) | Flag::Box(_) | Flag::Mask(_) => flag,
@@ -155,6 +192,7 @@ impl ObjectPrompts {
             Flag::Mask(_) if self.mask.is_some() => return Err("has two masks"),
             Flag::Mask(path) => self.mask = Some(path),
             Flag::Frame(_) | Flag::Object(_) => {}
+            Flag::Text(_) | Flag::Exemplar(_) | Flag::Remove(_) => {}
         }
         if self.mask.is_some() && (self.rect.is_some() || !self.points.is_empty()) {
             return Err("has a mask: points and boxes cannot be combined with it");
@@ -201,7 +239,7 @@ impl Args for TrackPrompts {
             .arg(
                 flag("object", "ID")
                     .value_parser(value_parser!(ObjectId))
-                    .help("Object of the prompts that follow, any number (default 1)"),
+                    .help("Object of the prompts that follow, any number (default 1); with --text, that of a found object to correct it"),
             )
             .arg(flag("point", "X,Y[,0|1]").short('p').allow_hyphen_values(true).value_parser(parse_point).help(
                 "A point in pixels, on the object; with a third value 0, not on the object",
@@ -218,11 +256,32 @@ impl Args for TrackPrompts {
                     "The mask of the object: a picture of the size of the video, bright where the object is",
                 ),
             )
+            .args(finding_flags())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
     }
+}
+
+/// Flags of what is to be found, and of objects that are removed.
+fn finding_flags() -> [Arg; 3] {
+    let flag = |name: &'static str, value: &'static str| {
+        let flag = Arg::new(name).long(name).value_name(value).action(clap::ArgAction::Append);
+        flag.help_heading("Phrases (SAM 3)")
+    };
+    [
+        flag("text", "PHRASE").help(
+            "Find, follow and number every object that this phrase describes, from the frame of --frame on. Repeat for more phrases",
+        ),
+        flag("exemplar", "[+|-]X0,Y0,X1,Y1|X,Y")
+            .allow_hyphen_values(true)
+            .value_parser(parse_exemplar)
+            .help("An example of the phrase before it, on the frame of --frame: a box or a point; with a leading -, of what is not meant. Without a phrase, find what is like it on that frame, and follow it"),
+        flag("remove", "ID")
+            .value_parser(value_parser!(ObjectId))
+            .help("Remove this object on the frame of --frame; the others go on"),
+    ]
 }
 
 impl FromArgMatches for TrackPrompts {
@@ -233,6 +292,9 @@ impl FromArgMatches for TrackPrompts {
         collect(&mut flags, matches, "point", Flag::Point);
         collect(&mut flags, matches, "box", Flag::Box);
         collect(&mut flags, matches, "mask-input", Flag::Mask);
+        collect(&mut flags, matches, "text", Flag::Text);
+        collect(&mut flags, matches, "exemplar", Flag::Exemplar);
+        collect(&mut flags, matches, "remove", Flag::Remove);
         flags.sort_by_key(|(index, _)| *index);
         let sorted = TrackPrompts::sorted(flags.into_iter().map(|(_, flag)| flag).collect());
         Ok(sorted.unwrap_or_else(|conflict| TrackPrompts {

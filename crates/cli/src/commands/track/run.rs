@@ -2,14 +2,31 @@
 
 use anyhow::Result;
 use cutout_imaging::Image;
-use cutout_sam::{Direction, TrackedFrame, Tracker};
+use cutout_sam::{Direction, Kept, TrackedFrame, Tracker};
 use cutout_video::{FrameResult, ObjectMask};
 
 use super::outputs::Writers;
 use super::recorded::Recorded;
 use super::resume::{Position, StateFile};
-use crate::interrupt;
 use crate::progress::Progress;
+use crate::{interrupt, stdio};
+
+/// After how many frames `--verbose` says again what is kept.
+const VERBOSE_EVERY: usize = 100;
+
+/// What `--verbose` says after a frame, if it is time.
+pub(super) fn note_kept(verbose: bool, done: usize, kept: impl FnOnce() -> Kept) {
+    if verbose && done.is_multiple_of(VERBOSE_EVERY) {
+        stdio::note(&format!("kept after {done} frames: {}", kept()));
+    }
+}
+
+/// What `--verbose` says at the end.
+pub(super) fn note_kept_at_the_end(verbose: bool, kept: impl FnOnce() -> Kept) {
+    if verbose {
+        stdio::note(&format!("kept at the end: {}", kept()));
+    }
+}
 
 /// A run through a video.
 pub(super) struct Run {
@@ -26,6 +43,8 @@ pub(super) struct Run {
     pub(super) most: usize,
     /// Whether the next frame is encoded while the current one is tracked.
     pub(super) looks_ahead: bool,
+    /// Whether to say what is kept.
+    pub(super) verbose: bool,
 }
 
 impl Run {
@@ -81,6 +100,7 @@ impl Run {
         self.position = Some(position);
         self.state.keep(&self.tracker, position);
         self.done_here += 1;
+        note_kept(self.verbose, self.done_here, || self.tracker.kept());
         self.progress.set(position.done as u64);
         let speed = self.done_here as f64 / self.started.elapsed().as_secs_f64();
         let memory =

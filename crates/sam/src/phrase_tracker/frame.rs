@@ -1,0 +1,389 @@
+//! One frame, in Meta's order: detect, match, renew, suppress, remember, begin, end.
+
+use cutout_imaging::{Mask, Rle, Size, Upsampler};
+use cutout_tensor::{Tensor, TensorError, memory};
+
+use super::answer::{PhraseObject, UnfinishedFrame};
+use super::bits::BitMask;
+use super::decisions::{Decisions, Shown};
+use super::hot_start::FrameStep;
+use super::matching::{Detected, Tracked, suppress_duplicates};
+use super::options::PhraseTrackError;
+use super::shrinking::areas;
+use super::{PhraseTracker, Track};
+use crate::find::Detection;
+use crate::masks::{clear_islands, fill_holes};
+use crate::tracker::{ObjectId, Settled};
+
+/// Logits of pixels that are filled, and cleared.
+const FILLED: f32 = 0.1;
+const CLEARED: f32 = -0.1;
+/// Logit of all pixels of a mask that gives way.
+const SUPPRESSED: f32 = -10.0;
+/// Object score that is remembered for a mask with any pixel; the negative of it for an empty one.
+const SURE: f32 = 10.0;
+/// Frames for which it is known which masks were given by detections.
+const RECENT: usize = 16;
+
+/// What the detector says about one phrase on the current frame.
+pub(super) struct Searched {
+    /// Position of the phrase; `None` for the objects that a user pointed at, which are not looked for.
+    pub(super) phrase: Option<usize>,
+    /// `None` if the phrase was not looked for.
+    pub(super) candidates: Option<Vec<Candidate>>,
+}
+
+/// A detection with its mask.
+pub(super) struct Candidate {
+    pub(super) score: f32,
+    /// `f32[side * side]`.
+    pub(super) logits: Vec<f32>,
+}
+
+/// An object on the current frame, as it is settled so far.
+pub(super) struct Followed {
+    pub(super) id: ObjectId,
+    pub(super) logits: Vec<f32>,
+    object_score: f32,
+    iou: f32,
+}
+
+/// The answer of a frame, and the objects that ended.
+pub(super) type SettledFrame = (UnfinishedFrame, Vec<usize>);
+
+impl Searched {
+    fn candidates(&self) -> &[Candidate] {
+        self.candidates.as_deref().unwrap_or_default()
+    }
+}
+
+impl Candidate {
+    fn detected(&self) -> Detected {
+        Detected { score: self.score, mask: BitMask::of(&self.logits) }
+    }
+}
+
+impl PhraseTracker {
+    /// Finds objects on the current frame and decides about it.
+    pub(super) fn follow_frame(
+        &mut self,
+        step: FrameStep,
+    ) -> Result<SettledFrame, PhraseTrackError> {
+        let (first, later): (Vec<Searched>, Vec<Searched>) =
+            self.detect(step.frame)?.into_iter().partition(|one| {
+                let query = one.phrase.map(|phrase| &self.queries[phrase]);
+                one.candidates.is_some() && query.is_some_and(|query| !query.is_old)
+            });
+        if first.is_empty() {
+            return self.settle(step, &later);
+        }
+        first.iter().filter_map(|one| one.phrase).for_each(|phrase| {
+            self.queries[phrase].is_old = true;
+        });
+        let (mut answer, mut removed) = self.settle(step, &first)?;
+        if step.backward {
+            let (others, also_removed) = self.settle(step, &later)?;
+            answer.objects.extend(others.objects);
+            removed.extend(also_removed);
+            return Ok((answer, removed));
+        }
+        // Meta's code runs the frame on which a phrase is given once to answer it and again when it goes on.
+        self.tracker.mark_tracked(step.frame);
+        let mut all: Vec<Searched> = first.into_iter().chain(later).collect();
+        all.sort_by_key(|one| one.phrase.map_or(usize::MAX, |phrase| phrase));
+        self.settle(step, &all)
+    }
+
+    fn settle(
+        &mut self,
+        step: FrameStep,
+        found: &[Searched],
+    ) -> Result<SettledFrame, PhraseTrackError> {
+        let (decisions, followed) = self.settle_masks(step, found)?;
+        self.settle_objects(step, found, &decisions, followed)
+    }
+
+    /// Decides about the current frame, and remembers it. Returns the decisions about each phrase and the masks that remain.
+    pub(super) fn settle_masks(
+        &mut self,
+        step: FrameStep,
+        found: &[Searched],
+    ) -> Result<(Vec<Decisions>, Vec<Followed>), PhraseTrackError> {
+        let mut followed = self.followed(found)?;
+        let decisions: Vec<Decisions> =
+            found.iter().map(|one| self.decide(one, step, &followed)).collect();
+        self.renew(step, found, &decisions, &followed)?;
+        for (one, decisions) in found.iter().zip(&decisions) {
+            let members = self.members(one.phrase, &followed);
+            for position in &decisions.suppressed {
+                followed[members[*position]].logits.fill(SUPPRESSED);
+            }
+        }
+        self.remember(found, &followed)?;
+        Ok((decisions, followed))
+    }
+
+    /// Starts and ends objects. Returns the answer of the frame and the objects that ended.
+    pub(super) fn settle_objects(
+        &mut self,
+        step: FrameStep,
+        found: &[Searched],
+        decisions: &[Decisions],
+        followed: Vec<Followed>,
+    ) -> Result<SettledFrame, PhraseTrackError> {
+        let mut answer = UnfinishedFrame::new(step.frame, self.tracker.size()?);
+        self.enter_followed(&mut answer, followed)?;
+        self.enter_new(&mut answer, found, decisions)?;
+        let removed: Vec<usize> =
+            decisions.iter().flat_map(|decisions| decisions.removed.iter().copied()).collect();
+        for id in &removed {
+            self.tracker.remove(*id as ObjectId)?;
+            self.tracks.remove(&(*id as ObjectId));
+        }
+        for track in self.tracks.values_mut() {
+            track.given.retain(|frame| frame.abs_diff(step.frame) <= RECENT);
+        }
+        Ok((answer, removed))
+    }
+
+    /// The detections of each phrase on the current frame, and an entry for the objects without a phrase.
+    fn detect(&mut self, frame: usize) -> Result<Vec<Searched>, PhraseTrackError> {
+        let scene = self.tracker.scene()?;
+        let mut found = Vec::new();
+        for phrase in 0..self.queries.len() {
+            let question = self.queries[phrase].question(frame, self.options.detection_threshold);
+            self.queries[phrase].presence = None;
+            let mut candidates = None;
+            if let Some(question) = question {
+                let answer = scene.find(&question)?;
+                let detections = answer.phrases().first();
+                self.queries[phrase].presence = detections.map(crate::find::Detections::presence);
+                candidates = Some(self.distinct(in_order(answer.iter().collect())?));
+            }
+            found.push(Searched { phrase: Some(phrase), candidates });
+        }
+        found.push(Searched { phrase: None, candidates: None });
+        Ok(found)
+    }
+
+    /// Detections without those that repeat a better one.
+    pub(super) fn distinct(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let options = &self.options;
+        let detected: Vec<Detected> = candidates.iter().map(Candidate::detected).collect();
+        let kept =
+            suppress_duplicates(&detected, options.detection_threshold, options.duplicate_iou);
+        let numbered = candidates.into_iter().enumerate();
+        numbered.filter(|(index, _)| kept.contains(index)).map(|(_, one)| one).collect()
+    }
+
+    /// The objects of these phrases that the tracker sees on the current frame, without small holes and islands.
+    fn followed(&self, found: &[Searched]) -> Result<Vec<Followed>, PhraseTrackError> {
+        let mut followed = Vec::new();
+        for sighted in self.tracker.sighted() {
+            let Some(track) = self.tracks.get(&sighted.id) else { continue };
+            if !found.iter().any(|one| one.phrase == track.phrase) {
+                continue;
+            }
+            let mut logits = sighted.logits.to_vec::<f32>()?;
+            self.clean(&mut logits)?;
+            let (object_score, iou) = (sighted.object_score, sighted.iou);
+            followed.push(Followed { id: sighted.id, logits, object_score, iou });
+        }
+        Ok(followed)
+    }
+
+    pub(super) fn clean(&self, logits: &mut [f32]) -> Result<(), PhraseTrackError> {
+        let (side, area) = (self.side(), self.options.fill_hole_area);
+        if area > 0 {
+            fill_holes(logits, side, area, FILLED).map_err(TensorError::from)?;
+            clear_islands(logits, side, area, CLEARED).map_err(TensorError::from)?;
+        }
+        Ok(())
+    }
+
+    fn side(&self) -> usize {
+        self.tracker.sam().model().config().mask_side()
+    }
+
+    /// Positions of the objects of a phrase.
+    fn members(&self, phrase: Option<usize>, followed: &[Followed]) -> Vec<usize> {
+        let is_member = |index: &usize| {
+            self.tracks.get(&followed[*index].id).is_some_and(|track| track.phrase == phrase)
+        };
+        (0..followed.len()).filter(is_member).collect()
+    }
+
+    fn decide(&mut self, found: &Searched, step: FrameStep, followed: &[Followed]) -> Decisions {
+        let Some(phrase) = found.phrase else { return Decisions::default() };
+        let detections: Vec<Detected> =
+            found.candidates().iter().map(Candidate::detected).collect();
+        let members = self.members(found.phrase, followed).into_iter();
+        let tracks: Vec<Tracked> = members
+            .map(|index| Tracked {
+                id: followed[index].id as usize,
+                mask: BitMask::of(&followed[index].logits),
+            })
+            .collect();
+        let numbers_left = (ObjectId::MAX - self.next_id) as usize;
+        let room = self.options.max_objects.saturating_sub(self.tracks.len());
+        let shown = Shown {
+            detections: &detections,
+            tracks: &tracks,
+            next_id: self.next_id as usize,
+            room: room.min(numbers_left),
+            was_searched: found.candidates.is_some(),
+        };
+        let decisions = self.queries[phrase].record.decide(step, &shown, &self.options);
+        for index in &decisions.new {
+            let score = found.candidates()[*index].score;
+            let track = Track { phrase: found.phrase, score, given: vec![step.frame] };
+            self.tracks.insert(self.next_id, track);
+            self.next_id += 1;
+        }
+        decisions
+    }
+
+    /// Gives objects the masks of detections that surely show them.
+    fn renew(
+        &mut self,
+        step: FrameStep,
+        found: &[Searched],
+        decisions: &[Decisions],
+        followed: &[Followed],
+    ) -> Result<(), PhraseTrackError> {
+        let every = self.options.recondition_every;
+        if every == 0 || !step.frame.is_multiple_of(every) {
+            return Ok(());
+        }
+        for (one, decisions) in found.iter().zip(decisions) {
+            for (id, detection) in &decisions.renewing {
+                let id = *id as ObjectId;
+                let object = followed.iter().find(|object| object.id == id);
+                if object.is_some_and(|one| one.object_score > self.options.recondition_logit) {
+                    let mask = self.enlarged(&one.candidates()[*detection].logits)?;
+                    self.tracker.give_masks(&[(id, mask)])?;
+                    self.tracks.entry(id).and_modify(|track| track.given.push(step.frame));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The mask of low-resolution logits, as large as the model takes masks.
+    fn enlarged(&self, logits: &[f32]) -> Result<Mask, PhraseTrackError> {
+        let side = self.side();
+        let large = Size::square(4 * side);
+        let upsampler = Upsampler::direct(Size::square(side), large)?;
+        let mut pixels =
+            memory::with_capacity(large.width * large.height).map_err(TensorError::from)?;
+        upsampler.for_each_row(logits, |_, row| pixels.extend(row.iter().map(|it| *it > 0.0)))?;
+        Ok(Mask::from_pixels(large, pixels)?)
+    }
+
+    /// Remembers the frame. A mask that loses most of its pixels to others of its phrase is remembered as hidden.
+    fn remember(
+        &mut self,
+        found: &[Searched],
+        followed: &[Followed],
+    ) -> Result<(), PhraseTrackError> {
+        let side = self.side();
+        let mut settled = Vec::new();
+        for one in found {
+            let members = self.members(one.phrase, followed);
+            let masks: Vec<&[f32]> =
+                members.iter().map(|index| &followed[*index].logits[..]).collect();
+            for (index, area) in members.iter().zip(areas(&masks, side, 4 * side)?) {
+                let mut logits = followed[*index].logits.clone();
+                if area.shrinks() {
+                    logits.iter_mut().for_each(|logit| *logit = logit.min(SUPPRESSED));
+                }
+                let shown = !area.is_empty() && !area.shrinks();
+                let object_score = if shown { SURE } else { -SURE };
+                settled.push(Settled { id: followed[*index].id, logits, object_score });
+            }
+        }
+        Ok(self.tracker.remember_settled(&settled)?)
+    }
+
+    fn enter_followed(
+        &self,
+        answer: &mut UnfinishedFrame,
+        followed: Vec<Followed>,
+    ) -> Result<(), PhraseTrackError> {
+        for object in followed {
+            let Some(track) = self.tracks.get(&object.id) else { continue };
+            answer.objects.push(PhraseObject {
+                id: object.id,
+                phrase: track.phrase,
+                score: track.score,
+                probability: 1.0 / (1.0 + (-object.object_score).exp()),
+                object_score: Some(object.object_score),
+                iou: Some(object.iou),
+                presence: track.phrase.and_then(|phrase| self.queries[phrase].presence),
+                mask: self.at_video_size(&object.logits)?,
+                logits: self.kept_logits(&object.logits)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// Starts the new objects of each phrase.
+    fn enter_new(
+        &mut self,
+        answer: &mut UnfinishedFrame,
+        found: &[Searched],
+        decisions: &[Decisions],
+    ) -> Result<(), PhraseTrackError> {
+        let count: usize = decisions.iter().map(|decisions| decisions.new.len()).sum();
+        let mut id = self.next_id - count as ObjectId;
+        for (one, decisions) in found.iter().zip(decisions) {
+            let mut masks = Vec::new();
+            for index in &decisions.new {
+                let candidate = &one.candidates()[*index];
+                masks.push((id, self.enlarged(&candidate.logits)?));
+                let mut logits = candidate.logits.clone();
+                self.clean(&mut logits)?;
+                answer.objects.push(PhraseObject {
+                    id,
+                    phrase: one.phrase,
+                    score: candidate.score,
+                    probability: candidate.score,
+                    object_score: None,
+                    iou: None,
+                    presence: one.phrase.and_then(|phrase| self.queries[phrase].presence),
+                    mask: self.at_video_size(&logits)?,
+                    logits: self.kept_logits(&logits)?,
+                });
+                id += 1;
+            }
+            if !masks.is_empty() {
+                self.tracker.give_masks(&masks)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs of a mask at the size of the video.
+    pub(super) fn at_video_size(&self, logits: &[f32]) -> Result<Rle, PhraseTrackError> {
+        Ok(self.tracker.segment_of(&self.square(logits)?)?.rle()?)
+    }
+
+    /// The logits of an answer, if they are asked for.
+    pub(super) fn kept_logits(&self, logits: &[f32]) -> Result<Option<Tensor>, PhraseTrackError> {
+        self.options.logits.then(|| self.square(logits)).transpose()
+    }
+
+    fn square(&self, logits: &[f32]) -> Result<Tensor, PhraseTrackError> {
+        Ok(Tensor::from_vec::<f32>([self.side(), self.side()], logits.to_vec())?)
+    }
+}
+
+/// Detections in the order of the detector's queries.
+fn in_order(mut detections: Vec<&Detection>) -> Result<Vec<Candidate>, PhraseTrackError> {
+    detections.sort_by_key(|detection| detection.query());
+    let candidate = |detection: &Detection| -> Result<_, PhraseTrackError> {
+        let logits = detection.segment().logits.to_vec::<f32>()?;
+        Ok(Candidate { score: detection.score(), logits })
+    };
+    detections.into_iter().map(candidate).collect()
+}
