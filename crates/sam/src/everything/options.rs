@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn wrong_numbers_are_errors_that_name_the_option() {
         type Change = fn(&mut Everything);
-        let cases: [(Change, &str); 12] = [
+        let cases: [(Change, &str); 13] = [
             (|o| o.points_per_side = 0, "points_per_side is 0; it must be at least 1"),
             (|o| o.points_per_batch = 0, "points_per_batch is 0; it must be at least 1"),
             (|o| o.crop_n_points_downscale_factor = 0, "crop_n_points_downscale_factor is 0"),
