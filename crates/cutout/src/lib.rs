@@ -53,7 +53,8 @@ pub mod video;
 // Models.
 #[doc(inline)]
 pub use cutout_sam::{
-    Device, Family, Identity, Precision, Profile, Sam, TransferCounts, profile_beside, read_profile,
+    Device, Family, Identity, MAX_THREADS, Precision, Profile, Sam, TransferCounts, profile_beside,
+    read_profile,
 };
 
 // Scenes, prompts and masks.

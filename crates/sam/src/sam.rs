@@ -167,6 +167,16 @@ impl Sam {
         self.model().config().memory.is_some()
     }
 
+    /// Side of the square that the image encoder reads, in pixels.
+    pub fn input_side(&self) -> usize {
+        self.model().config().encoder.image_size()
+    }
+
+    /// Side of low-resolution masks, which are square.
+    pub fn mask_side(&self) -> usize {
+        self.model().config().mask_side()
+    }
+
     /// Bytes of memory that weights take, without the pages of mapped files.
     pub fn weight_bytes(&self) -> usize {
         let memory = self.model().weights().memory();
@@ -294,9 +304,31 @@ impl Sam {
         Ok(scenes)
     }
 
+    /// Embeds a picture that was brought to the size of the model's input before, as [`Sam::preprocess`] brings one of size
+    /// `original` there. Answers have that size.
+    pub fn embed_resized(&self, image: &Image, original: Size) -> Result<Scene, SegmentError> {
+        let mapping = self.preprocessing().mapping(original)?;
+        if mapping.content != image.size() {
+            let (expected, found) = (mapping.content, image.size());
+            return Err(ImageError::Mismatch { expected, found }.into());
+        }
+        let (pixels, _) = self.preprocess(image)?;
+        let mut scenes = self.embed_inputs(&[image], vec![(pixels, mapping)])?;
+        Ok(scenes.pop().expect("one picture has one scene"))
+    }
+
     fn embed_batch(&self, images: &[Image]) -> Result<Vec<Scene>, SegmentError> {
         let preprocess = |image| self.preprocess(image);
         let inputs = images.iter().map(preprocess).collect::<Result<Vec<_>, _>>()?;
+        self.embed_inputs(&images.iter().collect::<Vec<_>>(), inputs)
+    }
+
+    /// The scenes of pictures whose inputs are made.
+    fn embed_inputs(
+        &self,
+        images: &[&Image],
+        inputs: Vec<(Tensor, Mapping)>,
+    ) -> Result<Vec<Scene>, SegmentError> {
         let pixels: Vec<&Tensor> = inputs.iter().map(|(pixels, _)| pixels).collect();
         let pixels = self.model().upload(&stacked(&pixels).map_err(ModelError::from)?)?;
         let part = Encode { pictures: images.len() };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{deps, licences, size};
+use crate::{deps, licences, python, size};
 
 /// One cargo command of a CI run.
 struct Step {
@@ -38,6 +38,9 @@ pub(crate) fn run() -> Result<()> {
     deps::check()?;
     size::check()?;
     licences::check()?;
+    let start = Instant::now();
+    python::test(&[])?;
+    println!("ci: Python done in {:.0} s", start.elapsed().as_secs_f64());
     println!("ci: all steps passed");
     Ok(())
 }

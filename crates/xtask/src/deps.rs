@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-imaging", &["cutout-files", "cutout-jpeg", "cutout-parallel", "cutout-tensor"]),
     ("cutout-video", &["cutout-files", "cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
+    ("cutout-python", &["cutout"]),
     ("cutout-server", &["cutout-imaging", "cutout-sam", "cutout-tensor"]),
     (
         "cutout-cli",

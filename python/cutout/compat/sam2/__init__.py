@@ -1,0 +1,1 @@
+"""The interface of Meta's `sam2`: same module names, arguments, types and shapes."""
