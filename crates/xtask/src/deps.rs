@@ -31,7 +31,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout-video", &["cutout-files", "cutout-imaging"]),
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
     ("cutout-python", &["cutout"]),
-    ("cutout-server", &["cutout-imaging", "cutout-sam", "cutout-tensor"]),
+    (
+        "cutout-server",
+        &["cutout-files", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"],
+    ),
     (
         "cutout-cli",
         &[
@@ -51,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cutout-graph",
             "cutout-imaging",
             "cutout-sam",
+            "cutout-server",
             "cutout-testing",
             "cutout-video",
             "cutout-weights",

@@ -53,7 +53,7 @@ use run::{Run, note_kept_at_the_end};
 
 --frame and --object apply to the prompts after them, until they are given again.")]
 pub(crate) struct Track {
-    /// A folder of pictures, a GIF, APNG or WebP animation, a video that ffmpeg reads, or - for standard input
+    /// A folder or zip archive of pictures, a GIF, APNG or WebP animation, a video that ffmpeg reads, or - for standard input
     video: PathBuf,
     #[command(flatten)]
     model: ModelOption,
