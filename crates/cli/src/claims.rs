@@ -39,6 +39,9 @@ impl Claims {
     /// Adds a file that the user named: it may exist.
     pub(crate) fn writes(&mut self, path: &Path) -> Result<()> {
         check_folder(path)?;
+        if path.is_dir() {
+            return Err(Usage::error(format!("{}: is a folder, not a file", path.display())));
+        }
         let place = Place::of(path);
         if place.is_device() {
             return Ok(());
@@ -69,6 +72,9 @@ impl Claims {
         folder: &Path,
         is_result: impl Fn(&str) -> bool,
     ) -> Result<()> {
+        if folder.exists() && !folder.is_dir() {
+            return Err(Usage::error(format!("{}: exists and is not a folder", folder.display())));
+        }
         self.enter(Place::of(folder))?;
         let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
         let results = entries.filter(|entry| is_result(&entry.file_name().to_string_lossy()));

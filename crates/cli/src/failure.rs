@@ -50,7 +50,7 @@ pub(crate) fn report_parser(error: &clap::Error) -> u8 {
     }
 }
 
-/// The error with its causes. A cause that is already part of the message is not repeated.
+/// The error with its causes, in one line. A cause that is already part of the message is not repeated.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut message = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -58,7 +58,20 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
             message = format!("{message}: {cause}");
         }
     }
-    message
+    stdio::one_line(&without_codes(&message))
+}
+
+/// A message without the numbers that the standard library adds to errors of the system, such as ` (os error 2)`.
+fn without_codes(message: &str) -> String {
+    let mut parts = message.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((code, rest)) if code.parse::<u32>().is_ok() => plain.push_str(rest),
+            Some(_) | None => plain.extend([" (os error ", part]),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -72,5 +85,13 @@ mod tests {
         let cause = || anyhow!("no such file");
         assert_eq!(message(&cause().context("a.png")), "a.png: no such file");
         assert_eq!(message(&cause().context("a.png: no such file")), "a.png: no such file");
+    }
+
+    #[test]
+    fn a_message_is_one_line_without_codes_of_the_system() {
+        let error = anyhow!("Is a directory (os error 21)").context("two\nlines.png: cannot read");
+        assert_eq!(message(&error), "two\\nlines.png: cannot read: Is a directory");
+        let odd = anyhow!("a (os error 2) b (os error x) c (os error 3");
+        assert_eq!(message(&odd), "a b (os error x) c (os error 3");
     }
 }

@@ -216,6 +216,11 @@ impl ModelSource {
         }
     }
 
+    /// The model in messages.
+    pub(crate) fn shown(&self) -> String {
+        self.file().map_or(BUILT_IN.to_owned(), |path| path.display().to_string())
+    }
+
     /// Opens the model; if it is the built-in one, a note says so.
     pub(crate) fn start(&self, run: &RunOptions) -> Result<Sam> {
         if let ModelSource::BuiltIn = self {

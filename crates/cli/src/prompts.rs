@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use cutout_imaging::{NPY_MAGIC, Size, read_npy};
 use cutout_sam::prompt_text::{self as text, parse_point, parse_rect};
-use cutout_sam::{Candidates, Label, Point, Prompt, Rect};
+use cutout_sam::{Candidates, Label, Point, Prompt, PromptError, Rect, SegmentError};
 use cutout_tensor::Tensor;
 
 use crate::failure::Usage;
@@ -64,12 +64,25 @@ impl PromptOptions {
         Ok(if prompts.is_empty() { vec![prompt] } else { prompts })
     }
 
-    /// Whether no flag of this group is given.
+    /// The error of a prompt; of its mask, with the name of the file.
+    pub(crate) fn named(&self, error: SegmentError) -> anyhow::Error {
+        let is_mask = matches!(
+            error,
+            SegmentError::Prompt(PromptError::MaskShape { .. } | PromptError::MaskValue { .. })
+        );
+        let error = anyhow::Error::new(error);
+        match &self.mask_input {
+            Some(path) if is_mask => error.context(path.display().to_string()),
+            Some(_) | None => error,
+        }
+    }
+
     /// Files that are read.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         self.mask_input.as_deref().into_iter()
     }
 
+    /// Whether no flag of this group is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.points.is_empty()
             && self.boxes.is_empty()

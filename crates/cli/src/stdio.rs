@@ -4,22 +4,21 @@ use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// Writes a line to standard output: results, for programs.
 pub(crate) fn print(text: &str) -> Result<()> {
     check_open()?;
     let mut output = io::stdout().lock();
-    writeln!(output, "{}", escaped(text))?;
-    Ok(output.flush()?)
+    let written = writeln!(output, "{}", escaped(text)).and_then(|()| output.flush());
+    written.context("standard output")
 }
 
 /// Writes the help that was asked for to standard output.
 pub(crate) fn print_help(help: &clap::Error) -> Result<()> {
     check_open()?;
-    help.print()?;
-    Ok(io::stdout().flush()?)
+    help.print().and_then(|()| io::stdout().flush()).context("standard output")
 }
 
 /// Returns an error if the process was started without a standard output. The runtime then puts the null device in its
@@ -73,7 +72,7 @@ pub(crate) fn note(text: &str) {
 
 /// Notes which files were written. Of files that the user named, only a terminal is told.
 pub(crate) fn note_written<'a>(are_named: bool, paths: impl Iterator<Item = &'a Path>) {
-    let name = |path: &Path| path.display().to_string().replace('\n', "\\n");
+    let name = |path: &Path| one_line(&path.display().to_string());
     let names: Vec<String> = paths.map(name).collect();
     if let [first @ .., last] = &names[..]
         && (!are_named || io::stderr().is_terminal())
@@ -88,7 +87,12 @@ pub(crate) const CLOSED_PIPE_EXIT_CODE: u8 = 141;
 
 /// Writes a warning to standard error.
 pub(crate) fn warn(text: &str) {
-    note(&format!("warning: {text}"));
+    note(&format!("warning: {}", one_line(text)));
+}
+
+/// The text with line ends written out: names from files must not look like lines of this program.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
 }
 
 /// Whether the reader of standard output closed the pipe, as `head` does. This is not reported.

@@ -65,6 +65,86 @@ fn checkpoints() {
 }
 
 #[test]
+fn messages_have_one_line_and_name_the_file() {
+    let folder = folder_with_model();
+    folder.write("odd.npy", npy(7));
+    folder.picture("clip/0.png", Size::new(50, 31));
+    folder.write("two\nlines\x1b[31m.png", "no picture");
+    let segment = |image: &'static str| vec!["segment", image, "-m", MODEL, "-p", "3,3"];
+    for (run, words) in [
+        (segment("absent.png"), "error: absent.png: cannot read the file: No such file"),
+        (segment("two\nlines\x1b[31m.png"), "error: two\\nlines\\u{1b}[31m.png: not a picture"),
+        (
+            [segment("picture.png"), vec!["--mask-input", "odd.npy"]].concat(),
+            "error: odd.npy: mask",
+        ),
+        (vec!["track", "clip", "-m", MODEL, "-p", "3,3"], "error: model.safetensors: SAM 1"),
+        (vec!["track", "clip", "-m", MODEL, "--text", "cat"], "error: model.safetensors: "),
+        (vec!["bench", "-m", MODEL, "--image", "clip"], "error: clip: cannot read the file: Is a"),
+    ] {
+        let ended = folder.cutout(&run);
+        assert!(ended.stderr.starts_with(words), "{run:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{run:?}: {}", ended.stderr);
+        for harmful in ["os error", "\x1b", ".rs:"] {
+            assert!(!ended.stderr.contains(harmful), "{run:?}: {}", ended.stderr);
+        }
+        ended.fails(&[]);
+    }
+}
+
+/// A NumPy file with a square of zeros.
+fn npy(side: usize) -> Vec<u8> {
+    let header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({side}, {side}), }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    let zeros = vec![0; 4 * side * side];
+    [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), &zeros].concat()
+}
+
+#[test]
+fn outputs_of_the_wrong_kind_are_refused_before_any_work() {
+    let folder = folder_with_model();
+    std::fs::create_dir(folder.path("made")).unwrap();
+    std::fs::create_dir(folder.path("made.png")).unwrap();
+    folder.write("file", "mine");
+    folder.picture("photos/a.png", Size::new(20, 10));
+    folder.write("out/a", "mine");
+    let everything = ["everything", "picture.png", "-m", MODEL, "--points-per-side", "2"];
+    let photos = ["everything", "photos", "-m", MODEL, "--points-per-side", "2"];
+    for (run, words) in [
+        (
+            [&everything[..], &["-o", "x.json", "--overlay", "made"]].concat(),
+            "made: is a folder, not a file",
+        ),
+        ([&everything[..], &["-o", "file"]].concat(), "file: exists and is not a folder"),
+        ([&photos[..], &["-o", "out"]].concat(), "out/a: exists and is not a folder"),
+        ([&photos[..], &["-o", "masks", "--overlay", "file"]].concat(), "file: exists and is not"),
+        (
+            vec![
+                "segment",
+                "picture.png",
+                "-m",
+                MODEL,
+                "-p",
+                "3,3",
+                "-o",
+                "x.npy",
+                "-o",
+                "made.png",
+            ],
+            "made.png: is a folder",
+        ),
+        (
+            vec!["track", "photos", "-m", MODEL, "-p", "3,3", "--history", "file"],
+            "file: exists and is not a folder",
+        ),
+    ] {
+        folder.cutout(&run).wrong_usage(&[words]);
+    }
+    assert!(!folder.has("x.json") && !folder.has("x.npy") && !folder.has("masks"));
+}
+
+#[test]
 fn clicks_outside_the_picture() {
     let folder = folder_with_model();
     for (flag, value) in [("-p", "51,3"), ("-p", "-1,3"), ("-p", "3,31.5"), ("-b", "0,0,60,10")] {

@@ -27,4 +27,5 @@ mod resume;
 mod segment;
 mod serve;
 mod support;
+mod terminal;
 mod track;

@@ -3,7 +3,7 @@
 use cutout_tensor::{DType, Tensor};
 use cutout_weights::{BlockType, Checkpoint, Format, MetadataValue, StoredType};
 
-use crate::support::{Folder, MODEL, fixture, folder, folder_with_model};
+use crate::support::{Folder, MODEL, fixture, folder, folder_with_model, model_tensors};
 
 fn stored(folder: &Folder, file: &str, tensor: &str) -> StoredType {
     let checkpoint = Checkpoint::open(folder.path(file)).unwrap();
@@ -120,8 +120,66 @@ fn invalid_arguments_are_rejected() {
     folder.checkpoint("large.safetensors", vec![("w.large".to_owned(), large)]);
     for output in ["out.gguf", "out.safetensors"] {
         let refused = folder.cutout(&["convert", "large.safetensors", output, "--quantize", "f16"]);
-        refused.fails(&["w.large", "range of f16"]);
+        refused.fails(&["w.large", "element 0 is 1e6, beyond the range of f16"]);
         assert!(!folder.has(output));
     }
     assert!(folder.temporary_files().is_empty());
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_rejected() {
+    let folder = folder_with_model();
+    let rejected = |input: &str, words: &[&str]| {
+        for (output, quantize) in [
+            ("out.safetensors", None),
+            ("out.gguf", None),
+            ("out.safetensors", Some("bf16")),
+            ("out.gguf", Some("q8_0")),
+        ] {
+            let flag = quantize.map_or(vec![], |name| vec!["--quantize", name]);
+            let ended = folder.cutout(&[&["convert", input, output], &flag[..]].concat());
+            let lines: Vec<&str> =
+                ended.stderr.lines().filter(|line| !line.contains("names are kept")).collect();
+            assert_eq!(lines.len(), 1, "{}", ended.stderr);
+            ended.fails(words);
+            assert!(!folder.has(output) && folder.temporary_files().is_empty());
+        }
+    };
+    // A model, a tensor of which is stored under another name than it is written, and a file that is none.
+    let mut tensors = model_tensors();
+    let (name, tensor) = tensors.last_mut().unwrap();
+    let mut numbers = tensor.to_vec::<f32>().unwrap();
+    numbers[0] = f32::NEG_INFINITY;
+    let words = format!("model.safetensors: tensor {name}: element 0 is -inf; the numbers");
+    *tensor = Tensor::from_vec(tensor.shape().clone(), numbers).unwrap();
+    folder.checkpoint("bad-model.safetensors", tensors);
+    rejected("bad-model.safetensors", &[&words]);
+    let half = Tensor::from_vec([2, 32], vec![f32::NAN; 64]).unwrap().cast(DType::F16).unwrap();
+    folder.checkpoint("bad.safetensors", vec![("odd.name".to_owned(), half)]);
+    rejected("bad.safetensors", &["bad.safetensors: tensor odd.name: element 0 is NaN"]);
+}
+
+#[test]
+fn numbers_beyond_the_new_type_are_rejected() {
+    let folder = folder();
+    let large = Tensor::from_vec([1, 64], [vec![0f32; 32], vec![f32::MAX; 32]].concat()).unwrap();
+    folder.checkpoint("large.safetensors", vec![("w".to_owned(), large)]);
+    for (quantize, words) in [
+        ("bf16", "element 32 is 3.4028234663852886e38, beyond the range of bf16"),
+        ("f16", "element 32 is 3.4028234663852886e38, beyond the range of f16"),
+        ("q8_0", "elements 32 to 63: expected numbers within the range of a quantised block"),
+        ("q4_0", "elements 32 to 63: expected numbers within the range of a quantised block"),
+    ] {
+        let run = ["convert", "large.safetensors", "out.gguf", "--quantize", quantize];
+        folder.cutout(&run).fails(&["out.gguf: tensor w: ", words]);
+    }
+    folder.cutout(&["convert", "large.safetensors", "out.gguf"]).succeeds();
+    // Double precision is written as single precision.
+    let header = br#"{"d":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}}"#;
+    let doubles = [0.5f64, 1e300].map(f64::to_le_bytes).concat();
+    let length = (header.len() as u64).to_le_bytes();
+    folder.write("doubles.safetensors", [&length[..], header, &doubles].concat());
+    let ended = folder.cutout(&["convert", "doubles.safetensors", "doubles.gguf"]);
+    ended.fails(&["doubles.safetensors: tensor d: element 1 is 1e300, beyond the range of f32"]);
+    assert!(!folder.has("doubles.gguf"));
 }

@@ -155,6 +155,7 @@ pub(crate) fn invalid_options_and_ways_to_run() {
         ("--box-nms-thresh", "2", "box_nms_thresh"),
         ("--crop-overlap-ratio", "-1", "crop_overlap_ratio"),
         ("--crop-n-layers", "99", "99"),
+        ("--points-per-side", "100000", "points_per_side is 100000; at most 1024"),
     ] {
         let run = ["everything", "picture.png", "-m", MODEL, option, value];
         folder.cutout(&run).wrong_usage(&[word]);

@@ -225,6 +225,7 @@ flag_tests! {
         "--insecure" => crate::serve::others_need_a_token,
         "--allow-origin" => crate::serve::others_need_a_token,
         "--cache" => crate::serve::models_addresses_and_memory,
+        "--label" => crate::serve::labels_are_detectors,
         "--device" => crate::serve::ways_to_run,
         "--threads" => crate::serve::ways_to_run,
         "--precision" => crate::serve::ways_to_run,

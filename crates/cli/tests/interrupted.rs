@@ -87,7 +87,8 @@ fn output_that_cannot_be_written_is_an_error() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let ended = Ended::of(folder.command(arguments).stdout(full).output().unwrap());
         assert_eq!(ended.code, Some(1), "{arguments:?}");
-        assert!(ended.stderr.contains("No space left"), "{arguments:?}: {}", ended.stderr);
+        let expected = "error: standard output: No space left on device\n";
+        assert_eq!(ended.stderr, expected, "{arguments:?}");
         // A process without a standard output.
         let program = env!("CARGO_BIN_EXE_cutout");
         let line = format!("{program} {} >&-", arguments.join(" "));

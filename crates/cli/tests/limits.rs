@@ -3,6 +3,7 @@
 use cutout_imaging::{Mask, MaskDepth, Size, encode_mask};
 use cutout_tensor::{DType, Tensor};
 use cutout_weights::{Checkpoint, Metadata, Outgoing, write_safetensors};
+use half::f16;
 
 use crate::support::{Ended, Folder, MODEL, folder, folder_with_model, model_tensors};
 
@@ -67,6 +68,58 @@ fn finite_weights_that_overflow() {
     folder.cutout(&run).fails(&["out of range"]);
 }
 
+/// A NumPy file of a square array.
+fn npy(descr: &str, side: usize, elements: &[u8]) -> Vec<u8> {
+    let header =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({side}, {side}), }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), elements].concat()
+}
+
+#[test]
+fn mask_inputs_of_every_precision() {
+    let folder = folder_with_model();
+    folder.segment(&["--raw", "first.safetensors"]).succeeds();
+    let file = Checkpoint::open(folder.path("first.safetensors")).unwrap();
+    let side = file.tensor("low_res_logits").unwrap().shape()[2];
+    // Multiples of 1/4 are the same numbers in every precision.
+    let numbers = (0..side * side).map(|i| (i % 37) as f32 / 4.0 - 4.0).collect();
+    let logits = Tensor::from_vec([side, side], numbers).unwrap();
+    let halves = logits.cast(DType::F16).unwrap().to_vec::<f16>().unwrap();
+    let halves: Vec<u8> = halves.into_iter().flat_map(f16::to_le_bytes).collect();
+    let singles: Vec<u8> =
+        logits.to_vec::<f32>().unwrap().into_iter().flat_map(f32::to_le_bytes).collect();
+    let doubles =
+        |numbers: Vec<f64>| -> Vec<u8> { numbers.into_iter().flat_map(f64::to_le_bytes).collect() };
+    folder.write("f2.npy", npy("<f2", side, &halves));
+    folder.write("f4.npy", npy("<f4", side, &singles));
+    folder.write("f8.npy", npy("<f8", side, &doubles(logits.to_f64_vec().unwrap())));
+    let answer = |name: &str| folder.segment(&["--mask-input", name, "--json"]).json();
+    let expected = answer("f4.npy");
+    assert_ne!(expected["annotations"], folder.segment(&["--json"]).json()["annotations"]);
+    for name in ["f2.npy", "f8.npy"] {
+        assert_eq!(answer(name)["annotations"], expected["annotations"], "{name}");
+    }
+    let vast = doubles([vec![0f64; side * side - 1], vec![1e300]].concat());
+    folder.write("vast.npy", npy("<f8", side, &vast));
+    let words = ["vast.npy: not logits of a mask", "1e300, beyond the range of f32"];
+    folder.segment(&["--mask-input", "vast.npy"]).fails(&words);
+    folder.write("whole.npy", npy("<i8", side, &vast));
+    folder.segment(&["--mask-input", "whole.npy"]).fails(&["whole.npy", "float16, float32 or"]);
+}
+
+#[test]
+fn more_points_than_a_prompt_may_have() {
+    let folder = folder_with_model();
+    let run = |flag: &str, value: &str, count: usize| {
+        let flags: Vec<&str> = [flag, value].repeat(count);
+        folder.cutout(&[&["segment", "picture.png", "-m", MODEL], &flags[..]].concat())
+    };
+    run("-p", "20,11", 1025).fails(&["1025 points or boxes in one prompt; at most 1024"]);
+    assert!(!folder.has("picture.mask.png"));
+    run("-p", "20,11", 1024).succeeds();
+}
+
 #[test]
 fn mask_inputs_that_are_not_finite() {
     let folder = folder_with_model();
@@ -85,13 +138,8 @@ fn mask_inputs_that_are_not_finite() {
     );
     values[77] = f32::INFINITY;
     let side = logits.shape()[2];
-    let header =
-        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({side}, {side}), }}\n");
-    let mut npy = b"\x93NUMPY\x01\0".to_vec();
-    npy.extend((header.len() as u16).to_le_bytes());
-    npy.extend(header.as_bytes());
-    npy.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    folder.write("bad.npy", npy);
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    folder.write("bad.npy", npy("<f4", side, &bytes));
     let words = ["not logits of a mask", "element 77", "not a finite number"];
     for (name, value) in [("bad.safetensors", "NaN"), ("bad.npy", "inf")] {
         let ended = folder.segment(&["--mask-input", name, "--json"]);

@@ -313,6 +313,72 @@ fn signals_keep_the_state() {
     }
 }
 
+/// Waits until a run has kept a state with masks after it, and kills the run, which cannot clean up.
+#[cfg(unix)]
+fn killed(folder: &Folder, run: &[&str]) {
+    let mut command = folder.command(&arguments("clip", run));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    crate::interrupted::wait_until("a state", || folder.has("m.state"));
+    let done = names(folder, "m").len();
+    crate::interrupted::wait_until("more masks", || names(folder, "m").len() > done + 1);
+    send("-KILL", &child);
+    assert_eq!(child.wait().unwrap().code(), None);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_run_goes_on() {
+    let run = [&CLICK[..], &["-o", "m", "-o", "m.jsonl", "--overlay", "o.gif"]].concat();
+    let folder = clip(2000);
+    killed(&folder, &run);
+    let done = names(&folder, "m").len();
+    assert!(done < 2000);
+    // A line that was not finished, and a file that the next run clears.
+    let mut lines = folder.read("m.jsonl");
+    lines.extend(b"{\"frame\":");
+    folder.write("m.jsonl", lines);
+    folder.write("m/.cutout-1-1.tmp", "half");
+    let most = (done + 2).to_string();
+    let limited = [&run[..], &["--max-frames", &most]].concat();
+    let ended = resume(&folder, &limited);
+    assert!(!ended.stderr.contains("beginning with the first frame"), "{}", ended.stderr);
+    ended.succeeds();
+    assert!(!folder.has("m.state"));
+    let outputs = || {
+        let frames = names(&folder, "m");
+        let masks = frames.iter().map(|name| folder.read(&format!("m/{name}"))).collect::<Vec<_>>();
+        (frames, masks, folder.read("m.jsonl"), folder.read("o.gif"))
+    };
+    let resumed = outputs();
+    assert_eq!(resumed.0.len(), done + 2);
+    track(&folder, &limited).succeeds();
+    assert!(outputs() == resumed, "the results are not those of a whole run");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_state_that_cannot_be_kept_does_not_end_a_run() {
+    let folder = clip(2000);
+    // A folder stands where the state would be written.
+    let run = [&CLICK[..], &["-o", "m"]].concat();
+    let mut child = folder.command(&arguments("clip", &run));
+    let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    crate::interrupted::wait_until("a mask", || folder.has("m/00000.png"));
+    fs::create_dir(folder.path("m.state")).unwrap();
+    let count = || names(&folder, "m").len();
+    let started = std::time::Instant::now();
+    crate::interrupted::wait_until("three seconds of work", || {
+        started.elapsed().as_secs() >= 3 || count() == 2000
+    });
+    let ended = crate::interrupted::interrupt(child);
+    assert!(
+        ended.stderr.contains("the state cannot be kept for --resume: m.state"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn nohup_keeps_a_run_alive() {

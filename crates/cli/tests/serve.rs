@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Folder, MODEL, folder, folder_with_model};
+use crate::support::{Ended, Folder, MODEL, SAM3, folder, folder_with_model, folder_with_sam3};
 
 /// A running server.
 struct Server {
@@ -117,6 +117,17 @@ pub(crate) fn models_addresses_and_memory() {
         (&"built-in".into(), &"model".into())
     );
     assert_eq!(server.end("-TERM").code, Some(0));
+}
+
+#[test]
+pub(crate) fn labels_are_detectors() {
+    let folder = folder_with_sam3();
+    let arguments = ["--port", "0", "--model", SAM3, "--label", "cat", "--label", "red car"];
+    let server = Server::start(&folder, &arguments);
+    let (status, functions) = server.get("/api/functions", &[]);
+    assert_eq!(status, 200);
+    let spec = &functions["cutout-sam3-labels"]["metadata"]["annotations"]["spec"];
+    assert!(spec.as_str().is_some_and(|spec| spec.contains("red car")), "{functions}");
 }
 
 #[test]

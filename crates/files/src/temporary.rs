@@ -82,7 +82,7 @@ impl TemporaryFolder {
         let parent = std::env::temp_dir();
         remove_abandoned_once(&parent);
         let path = parent.join(unused_name(FOLDER_SUFFIX));
-        fs::create_dir(&path)?;
+        create_private(&path)?;
         enter(&path);
         let lock = File::create(path.join(LOCK));
         let lock = lock.inspect_err(|_| {
@@ -104,6 +104,14 @@ impl Drop for TemporaryFolder {
         leave(&self.path);
         remove(&self.path);
     }
+}
+
+/// Creates a folder that other users cannot look into.
+fn create_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
 }
 
 fn unused_name(suffix: &str) -> String {

@@ -4,6 +4,7 @@ mod checkpoints;
 mod clips;
 mod masks;
 mod pictures;
+mod requests;
 mod scenes;
 mod texts;
 
@@ -41,5 +42,6 @@ pub const TARGETS: &[Target] = &[
     masks::RLE,
     texts::PROFILES,
     texts::PROMPTS,
+    requests::REQUESTS,
     scenes::SCENES,
 ];

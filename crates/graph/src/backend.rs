@@ -225,7 +225,8 @@ fn unreadable_weight(path: &str, error: &TensorError) -> String {
         | TensorError::Shape(_)
         | TensorError::TooLarge(_)
         | TensorError::OutOfMemory(_)
-        | TensorError::NotFinite { .. } => format!("{path}: {error}"),
+        | TensorError::NotFinite { .. }
+        | TensorError::Range { .. } => format!("{path}: {error}"),
     }
 }
 

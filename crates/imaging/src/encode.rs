@@ -1,4 +1,4 @@
-//! The PNG encoder.
+//! Encoders: PNG, and JPEG for people to look at.
 
 use cutout_tensor::memory;
 use png::{BitDepth, ColorType, Encoder, EncodingError};
@@ -17,7 +17,7 @@ pub enum MaskDepth {
 /// Memory of the encoder for tables and buffers, in bytes.
 const ENCODER_BYTES: u64 = 1 << 20;
 
-/// Why a PNG could not be encoded.
+/// Why an image could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The number of pixels does not match the size.
@@ -26,11 +26,30 @@ pub enum EncodeError {
     /// The PNG encoder failed, for instance because the size is too large for the format.
     #[error("cannot encode the PNG: {0}")]
     Png(#[from] EncodingError),
+    /// A side is too long for the format.
+    #[error("a JPEG has sides of at most 65535 pixels")]
+    JpegSide,
+    /// The JPEG encoder failed.
+    #[error("cannot encode the JPEG: {0}")]
+    Jpeg(String),
 }
 
 /// Encodes an image as PNG.
 pub fn encode_image(image: &Image) -> Result<Vec<u8>, EncodeError> {
     encode(image.size(), ColorType::Rgb, BitDepth::Eight, image.as_rgb())
+}
+
+/// Encodes an image as JPEG, for people to look at: models see other pixels in it. `quality` goes from 1 to 100.
+pub fn encode_jpeg(image: &Image, quality: u8) -> Result<Vec<u8>, EncodeError> {
+    let Size { width, height } = image.size();
+    let side = |side: usize| u16::try_from(side).map(u32::from).map_err(|_| EncodeError::JpegSide);
+    let (width, height) = (side(width)?, side(height)?);
+    let mut bytes = Vec::new();
+    let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, quality);
+    encoder
+        .encode(image.as_rgb(), width, height, image::ExtendedColorType::Rgb8)
+        .map_err(|error| EncodeError::Jpeg(error.to_string()))?;
+    Ok(bytes)
 }
 
 /// Encodes u8 `[height, width, 4]` as PNG with transparency.
@@ -102,6 +121,20 @@ fn voc_colour(label: u8) -> [u8; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_jpeg_looks_like_its_image() {
+        let pixels = (0..40 * 30 * 3).map(|value| (value % 120 + value / 40) as u8).collect();
+        let image = Image::from_rgb(Size::new(40, 30), pixels).expect("the size fits");
+        let bytes = encode_jpeg(&image, 95).expect("it is encoded");
+        let shown = crate::decode(&bytes, "", &crate::DecodeLimits::default()).expect("a JPEG");
+        assert_eq!(shown.size(), image.size());
+        let differences = shown.as_rgb().iter().zip(image.as_rgb()).map(|(a, b)| a.abs_diff(*b));
+        let mean = differences.map(f64::from).sum::<f64>() / 3600.0;
+        assert!(mean < 12.0, "{mean}");
+        let long = Image::filled(Size::new(70_000, 1), [0; 3]).expect("the size fits");
+        assert!(matches!(encode_jpeg(&long, 90), Err(EncodeError::JpegSide)));
+    }
 
     #[test]
     fn labels_have_the_voc_colours() {

@@ -84,7 +84,7 @@ impl Image {
     }
 
     /// The image with a warning about the file that it was decoded from.
-    pub(crate) fn with_warning(self, warning: String) -> Self {
+    pub fn with_warning(self, warning: String) -> Self {
         Image { warning: Some(warning.into()), ..self }
     }
 

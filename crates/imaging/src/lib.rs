@@ -30,7 +30,9 @@ mod write;
 
 pub use boxes::{Candidate, Rect, non_maximum_suppression};
 pub use decode::{DecodeLimits, decode, open};
-pub use encode::{EncodeError, MaskDepth, encode_image, encode_labels, encode_mask, encode_rgba};
+pub use encode::{
+    EncodeError, MaskDepth, encode_image, encode_jpeg, encode_labels, encode_mask, encode_rgba,
+};
 pub use error::{DecodeError, ImageError};
 pub use image::{Image, Size};
 pub use mask::Mask;

@@ -1,8 +1,9 @@
-//! Reader of NumPy files: float32 arrays in C order.
+//! Reader of NumPy files: floating-point arrays in C order.
 
 use std::io::{self, Read};
 
-use cutout_tensor::{Tensor, TensorError, memory};
+use cutout_tensor::{Tensor, TensorError, narrowed};
+use half::f16;
 
 /// First bytes of a NumPy file.
 pub const NPY_MAGIC: &[u8] = b"\x93NUMPY";
@@ -28,8 +29,8 @@ pub enum NpyError {
     /// The header is longer than any that NumPy writes.
     #[error("a header of {0} bytes is too long")]
     HeaderLength(usize),
-    /// The header is not that of a float32 array in C order.
-    #[error("expected float32 in C order, got {0}")]
+    /// The header is not that of a floating-point array in C order.
+    #[error("expected float16, float32 or float64 in C order, got {0}")]
     Header(String),
     /// More elements or axes than accepted.
     #[error("too many elements")]
@@ -47,7 +48,10 @@ pub enum NpyError {
     Tensor(#[from] TensorError),
 }
 
-/// Reads an `f32` array of any shape.
+/// Element types that are read: name in the header, and bytes of an element.
+const TYPES: [(&str, usize); 3] = [("'<f2'", 2), ("'<f4'", 4), ("'<f8'", 8)];
+
+/// Reads an array of any shape in half, single or double precision as `f32`. A number beyond the range of `f32` is an error.
 pub fn read_npy(mut file: impl Read) -> Result<Tensor, NpyError> {
     let mut start = [0; 8];
     file.read_exact(&mut start)?;
@@ -64,20 +68,31 @@ pub fn read_npy(mut file: impl Read) -> Result<Tensor, NpyError> {
     }
     let mut header = vec![0; length];
     file.read_exact(&mut header)?;
-    let shape = shape_of(&String::from_utf8_lossy(&header))?;
+    let (width, shape) = parse_header(&String::from_utf8_lossy(&header))?;
     let elements = shape.iter().try_fold(1usize, |all, axis| all.checked_mul(*axis));
     let elements = elements.filter(|count| *count <= MOST_ELEMENTS && shape.len() <= MOST_AXES);
-    let expected = elements.ok_or(NpyError::TooMany)? * 4;
+    let expected = elements.ok_or(NpyError::TooMany)? * width;
     let mut content = Vec::new();
     // One byte more shows a file that is too long. The vector grows with the file, not with the shape.
     let found = file.take(expected as u64 + 1).read_to_end(&mut content)?;
     if found != expected {
         return Err(NpyError::Length { expected, found });
     }
-    let (numbers, _) = content.as_chunks::<4>();
-    let values = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes));
-    let values = memory::collected(numbers.len(), values).map_err(TensorError::from)?;
-    Ok(Tensor::from_vec(shape, values)?)
+    let values = match width {
+        2 => values(&content, |bytes| f16::from_le_bytes(bytes).to_f64()),
+        4 => values(&content, |bytes| f32::from_le_bytes(bytes).into()),
+        _ => values(&content, f64::from_le_bytes),
+    };
+    Ok(Tensor::from_vec(shape, values?)?)
+}
+
+/// The numbers of a file. `number` converts the bytes of one.
+fn values<const N: usize>(
+    content: &[u8],
+    number: impl Fn([u8; N]) -> f64 + Clone,
+) -> Result<Vec<f32>, TensorError> {
+    let (elements, _) = content.as_chunks::<N>();
+    narrowed(elements.iter().map(|bytes| number(*bytes)))
 }
 
 fn bytes<const N: usize>(file: &mut impl Read) -> io::Result<[u8; N]> {
@@ -86,16 +101,18 @@ fn bytes<const N: usize>(file: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// The shape from a header such as `{'descr': '<f4', 'fortran_order': False, 'shape': (256, 256), }`.
-fn shape_of(header: &str) -> Result<Vec<usize>, NpyError> {
+/// Bytes of an element and the shape, from a header such as `{'descr': '<f4', 'fortran_order': False, 'shape': (256, 256), }`.
+fn parse_header(header: &str) -> Result<(usize, Vec<usize>), NpyError> {
     let wrong = || NpyError::Header(header.trim().chars().take(200).collect());
-    if !header.contains("'<f4'") || !header.contains("'fortran_order': False") {
-        return Err(wrong());
-    }
+    let known = TYPES.iter().find(|(name, _)| header.contains(name));
+    let (_, width) =
+        known.filter(|_| header.contains("'fortran_order': False")).ok_or_else(wrong)?;
     let (_, shape) = header.split_once("'shape': (").ok_or_else(wrong)?;
     let (shape, _) = shape.split_once(')').ok_or_else(wrong)?;
     let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
-    axes.map(|axis| axis.parse().map_err(|_| wrong())).collect()
+    let shape: Result<Vec<usize>, NpyError> =
+        axes.map(|axis| axis.parse().map_err(|_| wrong())).collect();
+    Ok((*width, shape?))
 }
 
 #[cfg(test)]
@@ -111,7 +128,34 @@ mod tests {
     }
 
     fn header(shape: &str) -> String {
-        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n")
+        typed_header("<f4", shape)
+    }
+
+    fn typed_header(descr: &str, shape: &str) -> String {
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}\n")
+    }
+
+    #[test]
+    fn every_precision_is_read_as_single() {
+        let values = [1.5f64, -0.25, f64::INFINITY, 65504.0];
+        let halves = values.map(|value| f16::from_f64(value).to_le_bytes()).concat();
+        let singles = values.map(|value| (value as f32).to_le_bytes()).concat();
+        let doubles = values.map(f64::to_le_bytes).concat();
+        for (descr, content) in [("<f2", &halves), ("<f4", &singles), ("<f8", &doubles)] {
+            let tensor = read_npy(&file(&typed_header(descr, "2, 2"), content)[..]).unwrap();
+            assert_eq!(tensor.shape()[..], [2, 2], "{descr}");
+            let expected = values.map(|value| value as f32);
+            assert_eq!(tensor.to_vec::<f32>().unwrap(), expected, "{descr}");
+            let short = read_npy(&file(&typed_header(descr, "2, 2"), &content[1..])[..]);
+            assert!(matches!(short, Err(NpyError::Length { .. })), "{descr}");
+        }
+        let vast = [1.0, -1e300].map(f64::to_le_bytes).concat();
+        let error = read_npy(&file(&typed_header("<f8", "2,"), &vast)[..]).unwrap_err();
+        assert_eq!(error.to_string(), "element 1 is -1e300, beyond the range of f32");
+        for other in [">f4", "<i4", "|u1", "<c8"] {
+            let error = read_npy(&file(&typed_header(other, "2,"), &vast)[..]).unwrap_err();
+            assert!(error.to_string().contains("float16, float32 or float64"), "{error}");
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ use cutout_tensor::{DType, Tensor, TensorType};
 use crate::components::prompt_encoder::PointKind;
 use crate::parts::Decode;
 
+/// Most points of a prompt, and most exemplars of a query: a program is compiled for each number of them.
+pub(crate) const MAX_POINTS: usize = 1024;
+
 /// A position in the original image: x to the right, y down, in pixels, from the upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -153,6 +156,10 @@ impl Prompt {
     pub(crate) fn check(&self, size: Size, mask_side: usize) -> Result<(), PromptError> {
         if self.points.is_empty() && self.rect.is_none() && self.logits.is_none() {
             return Err(PromptError::Empty);
+        }
+        let points = self.points.len();
+        if points > MAX_POINTS {
+            return Err(PromptError::TooManyPoints { points });
         }
         self.points.iter().try_for_each(|(point, _)| check_point(*point, size))?;
         self.rect.map_or(Ok(()), |rect| check_rect(rect, size))?;
@@ -327,6 +334,12 @@ pub enum PromptError {
     /// A box without area, or with its corners exchanged.
     #[error("the box {0} has no area: it goes from upper left to lower right")]
     RectEmpty(Rect),
+    /// More points than a prompt, or more exemplars than a query, may have.
+    #[error("{points} points or boxes in one prompt; at most {MAX_POINTS} are allowed")]
+    TooManyPoints {
+        /// How many there are.
+        points: usize,
+    },
     /// Prompts of different shapes in one batch.
     #[error(
         "prompts of one batch must have the same number of points and boxes, and all or none a mask"
@@ -379,6 +392,13 @@ mod tests {
         {
             assert!(matches!(outside.check(size, 4), Err(PromptError::PointOutside { .. })));
         }
+        let clicked = |points| {
+            let point = (Point { x: 1.0, y: 2.0 }, Label::Positive);
+            Prompt { points: vec![point; points], ..Prompt::default() }.check(size, 4)
+        };
+        assert!(clicked(MAX_POINTS).is_ok());
+        let too_many = PromptError::TooManyPoints { points: MAX_POINTS + 1 };
+        assert_eq!(clicked(MAX_POINTS + 1), Err(too_many));
         let flat = Prompt::rect(1.0, 1.0, 1.0, 5.0).check(size, 4);
         assert!(matches!(flat, Err(PromptError::RectEmpty(_))));
         let wide = Prompt::rect(1.0, 1.0, 12.0, 5.0).check(size, 4);

@@ -5,6 +5,7 @@ mod label_studio;
 mod roboflow;
 mod x_anylabeling;
 
+pub(crate) use cvat::LiveTracks;
 pub(crate) use label_studio::LabelStudio;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::engine::Lane;
 use crate::library::Picture;
 use crate::problem::Problem;
+use crate::requests::Reader;
 use crate::server::{App, Shared};
 
 /// The routes of all dialects.
@@ -35,6 +37,12 @@ pub(crate) fn routes() -> Router<App> {
         .route("/webhook", post(label_studio::webhook))
         .route("/v1/models", get(x_anylabeling::models))
         .route("/v1/predict", post(x_anylabeling::predict))
+        .route("/v1/video/init", post(x_anylabeling::video::init))
+        .route("/v1/video/prompt", post(x_anylabeling::video::prompt))
+        .route("/v1/video/propagate/stream", post(x_anylabeling::video::stream))
+        .route("/v1/video/cleanup/{id}", post(x_anylabeling::video::cleanup))
+        .route("/sam/embed_image", post(roboflow::embed))
+        .route("/sam/segment_image", post(roboflow::sam1::segment))
         .route("/sam2/embed_image", post(roboflow::embed))
         .route("/sam3/embed_image", post(roboflow::embed))
         .route("/sam2/segment_image", post(roboflow::segment))
@@ -42,9 +50,21 @@ pub(crate) fn routes() -> Router<App> {
         .route("/sam3/concept_segment", post(roboflow::find))
 }
 
+/// The parsers of all dialects.
+pub(crate) fn readers() -> impl Iterator<Item = &'static Reader> {
+    [cvat::READERS, label_studio::READERS, roboflow::READERS, x_anylabeling::READERS]
+        .into_iter()
+        .flatten()
+}
+
+/// Whether requests of a path send clips, which may be longer than pictures.
+pub(crate) fn takes_clips(path: &str) -> bool {
+    path == "/v1/video/init"
+}
+
 /// Whether requests of a path carry their token in the body, as `api_key`.
 pub(crate) fn has_key_in_body(path: &str) -> bool {
-    path.starts_with("/sam2/") || path.starts_with("/sam3/")
+    ["/sam/", "/sam2/", "/sam3/"].iter().any(|start| path.starts_with(start))
 }
 
 /// The token in a body.
@@ -87,6 +107,16 @@ impl Asked {
     }
 }
 
+/// The bytes of a picture in base64, with or without the front of a data URL.
+fn base64_of(text: &str) -> Result<Vec<u8>, Problem> {
+    let encoded = match text.strip_prefix("data:") {
+        Some(rest) => rest.split_once(";base64,").map_or("", |(_, encoded)| encoded),
+        None => text,
+    };
+    let wrong = |error| Problem::Invalid(format!("the picture is not base64: {error}"));
+    STANDARD.decode(encoded.trim()).map_err(wrong)
+}
+
 /// A box from any two opposite corners.
 fn rect_between(one: [f64; 2], other: [f64; 2]) -> Rect {
     Rect {
@@ -100,13 +130,7 @@ fn rect_between(one: [f64; 2], other: [f64; 2]) -> Rect {
 impl Shared {
     /// The picture in base64, with or without the front of a data URL.
     async fn picture_in(&self, text: &str, model: Option<&str>) -> Result<Arc<Picture>, Problem> {
-        let encoded = match text.strip_prefix("data:") {
-            Some(rest) => rest.split_once(";base64,").map_or("", |(_, encoded)| encoded),
-            None => text,
-        };
-        let wrong = |error| Problem::Invalid(format!("the picture is not base64: {error}"));
-        let bytes = STANDARD.decode(encoded.trim()).map_err(wrong)?;
-        self.add_picture(Bytes::from(bytes), model).await
+        self.add_picture(Bytes::from(base64_of(text)?), model).await
     }
 
     /// The best mask of each object.

@@ -133,8 +133,9 @@ impl Rules {
         let _counted;
         let request = if request.method() == Method::POST {
             let (parts, body) = request.into_parts();
-            _counted = self.reserve(&parts.headers)?;
-            let body = self.receive(body).await?;
+            let most = self.most_bytes(parts.uri.path());
+            _counted = self.reserve(&parts.headers, most)?;
+            let body = self.receive(body, most).await?;
             let key = || dialects::key_in(&body).is_some_and(|key| self.is_token(key.as_bytes()));
             if !is_known && !key() {
                 return Err(Problem::Unauthorized);
@@ -189,9 +190,18 @@ impl Rules {
         self.token.as_ref().is_some_and(|token| is_equal(&hashed(sent), token))
     }
 
+    /// Most bytes of the body of a request to a path.
+    fn most_bytes(&self, path: &str) -> usize {
+        let is_clip = api::takes_clips(path) || dialects::takes_clips(path);
+        if is_clip { self.limits.clip_body_bytes } else { self.limits.body_bytes }
+    }
+
     /// Counts the bytes of a body before it is received.
-    fn reserve(&self, headers: &HeaderMap) -> Result<tokio::sync::SemaphorePermit<'_>, Problem> {
-        let most = self.limits.body_bytes;
+    fn reserve(
+        &self,
+        headers: &HeaderMap,
+        most: usize,
+    ) -> Result<tokio::sync::SemaphorePermit<'_>, Problem> {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let length = length.and_then(|length| length.parse().ok()).unwrap_or(most);
         if length > most {
@@ -202,12 +212,12 @@ impl Rules {
         self.bodies.try_acquire_many(units).map_err(full)
     }
 
-    async fn receive(&self, body: Body) -> Result<Bytes, Problem> {
-        let Limits { body_bytes, body_time, .. } = self.limits;
-        let received = tokio::time::timeout(body_time, to_bytes(body, body_bytes)).await;
+    async fn receive(&self, body: Body, most: usize) -> Result<Bytes, Problem> {
+        let body_time = self.limits.body_time;
+        let received = tokio::time::timeout(body_time, to_bytes(body, most)).await;
         let received = received.map_err(|_| Problem::Slow(body_time.as_secs()))?;
         // The other reason is a client that left, which reads no answer.
-        received.map_err(|_| Problem::TooLong(body_bytes))
+        received.map_err(|_| Problem::TooLong(most))
     }
 }
 

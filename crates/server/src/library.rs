@@ -113,6 +113,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The pictures of a server.
 pub(crate) struct Library {
     shelf: Mutex<Shelf>,
+    /// Names that clients gave to pictures, the newest last.
+    aliases: Mutex<VecDeque<(String, String)>>,
     budget: usize,
 }
 
@@ -127,6 +129,11 @@ struct Stored {
     last_used: u64,
 }
 
+/// Most names of clients for pictures.
+const ALIASES: usize = 256;
+/// Longest name of a client for a picture, in bytes.
+const ALIAS_BYTES: usize = 200;
+
 /// Use of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -138,7 +145,26 @@ pub(crate) struct Usage {
 impl Library {
     /// A library that keeps this many bytes.
     pub(crate) fn new(budget: usize) -> Self {
-        Library { shelf: Mutex::default(), budget }
+        Library { shelf: Mutex::default(), aliases: Mutex::default(), budget }
+    }
+
+    /// Notes the name that a client gives to a picture. Names that are too long are ignored.
+    pub(crate) fn name(&self, alias: &str, id: &str) {
+        if alias.len() > ALIAS_BYTES {
+            return;
+        }
+        let mut aliases = lock(&self.aliases);
+        aliases.retain(|(known, _)| known != alias);
+        aliases.push_back((alias.to_owned(), id.to_owned()));
+        if aliases.len() > ALIASES {
+            aliases.pop_front();
+        }
+    }
+
+    /// The picture to which a client gave a name.
+    pub(crate) fn alias(&self, alias: &str) -> Option<String> {
+        let aliases = lock(&self.aliases);
+        aliases.iter().find(|(known, _)| known == alias).map(|(_, id)| id.clone())
     }
 
     /// The picture of this name, now the last used.

@@ -41,6 +41,7 @@ impl Metrics {
     /// All counters.
     pub(crate) fn text(&self, app: &App) -> String {
         let usage = app.library.usage();
+        let (clips, clip_bytes) = app.clips.usage();
         let loaded =
             app.models.iter().filter_map(|entry| entry.peek(cutout_sam::Sam::weight_bytes));
         let loaded: Vec<usize> = loaded.collect();
@@ -48,6 +49,8 @@ impl Metrics {
         let single = [
             ("cutout_pictures", "gauge", usage.pictures as u64),
             ("cutout_library_bytes", "gauge", usage.bytes as u64),
+            ("cutout_clips", "gauge", clips as u64),
+            ("cutout_clip_bytes", "gauge", clip_bytes),
             ("cutout_queue_jobs", "gauge", app.engine.waiting() as u64),
             ("cutout_models_loaded", "gauge", loaded.len() as u64),
             ("cutout_weight_bytes", "gauge", loaded.iter().sum::<usize>() as u64),

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cutout_video::Tools;
+
 use crate::models::ModelSource;
 
 /// Bounds of what clients can use up.
@@ -29,6 +31,28 @@ pub struct Limits {
     pub library_bytes: usize,
     /// Points and boxes of a request, phrases of a query, objects of an export.
     pub prompts: usize,
+    /// Most bytes of a request that sends a clip.
+    pub clip_body_bytes: usize,
+    /// Most frames of a clip.
+    pub clip_frames: usize,
+    /// Most bytes of the frames of a clip on disk, three for each pixel.
+    pub clip_bytes: u64,
+    /// Most objects with prompts of a clip.
+    pub clip_objects: usize,
+    /// Most clips at once; those that were not used for the longest time make room.
+    pub clips: usize,
+    /// Most bytes of the frames of all clips on disk.
+    pub clips_bytes: u64,
+    /// A clip that was not used for this time is dropped.
+    pub clip_idle: Duration,
+    /// Most bytes of the masks of a clip in memory.
+    pub mask_bytes: usize,
+    /// Longest clip of which everything that the model remembers is kept on disk. Of longer ones the nearest frames are kept.
+    pub history_frames: usize,
+    /// Most bytes of what the model remembers of a clip on disk.
+    pub history_bytes: u64,
+    /// Most bytes of a file of the masks of a clip.
+    pub export_bytes: u64,
     /// A model that was not used for this time is dropped from memory.
     pub model_idle: Duration,
     /// Time that running requests have to finish when the server stops.
@@ -48,6 +72,17 @@ impl Default for Limits {
             queue: 64,
             library_bytes: 1 << 30,
             prompts: 256,
+            clip_body_bytes: 256 << 20,
+            clip_frames: 3000,
+            clip_bytes: 4 << 30,
+            clip_objects: 32,
+            clips: 8,
+            clips_bytes: 16 << 30,
+            clip_idle: Duration::from_secs(30 * 60),
+            mask_bytes: 128 << 20,
+            history_frames: 1000,
+            history_bytes: 8 << 30,
+            export_bytes: 512 << 20,
             model_idle: Duration::from_secs(15 * 60),
             stop_time: Duration::from_secs(10),
         }
@@ -67,6 +102,10 @@ pub struct Options {
     pub allowed_origins: Vec<String>,
     /// How pictures of Label Studio are fetched, from the host that set the server up only. Without it, none are.
     pub fetch: Option<Fetch>,
+    /// Programs that read and write videos. Without them, clips are animations and pictures.
+    pub tools: Tools,
+    /// Phrases that detectors of annotation tools look for, as their labels.
+    pub labels: Vec<String>,
     /// The models; the first answers requests that name none.
     pub models: Vec<ModelSource>,
     /// Bounds of what clients can use up.
@@ -81,6 +120,8 @@ impl Options {
             token: None,
             allowed_origins: Vec::new(),
             fetch: None,
+            tools: Tools::default(),
+            labels: Vec::new(),
             models,
             limits: Limits::default(),
         }

@@ -40,11 +40,19 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
         "icon.svg", "image/svg+xml", "../ui/icon.svg";
         "main.js", SCRIPT, "../ui/main.js";
         "api.js", SCRIPT, "../ui/api.js";
+        "clip.js", SCRIPT, "../ui/clip.js";
+        "clip-state.js", SCRIPT, "../ui/clip-state.js";
+        "files.js", SCRIPT, "../ui/files.js";
+        "frames.js", SCRIPT, "../ui/frames.js";
+        "kinds.js", SCRIPT, "../ui/kinds.js";
+        "messages.js", SCRIPT, "../ui/messages.js";
+        "timeline.js", SCRIPT, "../ui/timeline.js";
         "state.js", SCRIPT, "../ui/state.js";
         "view.js", SCRIPT, "../ui/view.js";
         "pointer.js", SCRIPT, "../ui/pointer.js";
         "keyboard.js", SCRIPT, "../ui/keyboard.js";
         "panel.js", SCRIPT, "../ui/panel.js";
+        "ball.gif", "image/gif", "../../../examples/ball.gif";
         "still-life.jpg", "image/jpeg", "../../../examples/still-life.jpg";
     }
     .into()

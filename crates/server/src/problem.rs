@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cutout_imaging::{DecodeError, EncodeError, ImageError};
-use cutout_sam::{EverythingError, FindError, SegmentError};
+use cutout_sam::{EverythingError, FindError, PhraseTrackError, SegmentError, TrackError};
 use cutout_tensor::TensorError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub(crate) enum Problem {
     /// The path exists with another method.
     #[error("this path takes another method")]
     Method,
+    /// The request does not fit what is under way.
+    #[error("{0}")]
+    Conflict(String),
     /// A newer request of the same client replaces this one.
     #[error("a newer request of this client replaces this one")]
     Stale,
@@ -69,6 +72,13 @@ pub(crate) struct ErrorText {
     pub(crate) message: String,
 }
 
+impl ErrorAnswer {
+    pub(crate) fn of(problem: &Problem) -> Self {
+        let (code, message) = (problem.status().1.to_owned(), problem.to_string());
+        ErrorAnswer { error: ErrorText { code, message } }
+    }
+}
+
 impl Problem {
     /// Status and code.
     pub(crate) fn status(&self) -> (StatusCode, &'static str) {
@@ -78,6 +88,7 @@ impl Problem {
             Problem::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Problem::Missing(_) => (StatusCode::NOT_FOUND, "not_found"),
             Problem::Method => (StatusCode::METHOD_NOT_ALLOWED, "method"),
+            Problem::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
             Problem::Stale => (StatusCode::CONFLICT, "stale"),
             Problem::Slow(_) => (StatusCode::REQUEST_TIMEOUT, "slow"),
             Problem::TooLong(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_long"),
@@ -92,9 +103,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, code) = self.status();
-        let error = ErrorText { code: code.to_owned(), message: self.to_string() };
-        let mut response = (status, Json(ErrorAnswer { error })).into_response();
+        let mut response = (self.status().0, Json(ErrorAnswer::of(&self))).into_response();
         let headers = response.headers_mut();
         if let Problem::Busy(_) = self {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
@@ -125,6 +134,43 @@ impl From<FindError> for Problem {
             | FindError::Exemplar(_)
             | FindError::NoPoints
             | FindError::OutOfRange { .. } => Problem::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<TrackError> for Problem {
+    fn from(error: TrackError) -> Self {
+        match error {
+            TrackError::Model(_)
+            | TrackError::Image(_)
+            | TrackError::NoFrame
+            | TrackError::OtherFrame { .. }
+            | TrackError::BeforeTheFirst
+            | TrackError::StateFile(_)
+            | TrackError::State { .. }
+            | TrackError::History { .. } => Problem::Internal(error.to_string()),
+            TrackError::NoMemory { .. }
+            | TrackError::UnknownObject { .. }
+            | TrackError::MaskSize { .. }
+            | TrackError::FrameSize { .. }
+            | TrackError::Logits
+            | TrackError::Prompt(_) => Problem::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<PhraseTrackError> for Problem {
+    fn from(error: PhraseTrackError) -> Self {
+        match error {
+            PhraseTrackError::Find(error) => error.into(),
+            PhraseTrackError::Track(error) => error.into(),
+            PhraseTrackError::Image(error) => error.into(),
+            PhraseTrackError::Beyond { .. }
+            | PhraseTrackError::Ended { .. }
+            | PhraseTrackError::Full { .. }
+            | PhraseTrackError::UnknownPhrase { .. }
+            | PhraseTrackError::PhraseAmongExemplars
+            | PhraseTrackError::OutOfRange { .. } => Problem::Invalid(error.to_string()),
         }
     }
 }

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use cutout_imaging::{DecodeLimits, decode};
-use cutout_sam::Scene;
+use cutout_sam::{Sam, Scene};
+use cutout_video::Tools;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use crate::api::unknown_picture;
-use crate::dialects::LabelStudio;
+use crate::clips::{Clip, Clips, Frames, Recording, Upload};
+use crate::dialects::{LabelStudio, LiveTracks};
 use crate::engine::{Engine, Lane, Preview, Ticket, Turn};
 use crate::library::{Library, Picture};
 use crate::metrics::Metrics;
@@ -54,11 +56,18 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) models: Arc<Models>,
     pub(crate) library: Arc<Library>,
+    pub(crate) clips: Arc<Clips>,
+    pub(crate) tools: Tools,
+    /// Labels that detectors look for.
+    pub(crate) labels: Vec<String>,
+    pub(crate) live_tracks: Arc<LiveTracks>,
     pub(crate) engine: Engine,
     pub(crate) metrics: Metrics,
     pub(crate) label_studio: LabelStudio,
     pub(crate) fetch: Option<Fetch>,
     off_thread: Semaphore,
+    /// One clip is read at a time.
+    recording: Semaphore,
 }
 
 impl Deref for App {
@@ -98,8 +107,9 @@ impl Server {
     /// Answers requests until `should_stop` is true, then finishes those that run.
     pub fn run(self, should_stop: impl Fn() -> bool + Send) -> Result<(), ServerError> {
         let Server { listener, address, options } = self;
-        let Options { token, allowed_origins, fetch, models, limits, .. } = options;
-        let app = App::new(models, limits, fetch)?;
+        let Options { token, allowed_origins, limits, .. } = &options;
+        let (token, allowed_origins, limits) = (token.clone(), allowed_origins.clone(), *limits);
+        let app = App::new(options)?;
         let guard = guard::Guard::new(address, token, allowed_origins, limits);
         let router = guard::router(app.clone(), guard);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -125,26 +135,36 @@ impl Server {
 }
 
 impl App {
-    fn new(
-        models: Vec<crate::ModelSource>,
-        limits: Limits,
-        fetch: Option<Fetch>,
-    ) -> Result<Self, ServerError> {
+    fn new(options: Options) -> Result<Self, ServerError> {
+        let Options { models, limits, fetch, tools, labels, .. } = options;
         let models = Arc::new(Models::new(models));
         let library = Arc::new(Library::new(limits.library_bytes));
+        let clips = Arc::new(Clips::new(&limits));
         let (idle_models, idle_library) = (Arc::clone(&models), Arc::clone(&library));
+        let live_tracks = Arc::new(LiveTracks::new(&limits));
+        let (idle_clips, idle_tracks) = (Arc::clone(&clips), Arc::clone(&live_tracks));
         let engine = Engine::start(limits.queue, move || {
-            idle_models.drop_idle(limits.model_idle, |id| idle_library.forget_scenes(id));
+            idle_clips.drop_idle();
+            idle_models.drop_idle(limits.model_idle, |id| {
+                idle_library.forget_scenes(id);
+                idle_clips.forget_tracking(id);
+                idle_tracks.clear();
+            });
         })?;
         Ok(App(Arc::new(Shared {
             limits,
             models,
             library,
+            clips,
+            tools,
+            labels,
+            live_tracks,
             engine,
             metrics: Metrics::default(),
             label_studio: LabelStudio::default(),
             fetch,
             off_thread: Semaphore::new(OFF_THREAD),
+            recording: Semaphore::new(1),
         })))
     }
 }
@@ -197,6 +217,45 @@ impl Shared {
                 answer
             })
             .await
+    }
+
+    /// Runs `work` with a clip and its model on the inference thread.
+    pub(crate) async fn with_clip<T: Send + 'static>(
+        &self,
+        clip: &Arc<Clip>,
+        lane: Lane,
+        work: impl FnOnce(&Clip, &Sam, &Turn) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let (models, clip) = (Arc::clone(&self.models), Arc::clone(clip));
+        let ticket = Ticket { lane, preview: None, time: self.limits.answer_time };
+        self.engine
+            .run(ticket, move |turn| {
+                let sam = models.named(Some(&clip.model))?.open()?;
+                work(&clip, &sam, turn)
+            })
+            .await
+    }
+
+    /// Reads a clip into frames on disk.
+    pub(crate) async fn record(&self, upload: Upload) -> Result<Frames, Problem> {
+        /// Ends the reading when the request is dropped.
+        struct Waiting(Recording);
+        impl Drop for Waiting {
+            fn drop(&mut self) {
+                self.0.stop();
+            }
+        }
+        let stopping = |_| Problem::Busy("the server is stopping");
+        let failed = |_| Problem::Internal("this clip made the server fail".to_owned());
+        let time = self.limits.answer_time;
+        let work = async {
+            let _permit = self.recording.acquire().await.map_err(stopping)?;
+            let waiting = Waiting(Recording::default());
+            let (recording, tools, limits) = (waiting.0.clone(), self.tools.clone(), self.limits);
+            let read = move || recording.record(upload, tools, &limits);
+            tokio::task::spawn_blocking(read).await.map_err(failed)?
+        };
+        tokio::time::timeout(time, work).await.unwrap_or(Err(Problem::TimedOut(time.as_secs())))
     }
 
     /// Runs work of the processor that is no inference beside the runtime's threads.

@@ -9,8 +9,8 @@ use crate::support::Running;
 use crate::support::webdriver::{Browser, keys, skip};
 
 /// A page with the sample picture, and the folder of its downloads.
-struct Page {
-    browser: Browser,
+pub(crate) struct Page {
+    pub(crate) browser: Browser,
     downloads: PathBuf,
     // Last, so that the browser is closed before the server stops.
     server: Running,
@@ -18,7 +18,7 @@ struct Page {
 
 impl Page {
     /// `None` where there is no browser.
-    fn open(name: &str, width: u32, height: u32) -> Option<Self> {
+    pub(crate) fn open(name: &str, width: u32, height: u32) -> Option<Self> {
         let downloads =
             std::env::temp_dir().join(format!("cutout-page-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&downloads).unwrap();
@@ -36,24 +36,40 @@ impl Page {
         Some(page)
     }
 
-    fn wait_ready(&self) {
+    pub(crate) fn wait_ready(&self) {
         self.browser
             .wait("document.querySelector('#live').textContent.startsWith('Picture ready')");
     }
 
-    /// Position in the window of a position in the picture, which is fitted and in the middle.
+    /// Position in the window of a position in the sample picture.
     fn place(&self, x: f64, y: f64) -> [f64; 2] {
-        let script = "const c = document.querySelector('#canvas'), r = c.getBoundingClientRect();
+        self.place_in([640.0, 480.0], x, y)
+    }
+
+    /// Position in the window of a position in a picture of this size, which is fitted and in the middle.
+    pub(crate) fn place_in(&self, [width, height]: [f64; 2], x: f64, y: f64) -> [f64; 2] {
+        let script = "const [w, h] = arguments, c = document.querySelector('#canvas'), r = c.getBoundingClientRect();
             const side = Math.min(28, r.width / 20), room = [r.width - 2 * side, r.height - 108];
-            const s = Math.min(room[0] / 640, room[1] / 480, 4);
-            return [r.left + (r.width - 640 * s) / 2, r.top + 24 + (room[1] - 480 * s) / 2, s];";
+            const s = Math.min(room[0] / w, room[1] / h, 4);
+            return [r.left + (r.width - w * s) / 2, r.top + 24 + (room[1] - h * s) / 2, s];";
         let found: [f64; 3] =
-            serde_json::from_value(self.browser.script(script, &json!([]))).unwrap();
+            serde_json::from_value(self.browser.script(script, &json!([width, height]))).unwrap();
         [found[0] + x * found[2], found[1] + y * found[2]]
     }
 
+    /// Presses Tab until an element has the focus, as somebody without a pointer gets there.
+    pub(crate) fn tab_to(&self, id: &str) {
+        let is_there = format!("document.activeElement.id === '{id}'");
+        let mut steps = 0;
+        while self.browser.evaluate(&is_there) != true {
+            self.browser.press(&[], &[keys::TAB]);
+            steps += 1;
+            assert!(steps < 30, "Tab does not get to {id}");
+        }
+    }
+
     /// Waits until the list has this many objects with masks.
-    fn wait_objects(&self, count: usize) {
+    pub(crate) fn wait_objects(&self, count: usize) {
         self.browser.wait(&format!(
             "document.querySelectorAll('.object').length === {count} && \
              [...document.querySelectorAll('.object .facts')].every(e => e.textContent.includes('score'))"
@@ -66,7 +82,7 @@ impl Page {
     }
 
     /// The content of a file once it is downloaded.
-    fn downloaded(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn downloaded(&self, name: &str) -> Vec<u8> {
         let (path, start) = (self.downloads.join(name), Instant::now());
         while !path.is_file() {
             assert!(start.elapsed() < Duration::from_secs(30), "{name} was not downloaded");
@@ -75,7 +91,7 @@ impl Page {
         std::fs::read(path).unwrap()
     }
 
-    fn expect_no_errors(&self) {
+    pub(crate) fn expect_no_errors(&self) {
         assert_eq!(self.browser.errors(), Vec::<Value>::new());
     }
 }
@@ -128,14 +144,7 @@ fn clicks_boxes_undo_and_downloads() {
 fn keys_alone_are_enough() {
     let Some(page) = Page::open("keys", 1280, 800) else { return };
     let browser = &page.browser;
-    // To the button of the sample by Tab, as somebody without a pointer gets there.
-    let is_there = "document.activeElement.id === 'sample'";
-    let mut steps = 0;
-    while browser.evaluate(is_there) != true {
-        browser.press(&[], &[keys::TAB]);
-        steps += 1;
-        assert!(steps < 20, "Tab does not get to the sample");
-    }
+    page.tab_to("sample");
     browser.press(&[], &[keys::ENTER]);
     page.wait_ready();
     assert_eq!(browser.evaluate("document.activeElement.id"), "canvas");
@@ -146,6 +155,7 @@ fn keys_alone_are_enough() {
     browser.press(&[], &[keys::RIGHT]);
     browser.press(&[keys::SHIFT], &[keys::ENTER]);
     browser.wait("document.querySelector('#candidates').hidden");
+    page.wait_objects(1);
     browser.press(&[], &["n"]);
     browser.wait("document.querySelector('.is-active') === null");
     browser.press(&[], &["c"]);
@@ -174,28 +184,28 @@ fn everything_is_shown_and_kept_by_clicks_on_a_small_screen() {
     page.expect_no_errors();
 }
 
+/// Checks the page with axe-core; `None`, loudly, where there is none.
+pub(crate) fn check_accessibility(browser: &Browser, what: &str) -> Option<()> {
+    let Some(file) = std::env::var_os("CUTOUT_AXE") else {
+        skip("CUTOUT_AXE does not name axe.min.js of axe-core: the page was not checked with it");
+        return None;
+    };
+    browser.script(&std::fs::read_to_string(file).unwrap(), &json!([]));
+    let script = "return axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ')));";
+    assert_eq!(browser.script(script, &json!([])), json!([]), "{what}");
+    Some(())
+}
+
 #[test]
 fn no_rule_of_accessibility_is_broken() {
-    let Some(file) = std::env::var_os("CUTOUT_AXE") else {
-        return skip(
-            "CUTOUT_AXE does not name axe.min.js of axe-core: the page was not checked with it",
-        );
-    };
-    let axe = std::fs::read_to_string(file).unwrap();
     let Some(page) = Page::open("axe", 1280, 800) else { return };
     let browser = &page.browser;
-    let check = |what: &str| {
-        browser.script(&axe, &json!([]));
-        let script = "return axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ')));";
-        let found = browser.script(script, &json!([]));
-        assert_eq!(found, json!([]), "{what}");
-    };
-    check("the empty page");
+    let Some(()) = check_accessibility(browser, "the empty page") else { return };
     browser.click("#sample");
     page.wait_ready();
     browser.drag(&[page.place(200.0, 280.0)]);
     page.wait_objects(1);
-    check("a picture with an object");
+    check_accessibility(browser, "a picture with an object");
     browser.press(&[], &["?"]);
-    check("the help");
+    check_accessibility(browser, "the help");
 }

@@ -4,7 +4,11 @@
 
 mod api;
 mod browser;
+mod browser_clip;
+mod dialect_clips;
 mod dialects;
 mod limits;
 mod mutations;
+mod phrases;
 mod support;
+mod videos;

@@ -53,6 +53,99 @@ async function patient(send) {
 const post = (path, body, signal) =>
   request(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
 
+/** Calls `hear` with the name and data of each event of an answer, as they arrive. */
+async function listen(response, hear) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += value;
+    const events = text.split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      const name = /^event: (.*)$/m.exec(event)?.[1];
+      const data = /^data: (.*)$/m.exec(event)?.[1];
+      if (data) hear(name, JSON.parse(data));
+    }
+  }
+}
+
+const FORMS = { outputs: ["path"], simplify: 0.6 };
+
+/** A clip on the server. */
+export class RemoteClip {
+  #body;
+  #model;
+  #id = null;
+
+  /** One file, or pictures in their order. */
+  constructor(files, model) {
+    this.#model = model;
+    if (files.length === 1) this.#body = files[0];
+    else {
+      this.#body = new FormData();
+      for (const file of files) this.#body.append("frames", file, file.name || "frame");
+    }
+  }
+
+  /** Sends the clip; the answer has its size, its frames and its rate. */
+  async send() {
+    const path = `/api/v1/videos?model=${encodeURIComponent(this.#model)}`;
+    const clip = await (await patient(() => request(path, { method: "POST", body: this.#body }))).json();
+    this.#id = clip.video_id;
+    return clip;
+  }
+
+  #path(what) {
+    return `/api/v1/videos/${this.#id}${what}`;
+  }
+
+  async frame(index) {
+    return createImageBitmap(await (await request(this.#path(`/frames/${index}`))).blob());
+  }
+
+  /** The mask of an object on a frame. */
+  async prompt(frame, object, { points, box }, anew) {
+    const body = { frame, object, points, anew, ...FORMS };
+    if (box) body.box = box;
+    return (await (await patient(() => post(this.#path("/prompt"), body))).json()).mask;
+  }
+
+  takeBack(frame, object) {
+    return request(this.#path(`/objects/${object}/frames/${frame}`), { method: "DELETE" });
+  }
+
+  removeObject(object) {
+    return request(this.#path(`/objects/${object}`), { method: "DELETE" });
+  }
+
+  /** Tracks; `hear` is called with each event. */
+  async track(body, hear, signal) {
+    await listen(await patient(() => post(this.#path("/track"), { ...body, ...FORMS }, signal)), hear);
+  }
+
+  cancel() {
+    return post(this.#path("/cancel"), {});
+  }
+
+  /** A file of the masks of all frames. */
+  async file(format) {
+    return (await post(this.#path("/export"), { format })).blob();
+  }
+
+  /** Forgets the clip, also when the page is closed. */
+  forget() {
+    if (this.#id) request(this.#path(""), { method: "DELETE", keepalive: true }).catch(() => {});
+    this.#id = null;
+  }
+}
+
+/** The limits of the server. */
+export async function info() {
+  return (await request("/api/v1/info")).json();
+}
+
 /** The models of the server. */
 export async function models() {
   return (await (await request("/api/v1/models")).json()).models;

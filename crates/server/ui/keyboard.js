@@ -20,8 +20,11 @@ export function listen(canvas, view, commands) {
 
   canvas.addEventListener("keydown", (event) => {
     if (!view.picture || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (STEPS[event.key]) {
+    // In a clip, left and right are frames until the cross-hair is shown.
+    const isFrame = commands.isClip() && !view.cross && STEPS[event.key]?.[1] === 0;
+    if (STEPS[event.key] && !isFrame) {
       event.preventDefault();
+      event.stopPropagation();
       moveCross(STEPS[event.key], event.shiftKey);
     } else if (event.key === "Enter" && view.cross) {
       event.preventDefault();
@@ -32,7 +35,10 @@ export function listen(canvas, view, commands) {
 
   const plain = {
     n: "next", Enter: "next", Backspace: "takeBack", Delete: "remove", Escape: "leave", e: "everything", c: "isolate",
-    h: "hide", 0: "fit", "+": "zoomIn", "=": "zoomIn", "-": "zoomOut", "?": "help",
+    h: "hide", 0: "fit", "+": "zoomIn", "=": "zoomIn", "-": "zoomOut", "?": "help", t: "track",
+  };
+  const frames = {
+    ArrowLeft: -1, ArrowRight: 1, ",": -1, ".": 1, "<": -10, ">": 10, Home: -Infinity, End: Infinity,
   };
 
   // The ring around the picture is for those who use keys.
@@ -41,7 +47,8 @@ export function listen(canvas, view, commands) {
   }, true);
   addEventListener("pointerdown", () => document.body.classList.remove("uses-keys"), true);
 
-  const isTyping = (target) => target.closest("input, select, textarea, dialog[open]");
+  const isTyping = (target) => target.closest("input:not([type=range]), select, textarea, dialog[open]");
+  const isSlider = (target) => target.matches("input[type=range]");
 
   addEventListener("keydown", (event) => {
     if (isTyping(event.target)) return;
@@ -61,6 +68,13 @@ export function listen(canvas, view, commands) {
       return;
     }
     if (event.key === "Enter" && isOnButton) return;
+    // The slider has arrows, Home and End of its own.
+    if (isSlider(event.target) && event.key.length > 1) return;
+    if (frames[event.key] && commands.isClip()) {
+      event.preventDefault();
+      commands.step(frames[event.key] * (event.shiftKey && event.key.startsWith("Arrow") ? 10 : 1));
+      return;
+    }
     if (/^[1-3]$/.test(event.key)) return commands.choose(Number(event.key) - 1);
     const name = plain[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!name) return;
@@ -68,6 +82,6 @@ export function listen(canvas, view, commands) {
     commands[name]();
   });
   addEventListener("keyup", (event) => {
-    if (event.key === " ") commands.space(false);
+    if (event.key === " " && !isTyping(event.target) && !event.target.closest("button")) commands.space(false);
   });
 }

@@ -1,6 +1,12 @@
 // The page: opens pictures, asks the server, and wires the parts together.
 
-import { RemotePicture, models, takeToken } from "./api.js";
+import { RemotePicture, info, models, takeToken } from "./api.js";
+import { Clip } from "./clip.js";
+import { ClipStore } from "./clip-state.js";
+import { listen, save } from "./files.js";
+import { inOrder, isClip } from "./kinds.js";
+import { complain, say, status } from "./messages.js";
+import * as timeline from "./timeline.js";
 import { Store } from "./state.js";
 import { View } from "./view.js";
 import { follow, percent } from "./panel.js";
@@ -9,36 +15,86 @@ import * as keyboard from "./keyboard.js";
 
 const byId = (id) => document.getElementById(id);
 const canvas = byId("canvas");
-const store = new Store();
+const pictureStore = new Store();
+const clipStore = new ClipStore();
+/** The objects of what is on the page. */
+let store = pictureStore;
 const view = new View(canvas, store);
 
-/** The picture on the page: file, name and its copy on the server. */
+/** The picture on the page: file, name and its copy on the server. Null while there is a clip. */
 let current = null;
 let isReady = false;
 let known = [];
 
-// Messages.
+// Clips and pictures.
 
-let toastTimer = 0;
-function complain(error) {
-  if (error.name === "AbortError") return;
-  byId("toast").textContent = error.message;
-  byId("toast").hidden = false;
-  clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => { byId("toast").hidden = true; }, 6000);
+const clip = new Clip(clipStore, { complain, say, status });
+const film = timeline.follow(clip, clipStore);
+
+/** Exchanges picture and clip. */
+function use(other, isForClip) {
+  store.clear();
+  store = other;
+  view.use(other);
+  byId("timeline").hidden = !isForClip;
+  byId("everything").hidden = isForClip;
+  byId("empty").textContent = isForClip
+    ? "Click an object on any frame, then track it through the clip."
+    : "Move over the picture and click. What belongs together lights up.";
 }
 
-function say(text) {
-  byId("live").textContent = text;
+/** Shows what was opened. */
+function present(bitmap, name) {
+  view.show(bitmap);
+  byId("welcome").hidden = true;
+  byId("panel").hidden = byId("tools").hidden = false;
+  canvas.setAttribute("aria-label", `${name}, ${bitmap.width} by ${bitmap.height} pixels`);
+  document.title = `${name} · cutout`;
 }
 
-function status(text, isBusy = false) {
-  byId("status").hidden = !text;
-  byId("status").textContent = text;
-  byId("status").classList.toggle("is-busy", isBusy);
+/** Opens files: a picture or a clip. */
+async function openFiles(files, name = files[0].name || "picture") {
+  if (await isClip(files)) return openClip(inOrder(files), name);
+  clip.close();
+  return open(files[0], name);
 }
 
-// Pictures.
+async function openClip(files, name) {
+  const model = known.find(({ id }) => id === byId("model").value);
+  const tracking = model?.tracks ? model : known.find(({ tracks }) => tracks);
+  if (!tracking) return complain(new Error("No model of this server tracks objects through clips."));
+  byId("model").value = tracking.id;
+  showModel();
+  endEverything();
+  current = null;
+  isReady = false;
+  use(clipStore, true);
+  openedClip = { files, name };
+  try {
+    await clip.open(files, name, tracking.id);
+  } catch (error) {
+    status("");
+    complain(error);
+  }
+}
+
+/** Files of the clip on the page. */
+let openedClip = null;
+
+clip.addEventListener("open", ({ detail: bitmap }) => {
+  isReady = true;
+  present(bitmap, clip.name);
+  clipStore.changed();
+  say(`Clip ready, ${clip.count} frames. Click an object.`);
+  canvas.focus({ preventScroll: true });
+});
+clip.addEventListener("move", () => {
+  view.isMoving = clip.isPlaying || clip.isTracking;
+  view.draw();
+});
+clip.addEventListener("picture", ({ detail: bitmap }) => view.replace(bitmap));
+clip.addEventListener("answer", ({ detail: object }) => describe(object));
+addEventListener("pagehide", () => clip.remote?.forget());
 
 async function open(file, name = file.name || "picture") {
   let bitmap;
@@ -48,12 +104,9 @@ async function open(file, name = file.name || "picture") {
     return complain(new Error(`This browser cannot show ${name}. PNG, JPEG, WebP, GIF and BMP work everywhere.`));
   }
   endEverything();
-  store.clear();
-  view.show(bitmap);
-  byId("welcome").hidden = true;
-  byId("panel").hidden = byId("tools").hidden = false;
-  canvas.setAttribute("aria-label", `${name}, ${bitmap.width} by ${bitmap.height} pixels`);
-  document.title = `${name} · cutout`;
+  use(pictureStore, false);
+  present(bitmap, name);
+  openedClip = null;
   current = { file, name };
   await connect();
 }
@@ -118,8 +171,8 @@ function describe(object) {
 }
 
 // Masks that undo or redo bring back and that are not known are asked for again.
-store.addEventListener("change", () => {
-  const { active } = store;
+pictureStore.addEventListener("change", () => {
+  const { active } = pictureStore;
   if (active && current && (active.points.length > 0 || active.box) && !store.answer(active)) ask(active);
 });
 
@@ -127,13 +180,16 @@ const round = (place) => place.map((value) => Math.round(value * 10) / 10);
 
 function click(place, label) {
   if (!isReady) return status("Still looking at the picture…", true);
+  if (clip.isTracking) return complain(new Error("Tracking runs. Cancel it to mark objects."));
+  clip.pause();
   view.hover = null;
   if (view.everything) return pickEverything(place);
   store.addPoint(...round(place), label);
 }
 
 function box(corners) {
-  if (!isReady || view.everything) return;
+  if (!isReady || view.everything || clip.isTracking) return;
+  clip.pause();
   view.hover = null;
   store.setBox(round(corners));
 }
@@ -145,6 +201,8 @@ let isPreviewing = false;
 
 async function hover(place) {
   wanted = place;
+  // Hovering asks about pictures; the objects of a clip are marked by clicks.
+  if (!current) return;
   if (view.everything) {
     view.everything.over = place && view.pick(view.everything.masks, place);
     return view.draw();
@@ -190,7 +248,7 @@ function endEverything() {
 
 async function everything() {
   if (search || view.everything) return endEverything();
-  if (!isReady) return;
+  if (!isReady || !current) return;
   search = new AbortController();
   const own = search;
   byId("everything").setAttribute("aria-pressed", "true");
@@ -227,6 +285,7 @@ byId("phrase-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const phrases = byId("phrase").value.split(",").map((phrase) => phrase.trim()).filter(Boolean);
   if (!isReady || phrases.length === 0) return;
+  if (!current) return clip.track("forward", phrases);
   status(`Looking for ${phrases.join(", ")}…`, true);
   try {
     const answer = await current.remote.find(phrases);
@@ -255,6 +314,11 @@ const commands = {
   takeBack: () => store.takeBack(),
   remove: () => store.active && store.remove(store.active.id),
   leave() {
+    if (clip.isTracking) return clip.cancel();
+    if (view.cross) {
+      view.cross = null;
+      return view.draw();
+    }
     if (view.everything || search) return endEverything();
     if (view.isIsolated) return commands.isolate();
     commands.next();
@@ -282,13 +346,21 @@ const commands = {
   zoomIn: () => view.zoomBy(1.3),
   zoomOut: () => view.zoomBy(1 / 1.3),
   help: () => byId("help-dialog").showModal(),
-  space: (isDown) => gestures.setSpace(isDown),
+  space(isDown) {
+    const hasMoved = gestures.setSpace(isDown);
+    if (!isDown && clip.isOpen && !hasMoved) commands.play();
+  },
+  play: () => (clip.isPlaying ? clip.pause() : clip.play()),
+  track: () => clip.isOpen && film.toggle(),
+  step: (by) => clip.isOpen && clip.step(by),
+  isClip: () => clip.isOpen,
   cross: ([x, y]) => say(`${x}, ${y}`),
 };
 
 const gestures = pointer.listen(canvas, view, { click, box, hover });
 keyboard.listen(canvas, view, commands);
-follow(store, view);
+follow(pictureStore, view);
+follow(clipStore, view);
 
 const buttons = {
   undo: "undo", redo: "redo", everything: "everything", isolate: "isolate", fit: "fit", help: "help",
@@ -319,41 +391,7 @@ choose(tools[0]);
 
 view.addEventListener("zoom", () => { byId("zoom").textContent = `${Math.round(view.zoom * 100)} %`; });
 
-// Files: chosen, dropped, pasted, or the sample.
-
-const pick = () => byId("file").click();
-byId("open").addEventListener("click", pick);
-byId("choose").addEventListener("click", pick);
-byId("file").addEventListener("change", ({ target }) => {
-  if (target.files[0]) open(target.files[0]);
-  target.value = "";
-});
-byId("sample").addEventListener("click", async () => {
-  try {
-    const sample = await (await fetch("/app/still-life.jpg")).blob();
-    await open(sample, "still-life.jpg");
-  } catch (error) {
-    complain(error);
-  }
-});
-addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files ?? [])].find((item) => item.type.startsWith("image/"));
-  if (file) open(file);
-});
-let depth = 0;
-const over = (change) => {
-  depth = change === 0 ? 0 : Math.max(0, depth + change);
-  byId("stage").classList.toggle("is-over", depth > 0);
-};
-addEventListener("dragenter", (event) => { event.preventDefault(); over(1); });
-addEventListener("dragleave", () => over(-1));
-addEventListener("dragover", (event) => event.preventDefault());
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  over(0);
-  const file = event.dataTransfer?.files[0];
-  if (file) open(file);
-});
+listen(openFiles);
 
 // Downloads.
 
@@ -364,26 +402,25 @@ byId("downloads").addEventListener("click", async (event) => {
     const { rle, score } = store.mask(object);
     return { name: object.name, colour: object.colour, rle, score };
   });
-  try {
-    const blob = await current.remote.file(format, current.name, objects);
-    const extension = { svg: "svg", coco: "json", geojson: "geojson" }[format] ?? "png";
-    const stem = current.name.replace(/\.[^.]*$/, "");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `${stem}.${format}.${extension}`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    say(`${link.download} saved`);
-  } catch (error) {
-    complain(error);
-  }
+  const extension = { svg: "svg", coco: "json", geojson: "geojson" }[format] ?? "png";
+  await save(() => current.remote.file(format, current.name, objects), current.name, `${format}.${extension}`);
+});
+
+byId("clip-downloads").addEventListener("click", async (event) => {
+  const format = event.target.closest("[data-clip-format]")?.dataset.clipFormat;
+  if (!format) return;
+  const ending = { labels: "labels.zip", jsonl: "masks.jsonl", overlay: "overlay.zip" }[format] ?? `overlay.${format}`;
+  status("Writing the file…", true);
+  await save(() => clip.remote.file(format), clip.name, ending);
+  status("");
 });
 
 // Models.
 
 byId("model").addEventListener("change", () => {
   showModel();
-  connect();
+  if (openedClip) openClip(openedClip.files, openedClip.name);
+  else connect();
 });
 
 function showModel() {
@@ -397,6 +434,10 @@ async function start() {
   byId("where").textContent = isLocal ? "It does not leave this computer." : `It is sent to ${location.host} only.`;
   try {
     known = await models();
+    if ((await info()).reads_videos) {
+      byId("kinds").textContent = "Clips are videos, GIF, APNG, WebP, or pictures, also in a zip.";
+      for (const format of ["mp4", "webm"]) document.querySelector(`[data-clip-format=${format}]`).hidden = false;
+    }
     for (const { id, title } of known) byId("model").add(new Option(title === id ? id : `${title}`, id));
     showModel();
   } catch (error) {

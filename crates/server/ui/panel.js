@@ -74,7 +74,7 @@ export function follow(store, view) {
     swatch.setAttribute("aria-label", `Select ${object.name}`);
     swatch.replaceChildren(...(mask ? [silhouette(mask, object.colour)] : []));
     if (document.activeElement !== name) name.value = object.name;
-    facts.textContent = mask ? `${percent(mask, view.picture)} · score ${mask.score.toFixed(2)}` : "…";
+    facts.textContent = mask ? `${percent(mask, view.picture)} · score ${mask.score.toFixed(2)}` : store.absence ?? "…";
     const toggle = smallButton(object.hidden ? `Show ${object.name}` : `Hide ${object.name}`,
       object.hidden ? "hidden" : "shown", () => store.change(object.id, { hidden: !object.hidden }));
     const remove = smallButton(`Remove ${object.name}`, "remove", () => store.remove(object.id));
@@ -121,10 +121,12 @@ export function follow(store, view) {
   };
 
   const show = () => {
-    if (!view.picture) return;
+    if (!view.picture || view.store !== store) return;
     const count = store.state.objects.length;
     document.getElementById("empty").hidden = count > 0;
-    document.getElementById("downloads").hidden = store.visible().length === 0;
+    const isClip = store.maskedFrames !== undefined;
+    document.getElementById("downloads").hidden = isClip || store.visible().length === 0;
+    document.getElementById("clip-downloads").hidden = !isClip || store.maskedFrames === 0;
     document.getElementById("undo").disabled = !store.canUndo;
     document.getElementById("redo").disabled = !store.canRedo;
     document.getElementById("new-object").disabled = !store.active;

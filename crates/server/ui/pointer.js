@@ -13,6 +13,7 @@ export function listen(canvas, view, actions) {
   const fingers = new Map();
   let press = null;
   let isSpace = false;
+  let hasMoved = false;
   let tool = "add";
 
   const at = (event) => {
@@ -65,6 +66,7 @@ export function listen(canvas, view, actions) {
     if (!press.isDrag) return;
     if (press.isPan) {
       stage.classList.add("is-moving");
+      hasMoved = true;
       view.panBy(place[0] - press.last[0], place[1] - press.last[1]);
     } else if (press.button === 0) {
       view.box = corners(press.start, place);
@@ -106,6 +108,12 @@ export function listen(canvas, view, actions) {
   const mark = () => stage.classList.toggle("can-move", isSpace || tool === "pan");
   return {
     setTool(name) { tool = name; mark(); },
-    setSpace(isDown) { isSpace = isDown; mark(); },
+    /** Whether the picture was moved while Space was down. */
+    setSpace(isDown) {
+      if (isDown && !isSpace) hasMoved = false;
+      isSpace = isDown;
+      mark();
+      return hasMoved;
+    },
   };
 }

@@ -1,5 +1,5 @@
 // Objects and their history. A state holds prompts only; the masks of prompts are kept beside it, so that undo and
-// redo need no request.
+// redo of a picture need no request.
 
 const COLOURS = ["#ff5a36", "#12a594", "#f5a400", "#7c5cff", "#2f80ed", "#e6439b", "#6aa80f", "#0aa5c9"];
 
@@ -9,22 +9,22 @@ const COLOURS = ["#ff5a36", "#12a594", "#f5a400", "#7c5cff", "#2f80ed", "#e6439b
  * @property {string} name
  * @property {string} colour
  * @property {boolean} hidden
- * @property {number[][]} points x, y, label
- * @property {number[] | null} box
- * @property {string | null} from the mask that is refined
- * @property {number | null} choice the candidate that was chosen
- * @property {object | null} fixed a mask that needs no prompt
  */
 
-export class Store extends EventTarget {
+/** A list of objects, one of them active, with undo and redo. */
+export class Objects extends EventTarget {
   #past = [];
   #future = [];
-  #answers = new Map();
   #count = 0;
   /** @type {{objects: MaskObject[], active: number | null}} */
-  state = { objects: [], active: null };
+  state = this.blank();
 
-  #changed() {
+  /** A state without objects. */
+  blank() {
+    return { objects: [], active: null };
+  }
+
+  changed() {
     this.dispatchEvent(new Event("change"));
   }
 
@@ -32,10 +32,9 @@ export class Store extends EventTarget {
   clear() {
     this.#past = [];
     this.#future = [];
-    this.#answers.clear();
     this.#count = 0;
-    this.state = { objects: [], active: null };
-    this.#changed();
+    this.state = this.blank();
+    this.changed();
   }
 
   commit(state) {
@@ -43,41 +42,81 @@ export class Store extends EventTarget {
     if (this.#past.length > 200) this.#past.shift();
     this.#future = [];
     this.state = state;
-    this.#changed();
+    this.changed();
   }
 
   undo() {
     if (!this.canUndo) return;
     this.#future.push(this.state);
     this.state = this.#past.pop();
-    this.#changed();
+    this.changed();
   }
 
   redo() {
     if (!this.canRedo) return;
     this.#past.push(this.state);
     this.state = this.#future.pop();
-    this.#changed();
+    this.changed();
   }
 
   get canUndo() { return this.#past.length > 0; }
   get canRedo() { return this.#future.length > 0; }
   get active() { return this.state.objects.find((object) => object.id === this.state.active) ?? null; }
 
-  #fresh(more) {
-    this.#count += 1;
+  /** A new object with a name and colour of its own. */
+  fresh(more) {
+    this.#count = Math.max(this.#count + 1, more?.id ?? 0);
     const number = this.#count;
     return {
-      id: number, name: `Object ${number}`, colour: COLOURS[(number - 1) % COLOURS.length], hidden: false,
-      points: [], box: null, from: null, choice: null, fixed: null, ...more,
+      id: number, name: `Object ${number}`, colour: COLOURS[(number - 1) % COLOURS.length], hidden: false, ...more,
     };
+  }
+
+  change(id, more) {
+    const objects = this.state.objects.map((object) => (object.id === id ? { ...object, ...more } : object));
+    this.commit({ ...this.state, objects });
+  }
+
+  remove(id) {
+    const objects = this.state.objects.filter((object) => object.id !== id);
+    this.commit({ ...this.state, objects, active: this.state.active === id ? null : this.state.active });
+  }
+
+  select(id) {
+    if (this.state.active !== id) {
+      this.state = { ...this.state, active: id };
+      this.changed();
+    }
+  }
+
+  /** The visible objects with masks. */
+  visible() {
+    return this.state.objects.filter((object) => !object.hidden && this.mask(object));
+  }
+}
+
+/**
+ * Objects of a picture. Besides the fields of all objects they have
+ * points (x, y, label), box or null, from (the mask that is refined), choice (the candidate that was chosen) and fixed (a mask
+ * that needs no prompt).
+ */
+export class Store extends Objects {
+  #answers = new Map();
+
+  clear() {
+    this.#answers.clear();
+    super.clear();
+  }
+
+  fresh(more) {
+    return super.fresh({ points: [], box: null, from: null, choice: null, fixed: null, ...more });
   }
 
   /** Changes the active object, or makes one. */
   #prompt(change) {
     const active = this.active;
     const from = active ? this.mask(active)?.mask_id ?? null : null;
-    const next = { ...(active ?? this.#fresh()), from, choice: null };
+    const next = { ...(active ?? this.fresh()), from, choice: null };
     const changed = { ...next, ...change(next) };
     const objects = active
       ? this.state.objects.map((object) => (object.id === active.id ? changed : object))
@@ -104,26 +143,9 @@ export class Store extends EventTarget {
     this.change(active.id, next);
   }
 
-  change(id, more) {
-    const objects = this.state.objects.map((object) => (object.id === id ? { ...object, ...more } : object));
-    this.commit({ ...this.state, objects });
-  }
-
-  remove(id) {
-    const objects = this.state.objects.filter((object) => object.id !== id);
-    this.commit({ objects, active: this.state.active === id ? null : this.state.active });
-  }
-
-  select(id) {
-    if (this.state.active !== id) {
-      this.state = { ...this.state, active: id };
-      this.#changed();
-    }
-  }
-
   /** Adds objects whose masks are known; returns them. */
   addFixed(masks) {
-    const added = masks.map(({ name, mask }) => this.#fresh(name ? { name, fixed: mask } : { fixed: mask }));
+    const added = masks.map(({ name, mask }) => this.fresh(name ? { name, fixed: mask } : { fixed: mask }));
     this.commit({ objects: [...this.state.objects, ...added], active: null });
     return added;
   }
@@ -132,13 +154,18 @@ export class Store extends EventTarget {
     return JSON.stringify([object.points, object.box, object.from]);
   }
 
+  /** Points and box that are drawn for an object. */
+  marks(object) {
+    return object;
+  }
+
   answer(object) {
     return this.#answers.get(Store.key(object)) ?? null;
   }
 
   setAnswer(object, answer) {
     this.#answers.set(Store.key(object), answer);
-    this.#changed();
+    this.changed();
   }
 
   /** Index of the candidate that is shown. */
@@ -150,10 +177,5 @@ export class Store extends EventTarget {
   mask(object) {
     if (object.points.length === 0 && !object.box) return object.fixed;
     return this.answer(object)?.masks[this.choice(object)] ?? null;
-  }
-
-  /** The visible objects with masks. */
-  visible() {
-    return this.state.objects.filter((object) => !object.hidden && this.mask(object));
   }
 }

@@ -20,6 +20,7 @@ export class View extends EventTarget {
   #scale = 1;
   #origin = [0, 0];
   #isFitted = true;
+  #redraw = () => this.draw();
   /** What lies over the objects; set by others, drawn here. */
   hover = null;
   box = null;
@@ -27,16 +28,25 @@ export class View extends EventTarget {
   everything = null;
   isHidden = false;
   isIsolated = false;
+  /** Whether frames follow each other, so that no object stands out. */
+  isMoving = false;
 
   constructor(canvas, store) {
     super();
     this.#canvas = canvas;
     this.#context = canvas.getContext("2d");
-    this.#store = store;
-    store.addEventListener("change", () => this.draw());
+    this.use(store);
     new ResizeObserver(() => this.#resized()).observe(canvas);
   }
 
+  /** Draws the objects of another store from now on. */
+  use(store) {
+    this.#store?.removeEventListener("change", this.#redraw);
+    this.#store = store;
+    store.addEventListener("change", this.#redraw);
+  }
+
+  get store() { return this.#store; }
   get picture() { return this.#picture; }
   get zoom() { return this.#scale; }
 
@@ -45,6 +55,12 @@ export class View extends EventTarget {
     this.hover = this.box = this.cross = this.everything = null;
     this.isIsolated = this.isHidden = false;
     this.fit();
+  }
+
+  /** Shows another frame in the place of the picture. */
+  replace(bitmap) {
+    this.#picture = bitmap;
+    this.draw();
   }
 
   #resized() {
@@ -143,7 +159,7 @@ export class View extends EventTarget {
     context.restore();
     if (this.isHidden) return;
     if (this.everything) return this.#paintEverything(unit, time);
-    const active = this.#store.active;
+    const active = this.isMoving ? null : this.#store.active;
     const activeMask = active && !active.hidden ? this.#store.mask(active) : null;
     const light = activeMask ?? this.hover;
     if (light) {
@@ -162,7 +178,7 @@ export class View extends EventTarget {
       context.fill(pathOf(activeMask), "evenodd");
       this.#outline(activeMask, active.colour, unit, time);
     }
-    if (active) this.#paintMarks(active, unit);
+    if (active) this.#paintMarks(this.#store.marks(active), unit);
   }
 
   #paintMask(mask, colour, unit) {
@@ -242,11 +258,11 @@ export class View extends EventTarget {
   }
 
   /** Marks differ by shape: a disc with a plus, a diamond with a minus. */
-  #paintMarks(object, unit) {
+  #paintMarks({ points, box }, unit) {
     const context = this.#context;
-    if (object.box) this.#paintBox(object.box, unit);
+    if (box) this.#paintBox(box, unit);
     context.lineCap = "round";
-    for (const [x, y, label] of object.points) {
+    for (const [x, y, label] of points) {
       const radius = (label ? 8 : 10) * unit;
       context.beginPath();
       if (label) context.arc(x, y, radius, 0, 7);

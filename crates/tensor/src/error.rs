@@ -53,6 +53,16 @@ pub enum TensorError {
         /// Its value.
         value: f64,
     },
+    /// An element does not fit the element type that it is converted to.
+    #[error("element {element} is {value:e}, beyond the range of {dtype}")]
+    Range {
+        /// Position in row-major order.
+        element: usize,
+        /// Its value.
+        value: f64,
+        /// The element type.
+        dtype: DType,
+    },
     /// An element of a checked tensor is NaN or infinite; see [`LazyTensor::checked`](crate::LazyTensor::checked).
     #[error("{name}: element {element} is {value}; the numbers of a weight must be finite")]
     Weight {

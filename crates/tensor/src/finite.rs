@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::{DType, Element, Tensor, TensorError};
+use crate::{DType, Element, Tensor, TensorError, memory};
 
 /// Elements examined between two looks at the result: a block stays in the first-level cache.
 const BLOCK: usize = 4096;
@@ -24,6 +24,17 @@ impl Tensor {
             Some((element, value)) => Err(TensorError::NotFinite { element, value }),
             None => Ok(()),
         }
+    }
+}
+
+/// Numbers in single precision. NaN and infinity stay; a finite number beyond the range of `f32` is an error.
+pub fn narrowed(
+    numbers: impl ExactSizeIterator<Item = f64> + Clone,
+) -> Result<Vec<f32>, TensorError> {
+    let is_beyond = |value: f64| value.is_finite() && (value as f32).is_infinite();
+    match numbers.clone().enumerate().find(|(_, value)| is_beyond(*value)) {
+        Some((element, value)) => Err(TensorError::Range { element, value, dtype: DType::F32 }),
+        None => Ok(memory::collected(numbers.len(), numbers.map(|value| value as f32))?),
     }
 }
 
@@ -88,6 +99,16 @@ mod tests {
         let finite = vec![f32::MAX, f32::MIN, 0.0, -0.0, f32::MIN_POSITIVE];
         assert_eq!(Tensor::from_vec([5], finite).unwrap().first_not_finite(), Ok(None));
         assert_eq!(Tensor::from_vec([1], vec![-1i32]).unwrap().first_not_finite(), Ok(None));
+    }
+
+    #[test]
+    fn doubles_beyond_single_precision_are_errors() {
+        let narrow = |numbers: &[f64]| narrowed(numbers.iter().copied());
+        let found = narrow(&[0.1, f64::INFINITY, f64::NAN, f32::MAX.into()]).unwrap();
+        assert_eq!(found[..2], [0.1, f32::INFINITY]);
+        assert!(found[2].is_nan() && found[3] == f32::MAX);
+        let error = narrow(&[1.0, -1e39]).unwrap_err();
+        assert_eq!(error.to_string(), "element 1 is -1e39, beyond the range of f32");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub use blocks::{BLOCK_LENGTH, QuantizedMatrix, Scales};
 pub use compare::{Difference, Tolerance, compare};
 pub use element::{DType, Element};
 pub use error::TensorError;
+pub use finite::narrowed;
 pub use lazy::LazyTensor;
 pub use memory::OutOfMemory;
 pub use shape::{Shape, TensorType, contiguous_strides};

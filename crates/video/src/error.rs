@@ -104,6 +104,14 @@ pub enum VideoError {
         /// Reason given by the decoder.
         reason: String,
     },
+    /// A zip archive, or an image in it, cannot be read.
+    #[error("{name}: cannot read the zip archive: {reason}")]
+    Archive {
+        /// The archive, or the archive and the image in it.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// More pixels than the limit.
     #[error("{name}: {found} is more than the limit of {limit} pixels")]
     TooManyPixels {
@@ -147,8 +155,8 @@ pub enum VideoError {
     /// `ffmpeg` is required but was not found.
     #[error(
         "{name}: reading this file requires ffmpeg, which was not found. Install it (`apt install ffmpeg`, `dnf install \
-         ffmpeg`, `brew install ffmpeg`, `winget install ffmpeg`). Readable without ffmpeg: a folder of pictures; \
-         a GIF, APNG or WebP animation; a stream of PPM pictures; raw RGB frames"
+         ffmpeg`, `brew install ffmpeg`, `winget install ffmpeg`). Readable without ffmpeg: a folder or zip archive of \
+         pictures; a GIF, APNG or WebP animation; a stream of PPM pictures; raw RGB frames"
     )]
     NoFfmpeg {
         /// The clip.

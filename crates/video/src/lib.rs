@@ -1,7 +1,7 @@
 //! Readers of clips (folders, animations, video files, pipes) and writers of the masks of every frame.
 //!
 //! ```text
-//! folder of pictures ─┐                                                         ┌─▶ LabelPictures  00000.png, …
+//! folder, zip ────────┐                                                         ┌─▶ LabelPictures  00000.png, …
 //! GIF, APNG, WebP ────┤                                                         ├─▶ JsonLines      run lengths
 //! video, by ffmpeg ───┼─ open ─▶ FrameSource ─ Prefetch ─▶ (a model) ─▶ FrameResult ─▶ open_overlay  GIF, video, PNGs
 //! PPM stream ─────────┤          one Image at a time
@@ -23,8 +23,8 @@ pub use error::{SinkError, VideoError};
 pub use prefetch::Prefetch;
 pub use process::StopHandle;
 pub use sink::{
-    FoundObject, FrameFolder, FrameResult, JsonLines, LabelPictures, MotText, ObjectMask,
-    OverlayOptions, Sink, VideoJson, WrittenMasks, open_overlay,
+    ArchiveWriter, FoundObject, FrameFolder, FrameResult, JsonLines, LabelPictures, MotText,
+    ObjectMask, OverlayOptions, Sink, VideoJson, WrittenMasks, open_overlay,
 };
 pub use source::{FrameSource, IndexedFrames, OpenOptions, VideoLimits, from_reader, open};
 pub use tools::{Tools, find_program};

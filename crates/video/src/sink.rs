@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::SinkError;
 
+mod archive;
 mod folder;
 mod json_lines;
 mod label_pictures;
@@ -15,6 +16,7 @@ mod overlay_video;
 mod video_json;
 mod written;
 
+pub use archive::ArchiveWriter;
 pub use folder::FrameFolder;
 pub use json_lines::JsonLines;
 pub use label_pictures::LabelPictures;

@@ -11,6 +11,7 @@ use image::ImageFormat;
 use crate::{StopHandle, Tools, VideoError};
 
 mod animation;
+mod archive;
 mod canvas;
 mod order;
 mod pictures;
@@ -23,6 +24,7 @@ mod video;
 mod webp;
 
 use animation::Animation;
+use archive::Archive;
 use pictures::Pictures;
 use ppm::PpmFrames;
 use raw::RawFrames;
@@ -87,10 +89,13 @@ pub struct OpenOptions {
     pub limits: VideoLimits,
     /// Reads the bytes as raw frames of this size, u8 `[height, width, 3]`, without detecting the format.
     pub raw: Option<Size>,
+    /// For files of strangers: of the formats that `ffmpeg` reads, only MP4, MOV, Matroska, WebM and AVI, whose files name no
+    /// other files to be read.
+    pub is_untrusted: bool,
 }
 
-/// Opens a clip: a folder of images, or a file whose format is detected from the content: GIF, APNG, WebP, a still image, a
-/// stream of PPM images, or anything that `ffmpeg` reads. `-` is standard input.
+/// Opens a clip: a folder of images, or a file whose format is detected from the content: a zip archive of images, GIF, APNG,
+/// WebP, a still image, a stream of PPM images, or anything that `ffmpeg` reads. `-` is standard input.
 pub fn open(
     path: impl AsRef<Path>,
     options: &OpenOptions,
@@ -125,6 +130,9 @@ pub fn open(
                 None => Ok(Box::new(Pictures::single(path, options.limits.picture))),
             }
         }
+        Kind::Archive => {
+            Ok(Box::new(Archive::open(Box::new(BufReader::new(file)), &name, options.limits)?))
+        }
         Kind::Still => Ok(Box::new(Pictures::single(path, options.limits.picture))),
         Kind::Ppm => Ok(Box::new(PpmFrames::new(BufReader::new(file), name, options.limits))),
         Kind::Other => Ok(Box::new(Video::open(path, options)?)),
@@ -146,7 +154,7 @@ pub fn from_reader(
     let whole = Cursor::new(beginning.bytes).chain(reader);
     match kind {
         Kind::Nothing => Err(DecodeError::Empty { origin: name.into() }.into()),
-        Kind::Animation(_) | Kind::Still => {
+        Kind::Animation(_) | Kind::Archive | Kind::Still => {
             let mut bytes = Vec::new();
             let limit = options.limits.picture.file_bytes;
             // Reads one byte beyond the limit, so that `decode` detects a file that is too long.
@@ -160,7 +168,7 @@ pub fn from_reader(
     }
 }
 
-/// An animation or still image in memory.
+/// An animation, archive or still image in memory.
 fn from_bytes(
     bytes: Vec<u8>,
     name: &str,
@@ -169,6 +177,9 @@ fn from_bytes(
 ) -> Result<Box<dyn FrameSource>, VideoError> {
     let bytes: Arc<[u8]> = bytes.into();
     let fits = bytes.len() as u64 <= limits.picture.file_bytes;
+    if let (Kind::Archive, true) = (kind, fits) {
+        return Ok(Box::new(Archive::open(Box::new(Cursor::new(bytes)), name, limits)?));
+    }
     if let (Kind::Animation(format), true) = (kind, fits) {
         let input = Box::new(Cursor::new(Arc::clone(&bytes)));
         if let Some(animation) = Animation::open(input, name, format, limits)? {
@@ -184,6 +195,8 @@ enum Kind {
     Nothing,
     /// A format that holds animations or still images.
     Animation(Format),
+    /// A zip archive.
+    Archive,
     Still,
     Ppm,
     Other,
@@ -223,6 +236,7 @@ impl Beginning {
         match self.bytes.as_slice() {
             [] => Kind::Nothing,
             [b'P', b'6', white, ..] if white.is_ascii_whitespace() => Kind::Ppm,
+            [b'P', b'K', 3, 4, ..] => Kind::Archive,
             bytes => match image::guess_format(bytes) {
                 Ok(ImageFormat::Gif) => Kind::Animation(Format::Gif),
                 Ok(ImageFormat::Png) => Kind::Animation(Format::Png),

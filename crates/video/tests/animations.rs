@@ -288,22 +288,40 @@ fn animations_beyond_the_limits_are_errors() {
     assert!(matches!(read(&huge), Err(VideoError::TooManyPixels { .. })));
 }
 
-/// Number of frames that can be read, and whether an error ended the clip.
+/// Number of frames that can be read, and whether an error, or a warning about the last frame, ended the clip.
 fn count(bytes: &[u8]) -> (usize, bool) {
     match read(bytes) {
         Ok(source) => {
-            let (found, error) = greys(source);
-            (found.len(), error.is_some())
+            let mut has_warning = false;
+            let observed = source.inspect(|frame| {
+                has_warning = frame.as_ref().is_ok_and(|image| image.warning().is_some());
+            });
+            let (found, error) = greys(observed);
+            (found.len(), error.is_some() || has_warning)
         }
         Err(_) => (0, true),
     }
 }
 
 #[test]
+fn a_gif_without_its_last_byte_has_all_frames_and_a_warning() {
+    let whole = gif_of(&frames(), &[4]);
+    let cut = &whole[..whole.len() - 1];
+    let images: Vec<Image> = read(cut).unwrap().collect::<Result<_, _>>().unwrap();
+    let expected: Vec<Image> = read(&whole).unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(images, expected);
+    let (last, others) = images.split_last().unwrap();
+    assert!(others.iter().all(|image| image.warning().is_none()));
+    let warning = last.warning().unwrap();
+    assert!(warning.ends_with(&format!("may be cut after frame {}", others.len())), "{warning}");
+    assert!(expected.iter().all(|image| image.warning().is_none()));
+}
+
+#[test]
 fn truncated_animations_end_with_an_error() {
     for (name, bytes, tail) in [
-        // The last byte of a GIF and the last chunk of a PNG hold no pixels.
-        ("GIF", gif_of(&frames(), &[4]), 1),
+        // The last chunk of a PNG holds no pixels.
+        ("GIF", gif_of(&frames(), &[4]), 0),
         ("APNG", apng_of(&frames(), BlendOp::Over), 12),
         ("WebP", webp_of(&frames()[..4], 40), 0),
     ] {

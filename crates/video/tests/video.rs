@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod animations;
+mod archives;
 mod folders;
 mod sinks;
 mod support;

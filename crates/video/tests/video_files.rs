@@ -65,6 +65,17 @@ fn paths_cannot_be_mistaken_for_options_or_protocols() {
 }
 
 #[test]
+fn files_of_strangers_are_read_by_formats_that_name_no_other_files() {
+    let folder = Folder::new("strangers");
+    let path = folder.put("clip", "frame 007");
+    let options = OpenOptions { is_untrusted: true, ..options() };
+    assert_eq!(greys(open(&path, &options).unwrap()).0, [7]);
+    let arguments = fs::read_to_string(folder.0.join("arguments")).unwrap();
+    let allowed = "-protocol_whitelist\nfile,pipe\n-format_whitelist\nmov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi\n-i\n";
+    assert!(arguments.contains(allowed), "{arguments}");
+}
+
+#[test]
 fn frames_before_a_failure_are_delivered() {
     let folder = Folder::new("dies");
     for (script, ending) in [
@@ -166,7 +177,9 @@ fn the_error_without_ffmpeg_lists_alternatives() {
     let error = open(&path, &OpenOptions::default()).err().unwrap();
     assert!(matches!(error, VideoError::NoFfmpeg { .. }));
     let message = error.to_string();
-    for part in ["clip.mp4", "apt install ffmpeg", "a folder of pictures", "GIF", "raw RGB"] {
+    for part in
+        ["clip.mp4", "apt install ffmpeg", "a folder or zip archive of pictures", "GIF", "raw RGB"]
+    {
         assert!(message.contains(part), "{message}");
     }
     let tools = Tools { ffmpeg: Some("/no/such/ffmpeg".into()), ffprobe: None };

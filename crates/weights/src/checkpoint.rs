@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cutout_tensor::{
-    DType, LazyTensor, OutOfMemory, Shape, SharedBytes, Tensor, TensorType, memory,
+    DType, LazyTensor, Shape, SharedBytes, Tensor, TensorError, TensorType, narrowed,
 };
 
 use crate::error::{Format, Problem, WeightsError};
@@ -152,6 +152,17 @@ impl Checkpoint {
         self.lazy(name)?.tensor().map_err(|error| self.refused(name, error.into()))
     }
 
+    /// As [`Checkpoint::tensor`]; NaN and infinity are errors.
+    pub(crate) fn finite_tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
+        let tensor = self.searched(name, self.lazy(name)?).tensor();
+        tensor.map_err(|error| WeightsError::loading(&self.file, name, error))
+    }
+
+    /// A tensor whose error, if NaN or infinity is found in it, has the names of this file and of the tensor there.
+    pub(crate) fn searched(&self, name: &str, tensor: LazyTensor) -> LazyTensor {
+        tensor.checked(format!("{}: tensor {name}", self.file))
+    }
+
     /// One tensor, loaded on request. Types that need decoding are decoded on every request.
     pub fn lazy(&self, name: &str) -> Result<LazyTensor, WeightsError> {
         let Some(&index) = self.by_name.get(name) else {
@@ -214,11 +225,10 @@ fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<LazyTe
         }
         StoredType::F64 => decoded_later(info, bytes, offset, |content| {
             let (numbers, _) = content.as_chunks::<8>();
-            let values = numbers.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32);
-            memory::collected(numbers.len(), values)
+            narrowed(numbers.iter().map(|&bytes| f64::from_le_bytes(bytes)))
         }),
         &StoredType::Block(block) => {
-            decoded_later(info, bytes, offset, move |content| block.dequantize(content))
+            decoded_later(info, bytes, offset, move |content| Ok(block.dequantize(content)?))
         }
         StoredType::Other { name, .. } => Err(Problem::ElementType(name.clone())),
     }
@@ -229,7 +239,7 @@ fn decoded_later(
     info: &TensorInfo,
     bytes: SharedBytes,
     offset: usize,
-    decode: impl Fn(&[u8]) -> Result<Vec<f32>, OutOfMemory> + Send + Sync + 'static,
+    decode: impl Fn(&[u8]) -> Result<Vec<f32>, TensorError> + Send + Sync + 'static,
 ) -> Result<LazyTensor, Problem> {
     let found = (*bytes).as_ref().len().saturating_sub(offset) as u64;
     if found < info.bytes {

@@ -106,6 +106,9 @@ pub enum WeightsError {
         /// What is wrong.
         problem: Problem,
     },
+    /// A tensor has NaN or infinity in it. The error names the file and the tensor.
+    #[error(transparent)]
+    NotFinite(TensorError),
 }
 
 /// What the tensors of a file are not.
@@ -208,6 +211,15 @@ impl Problem {
 }
 
 impl WeightsError {
+    /// Converts an error from loading `tensor` of `file`, unless it has both names already.
+    pub(crate) fn loading(file: &str, tensor: &str, error: TensorError) -> WeightsError {
+        if matches!(error, TensorError::Weight { .. }) {
+            return WeightsError::NotFinite(error);
+        }
+        let (file, tensor) = (file.to_owned(), tensor.to_owned());
+        WeightsError::Tensor { file, tensor, problem: error.into() }
+    }
+
     /// Converts an I/O error from reading `path`.
     pub(crate) fn reading(path: &Path, source: io::Error) -> WeightsError {
         let path = path.to_path_buf();

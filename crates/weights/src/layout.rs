@@ -143,10 +143,12 @@ impl<'a> Model<'a> {
     ) -> Result<Vec<(String, LazyTensor)>, WeightsError> {
         let origins = names.clone().filter_map(|name| self.tensors.get(name));
         self.checkpoint.inflate(origins.flat_map(Origin::stored))?;
-        let checked = |stored: &str, tensor: LazyTensor| {
-            tensor.checked(format!("{}: tensor {stored}", self.checkpoint.file()))
-        };
-        names.map(|name| Ok((name.to_owned(), self.assembled(name, &checked)?))).collect()
+        names.map(|name| Ok((name.to_owned(), self.searched(name)?))).collect()
+    }
+
+    /// As [`Model::lazy`]; NaN and infinity in a tensor of the file are errors with its name.
+    fn searched(&self, name: &str) -> Result<LazyTensor, WeightsError> {
+        self.assembled(name, &|stored, tensor| self.checkpoint.searched(stored, tensor))
     }
 
     /// A tensor made of those in the file, each of which `each` gets with its name there.
@@ -181,11 +183,7 @@ impl<'a> Model<'a> {
     }
 
     fn refused(&self, name: &str, error: TensorError) -> WeightsError {
-        WeightsError::Tensor {
-            file: self.checkpoint.file().to_owned(),
-            tensor: name.to_owned(),
-            problem: error.into(),
-        }
+        WeightsError::loading(self.checkpoint.file(), name, error)
     }
 
     /// Reason why a tensor of Meta's files is computed instead of read; `None` for tensors that are read.
@@ -208,13 +206,14 @@ impl<'a> Model<'a> {
         Report { unsuitable: unsuitable.collect(), ..Report::compare(wanted, found) }
     }
 
-    /// All tensors under their canonical names, for a writer.
+    /// All tensors under their canonical names, for a writer. NaN and infinity in one are an error when it is loaded.
     pub fn outgoing(&self) -> Outgoing<'_> {
         let mut outgoing = Outgoing::default();
         // An error is reported when the tensor is loaded.
         let _ = self.checkpoint.inflate(self.tensors.values().flat_map(Origin::stored));
         for (name, stored, shape) in self.stored() {
-            outgoing.add(name, stored, shape, || self.tensor(name));
+            let load = || self.searched(name)?.tensor().map_err(|error| self.refused(name, error));
+            outgoing.add(name, stored, shape, load);
         }
         outgoing
     }

@@ -124,13 +124,13 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// All tensors of a checkpoint, under their names in the file.
+    /// All tensors of a checkpoint, under their names in the file. NaN and infinity in one are an error when it is loaded.
     pub fn of(checkpoint: &'a Checkpoint) -> Self {
         let mut outgoing = Outgoing::default();
         // An error is reported when the tensor is loaded.
         let _ = checkpoint.inflate(checkpoint.tensors().iter().map(|info| info.name.as_str()));
         for info in checkpoint.tensors() {
-            let load = || checkpoint.tensor(&info.name);
+            let load = || checkpoint.finite_tensor(&info.name);
             outgoing.add(&info.name, &info.stored, info.shape.clone(), load);
         }
         outgoing
@@ -157,18 +157,16 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Converts a tensor to another element type. A number beyond the range of `f16` is an error; it does not become infinity.
+/// Converts a tensor to another element type. A number beyond its range is an error; it does not become infinity.
 pub(crate) fn convert(tensor: &Tensor, dtype: DType) -> Result<Tensor, Problem> {
     let converted = tensor.cast(dtype)?;
-    if dtype != DType::F16 || tensor.dtype() == DType::F16 {
+    if tensor.dtype() == dtype {
         return Ok(converted);
     }
-    let values = converted.to_vec::<f16>()?;
-    match values.iter().position(|value| !value.is_finite()) {
-        Some(position) => {
-            let what = format!("element {position}");
-            let wanted = "a number within the range of f16";
-            Err(Problem::invalid(what, wanted, values[position]))
+    match converted.first_not_finite()? {
+        Some((element, _)) => {
+            let value = tensor.to_f64_vec()?[element];
+            Err(TensorError::Range { element, value, dtype }.into())
         }
         None => Ok(converted),
     }

@@ -32,7 +32,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cutout", &["cutout-graph", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"]),
     ("cutout-batch", &["cutout-files", "cutout-imaging", "cutout-sam"]),
     ("cutout-python", &["cutout", "cutout-cli"]),
-    ("cutout-server", &["cutout-imaging", "cutout-sam", "cutout-tensor"]),
+    (
+        "cutout-server",
+        &["cutout-files", "cutout-imaging", "cutout-sam", "cutout-tensor", "cutout-video"],
+    ),
     (
         "cutout-cli",
         &[
@@ -53,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cutout-graph",
             "cutout-imaging",
             "cutout-sam",
+            "cutout-server",
             "cutout-testing",
             "cutout-video",
             "cutout-weights",

@@ -93,7 +93,8 @@ impl Segment {
         let sam = model.start(&self.run)?;
         // Errors in prompts and phrases are reported before the slow part.
         question.iter().try_for_each(|find| sam.check_find(find, image.size()))?;
-        prompts.iter().try_for_each(|prompt| sam.check_prompt(prompt, image.size()))?;
+        let checked = prompts.iter().try_for_each(|prompt| sam.check_prompt(prompt, image.size()));
+        checked.map_err(|error| self.prompts.named(error))?;
         let scene = self.scene(&sam, &image)?;
         let objects = match &question {
             Some(find) => self.find(&scene, find)?,

@@ -52,6 +52,9 @@ pub(crate) struct Serve {
     /// Keep this many megabytes of pictures and their features in memory
     #[arg(long, value_name = "MB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     cache: u32,
+    /// Phrase that CVAT's detectors look for with a SAM 3, as a label of theirs; repeat for more
+    #[arg(long, value_name = "PHRASE")]
+    label: Vec<String>,
     #[command(flatten)]
     run: RunOptions,
 }
@@ -97,6 +100,8 @@ impl Serve {
         options.token.clone_from(&self.token);
         options.allowed_origins.clone_from(&self.allow_origin);
         options.fetch = Some(Arc::new(fetch));
+        options.tools = Environment::read().video_tools();
+        options.labels.clone_from(&self.label);
         let server = Server::bind(options)?;
         if is_open {
             stdio::warn("everybody who reaches this machine can use the server: there is no token");

@@ -53,7 +53,7 @@ use run::{Run, note_kept_at_the_end};
 
 --frame and --object apply to the prompts after them, until they are given again.")]
 pub(crate) struct Track {
-    /// A folder of pictures, a GIF, APNG or WebP animation, a video that ffmpeg reads, or - for standard input
+    /// A folder or zip archive of pictures, a GIF, APNG or WebP animation, a video that ffmpeg reads, or - for standard input
     video: PathBuf,
     #[command(flatten)]
     model: ModelOption,
@@ -86,8 +86,8 @@ pub(crate) struct Track {
     /// Keep the memories of all frames in this folder instead of dropping old ones
     #[arg(long, value_name = "FOLDER")]
     history: Option<PathBuf>,
-    /// Go on after the last frame of a run of the same command that broke off. An overlay in one file is drawn anew from the
-    /// masks
+    /// Go on after the last frame of a run of the same command that broke off; after one that was killed, from its last state.
+    /// An overlay in one file is drawn anew from the masks
     #[arg(long)]
     resume: bool,
     /// Say what is kept in memory: every 100 frames and at the end
@@ -161,7 +161,7 @@ impl Track {
         };
         let (tracker, position) = match resumed {
             Some((tracker, position)) => (tracker, Some(position)),
-            None => (sam.track(tracking)?, None),
+            None => (sam.track(tracking).with_context(|| model.shown())?, None),
         };
         let (length, rate) = (source.length(), source.frame_rate());
         let mut recorded = Recorded::new(source, self.goes_back())?;
@@ -214,7 +214,8 @@ impl Track {
             "{} {prompts:?} {reverse} {both} {size:?} {max_prompted_frames:?} {fill_hole_area:?}",
             self.video.display()
         );
-        StateFile::beside(places.first(), question, length).kept(self.resume)
+        let can_go_on = !self.is_live() && places.check_resume().is_ok();
+        StateFile::beside(places.first(), question, length).kept(can_go_on)
     }
 
     /// Whether an earlier run wrote the results of all frames of a video of this length.
@@ -343,7 +344,7 @@ impl Track {
     ) -> Result<()> {
         let result = self.redraw(&mut run, places);
         let result = result.and_then(|()| self.all_ways(first, recorded, &mut run));
-        let Run { tracker, writers, progress, mut state, position, .. } = run;
+        let Run { tracker, writers, progress, state, position, .. } = run;
         let finished = writers.finish();
         drop(progress);
         note_kept_at_the_end(self.verbose, || tracker.kept());
@@ -351,7 +352,7 @@ impl Track {
         let result = result.and(finished).and_then(|()| interrupt::check());
         if let (Err(_), Some(position)) = (&result, position) {
             places.note_partial(position.frame);
-            if !self.is_live() && places.check_resume().is_ok() {
+            if state.is_kept() {
                 state.break_off(&tracker, position);
             }
         }

@@ -10,9 +10,20 @@ use super::pictures::{LIMITS, pattern};
 
 pub(super) const CLIPS: Target = Target {
     name: "clips",
-    about: "GIF, APNG and WebP animations, PPM streams",
+    about: "GIF, APNG and WebP animations, zip archives of pictures, PPM streams",
     seeds,
-    words: &["fcTL", "fdAT", "acTL", "ANMF", "ANIM", "NETSCAPE2.0", "P6\n", "GIF89a"],
+    words: &[
+        "fcTL",
+        "fdAT",
+        "acTL",
+        "ANMF",
+        "ANIM",
+        "NETSCAPE2.0",
+        "P6\n",
+        "GIF89a",
+        "PK\x01\x02",
+        "PK\x05\x06",
+    ],
     read: |bytes| read(bytes, None),
     memory: 144 << 20,
 };
@@ -44,7 +55,21 @@ fn read(bytes: &[u8], raw: Option<Size>) -> bool {
 
 fn seeds() -> Vec<Vec<u8>> {
     let lossy = include_bytes!("../../../../fixtures/video/lossy.webp").to_vec();
-    vec![gif(), apng(), lossy, b"P6\n3 2\n255\n012345678901234567P6 1 1 255 abc".to_vec()]
+    vec![
+        gif(),
+        apng(),
+        lossy,
+        archive(),
+        b"P6\n3 2\n255\n012345678901234567P6 1 1 255 abc".to_vec(),
+    ]
+}
+
+fn archive() -> Vec<u8> {
+    let mut writer = cutout_video::ArchiveWriter::new(Vec::new());
+    for name in ["1.png", "2.png"] {
+        writer.add(name, &apng()).expect("a vector takes every byte");
+    }
+    writer.finish().expect("a vector takes every byte")
 }
 
 fn gif() -> Vec<u8> {

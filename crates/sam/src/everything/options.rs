@@ -9,6 +9,8 @@ use crate::model::load::{ConfigError, OpenError};
 
 /// Most layers of crops. Layer 8 alone has 65 536 crops to embed.
 const MAX_CROP_LAYERS: usize = 8;
+/// Most points along a side: a million in all, each of which is decoded.
+const MAX_POINTS_PER_SIDE: usize = 1024;
 
 /// Options of the mask generator. Names, meanings and defaults are those of Meta's `amg.py`.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,13 +116,11 @@ impl Everything {
     fn grid(&self, layer: usize) -> Result<Grid<'_>, EverythingOptionError> {
         let Some(grids) = &self.point_grids else {
             let side = self.points_per_side_of(layer);
-            return match side.checked_mul(side) {
-                Some(0) if layer == 0 => {
-                    Err(EverythingOptionError::Zero { option: "points_per_side" })
-                }
-                Some(0) => Err(EverythingOptionError::NoPoints { layer }),
-                Some(_) => Ok(Grid::Even { side }),
-                None => Err(EverythingOptionError::TooManyPoints { points_per_side: side }),
+            return match side {
+                0 if layer == 0 => Err(EverythingOptionError::Zero { option: "points_per_side" }),
+                0 => Err(EverythingOptionError::NoPoints { layer }),
+                1..=MAX_POINTS_PER_SIDE => Ok(Grid::Even { side }),
+                _ => Err(EverythingOptionError::TooManyPoints { points_per_side: side }),
             };
         };
         let Some(points) = grids.get(layer) else {
@@ -175,8 +175,8 @@ pub enum EverythingOptionError {
         /// The most there can be.
         most: usize,
     },
-    /// More points than can be counted.
-    #[error("points_per_side is {points_per_side}: that many squared cannot be counted")]
+    /// More points than a grid may have.
+    #[error("points_per_side is {points_per_side}; at most {MAX_POINTS_PER_SIDE} are allowed")]
     TooManyPoints {
         /// Points along a side.
         points_per_side: usize,
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn wrong_numbers_are_errors_that_name_the_option() {
         type Change = fn(&mut Everything);
-        let cases: [(Change, &str); 12] = [
+        let cases: [(Change, &str); 13] = [
             (|o| o.points_per_side = 0, "points_per_side is 0; it must be at least 1"),
             (|o| o.points_per_batch = 0, "points_per_batch is 0; it must be at least 1"),
             (|o| o.crop_n_points_downscale_factor = 0, "crop_n_points_downscale_factor is 0"),
@@ -314,6 +314,7 @@ mod tests {
             (|o| o.crop_overlap_ratio = 1.5, "crop_overlap_ratio is 1.5; it must be between"),
             (|o| o.crop_n_layers = 9, "crop_n_layers is 9, the most is 8"),
             (|o| o.points_per_side = usize::MAX, "points_per_side is 18446744073709551615"),
+            (|o| o.points_per_side = 1025, "points_per_side is 1025; at most 1024 are allowed"),
             (
                 |o| (o.crop_n_layers, o.crop_n_points_downscale_factor) = (3, 4),
                 "no points are left",

@@ -6,7 +6,7 @@ use super::FindError;
 use crate::model::Model;
 use crate::model::config::{Exemplars, FinderConfig};
 use crate::model::tokenizer::{PhraseError, Tokens};
-use crate::prompt::{Label, Point, PromptError, Rect, check_point, check_rect};
+use crate::prompt::{Label, MAX_POINTS, Point, PromptError, Rect, check_point, check_rect};
 
 /// Phrase that SAM 3 reads when exemplars come without one.
 pub const VISUAL: &str = "visual";
@@ -178,6 +178,10 @@ impl Find {
             Label::Positive => 1,
             Label::Negative => 0,
         };
+        let points = self.boxes.len() + self.points.len();
+        if points > MAX_POINTS {
+            return Err(PromptError::TooManyPoints { points });
+        }
         let mut batch = ExemplarBatch::default();
         for (rect, label) in &self.boxes {
             check_rect(*rect, size)?;

@@ -133,7 +133,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    fn new(outputs: &[Output], simplify: Option<f64>) -> Result<Self, Problem> {
+    pub(super) fn new(outputs: &[Output], simplify: Option<f64>) -> Result<Self, Problem> {
         let simplify = tolerance(simplify)?.unwrap_or(0.0);
         Ok(Form { outputs: outputs.to_vec(), simplify })
     }
@@ -153,7 +153,8 @@ impl Form {
         Ok(MaskAnswer { stability, ..self.mask(&mask.rle, mask.predicted_iou)? })
     }
 
-    fn mask(&self, rle: &Rle, score: f32) -> Result<MaskAnswer, Problem> {
+    /// A mask in the forms that were asked for.
+    pub(super) fn mask(&self, rle: &Rle, score: f32) -> Result<MaskAnswer, Problem> {
         let needs_pixels = self.outputs.iter().any(|output| *output != Output::Rle);
         let pixels = needs_pixels.then(|| rle.to_mask()).transpose()?;
         let outlines = match &pixels {
@@ -198,14 +199,17 @@ pub(super) fn tolerance(sent: Option<f64>) -> Result<Option<f64>, Problem> {
     }
 }
 
-fn prompt_of(request: &SegmentRequest, picture: &Picture) -> Result<Prompt, Problem> {
+/// A prompt of points with labels and a box.
+pub(crate) fn prompt_from(points: &[[f64; 3]], rect: Option<[f64; 4]>) -> Result<Prompt, Problem> {
     let mut prompt = Prompt::default();
-    for [x, y, label] in &request.points {
+    for [x, y, label] in points {
         prompt = prompt.with_point(Point { x: *x, y: *y }, label_of(*label)?);
     }
-    if let Some(rect) = request.rect {
-        prompt = prompt.with_rect(rect_of(rect));
-    }
+    Ok(rect.map_or(prompt.clone(), |rect| prompt.with_rect(rect_of(rect))))
+}
+
+fn prompt_of(request: &SegmentRequest, picture: &Picture) -> Result<Prompt, Problem> {
+    let mut prompt = prompt_from(&request.points, request.rect)?;
     let kept = request.mask_id.as_ref().and_then(|name| picture.kept(name));
     let is_single = request.points.len() == 1 && request.rect.is_none() && kept.is_none();
     if let Some(logits) = kept {

@@ -60,6 +60,11 @@ pub(super) async fn export(
     Ok((headers, bytes).into_response())
 }
 
+/// Whether the objects of a request fit a picture of this size.
+pub(super) fn is_valid(request: ExportRequest, size: Size) -> bool {
+    Export::new(request, size, "").is_ok()
+}
+
 impl Format {
     /// Media type, and name of the file.
     fn file(self) -> (&'static str, &'static str) {

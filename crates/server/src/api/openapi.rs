@@ -9,6 +9,10 @@ use super::types::{
     EverythingAnswer, EverythingRequest, ExportRequest, FindAnswer, FindRequest, HealthAnswer,
     ImageAnswer, ImageQuery, InfoAnswer, ModelsAnswer, SegmentAnswer, SegmentRequest,
 };
+use super::video_types::{
+    CancelAnswer, ClipExportRequest, TrackFrame, TrackRequest, VideoAnswer, VideoPromptAnswer,
+    VideoPromptRequest, VideoQuery,
+};
 use crate::problem::ErrorAnswer;
 
 type Describe = fn(&mut SchemaGenerator) -> Schema;
@@ -19,6 +23,8 @@ enum Content {
     Json(Describe),
     /// Bytes of any type.
     Bytes,
+    /// Server-sent events, of which `frame` has this type.
+    Events(Describe),
 }
 
 struct Endpoint {
@@ -43,7 +49,7 @@ fn endpoints() -> Vec<Endpoint> {
         request,
         answer,
     };
-    vec![
+    let mut all = vec![
         endpoint(("get", "/health", "Whether the server runs"), Nothing, json_of::<HealthAnswer>()),
         endpoint(("get", "/metrics", "Counters for Prometheus"), Nothing, Bytes),
         endpoint(("get", "/api/v1/info", "State of the server"), Nothing, json_of::<InfoAnswer>()),
@@ -79,6 +85,52 @@ fn endpoints() -> Vec<Endpoint> {
             ("post", "/api/v1/images/{id}/export", "A file of masks"),
             json_of::<ExportRequest>(),
             Bytes,
+        ),
+    ];
+    all.extend(video_endpoints());
+    all
+}
+
+/// The paths of clips.
+fn video_endpoints() -> Vec<Endpoint> {
+    use Content::{Bytes, Nothing};
+    const OBJECT: &str = "/api/v1/videos/{id}/objects/{object}";
+    const MARKS: &str = "/api/v1/videos/{id}/objects/{object}/frames/{frame}";
+    let endpoint = |method, path, summary, (request, answer)| Endpoint {
+        method,
+        path,
+        summary,
+        request,
+        answer,
+    };
+    let described = || json_of::<VideoAnswer>();
+    let prompt = (json_of::<VideoPromptRequest>(), json_of::<VideoPromptAnswer>());
+    let events = Content::Events(|generator| generator.subschema_for::<TrackFrame>());
+    vec![
+        endpoint("post", "/api/v1/videos", "Add a clip", (Bytes, described())),
+        endpoint("get", "/api/v1/videos/{id}", "A clip", (Nothing, described())),
+        endpoint("delete", "/api/v1/videos/{id}", "Forget a clip", (Nothing, Nothing)),
+        endpoint("get", "/api/v1/videos/{id}/frames/{frame}", "A frame as JPEG", (Nothing, Bytes)),
+        endpoint("post", "/api/v1/videos/{id}/prompt", "Point at an object of a frame", prompt),
+        endpoint("delete", OBJECT, "Forget an object", (Nothing, Nothing)),
+        endpoint("delete", MARKS, "Take the prompts on a frame back", (Nothing, Nothing)),
+        endpoint(
+            "post",
+            "/api/v1/videos/{id}/track",
+            "Track the objects: an event for each frame",
+            (json_of::<TrackRequest>(), events),
+        ),
+        endpoint(
+            "post",
+            "/api/v1/videos/{id}/cancel",
+            "Stop tracking",
+            (Nothing, json_of::<CancelAnswer>()),
+        ),
+        endpoint(
+            "post",
+            "/api/v1/videos/{id}/export",
+            "A file of the masks of all frames",
+            (json_of::<ClipExportRequest>(), Bytes),
         ),
     ]
 }
@@ -128,14 +180,22 @@ fn operation(endpoint: &Endpoint, error: &Value, generator: &mut SchemaGenerator
             Some(json!({"application/json": {"schema": describe(generator)}}))
         }
         Content::Bytes => Some(json!({"application/octet-stream": {}})),
+        Content::Events(describe) => {
+            Some(json!({"text/event-stream": {"itemSchema": describe(generator)}}))
+        }
     };
     let mut parameters = Vec::new();
-    if endpoint.path.contains("{id}") {
-        let schema = json!({"type": "string"});
-        parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": schema}));
+    for (name, kind) in [("id", "string"), ("object", "integer"), ("frame", "integer")] {
+        if endpoint.path.contains(&format!("{{{name}}}")) {
+            let schema = json!({"type": kind});
+            parameters
+                .push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
+        }
     }
-    if endpoint.path == "/api/v1/images" {
-        parameters.extend(query_parameters::<ImageQuery>(generator));
+    match endpoint.path {
+        "/api/v1/images" => parameters.extend(query_parameters::<ImageQuery>(generator)),
+        "/api/v1/videos" => parameters.extend(query_parameters::<VideoQuery>(generator)),
+        _ => {}
     }
     let mut success = json!({"description": endpoint.summary});
     if let Some(content) = content(&endpoint.answer, generator) {

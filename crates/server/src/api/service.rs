@@ -31,12 +31,18 @@ pub(super) async fn models(State(app): State<App>) -> Json<ModelsAnswer> {
 /// `GET /api/v1/info`.
 pub(super) async fn info(State(app): State<App>) -> Json<InfoAnswer> {
     let usage = app.library.usage();
+    let (clips, clip_bytes) = app.clips.usage();
     Json(InfoAnswer {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         models: app.models.iter().map(model).collect(),
         pictures: usage.pictures,
         library_bytes: usage.bytes,
         library_budget: usage.budget,
+        clips,
+        clip_bytes,
+        most_clips: app.limits.clips,
+        clip_frames: app.limits.clip_frames,
+        reads_videos: app.tools.ffmpeg.is_some(),
         waiting: app.engine.waiting(),
         queue: app.limits.queue,
         body_bytes: app.limits.body_bytes,

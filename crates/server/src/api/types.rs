@@ -18,7 +18,7 @@ pub(crate) enum Output {
 }
 
 /// Which forms of the masks are answered.
-fn run_lengths() -> Vec<Output> {
+pub(super) fn run_lengths() -> Vec<Output> {
     vec![Output::Rle]
 }
 
@@ -315,6 +315,16 @@ pub(crate) struct InfoAnswer {
     pub(crate) library_bytes: usize,
     /// Bytes that are kept at most.
     pub(crate) library_budget: usize,
+    /// Clips on disk.
+    pub(crate) clips: usize,
+    /// Bytes of their frames.
+    pub(crate) clip_bytes: u64,
+    /// Clips that are kept at most.
+    pub(crate) most_clips: usize,
+    /// Most frames of a clip.
+    pub(crate) clip_frames: usize,
+    /// Whether videos are read, for which the server needs `ffmpeg`. Animations and archives always are.
+    pub(crate) reads_videos: bool,
     /// Requests that wait for the model.
     pub(crate) waiting: usize,
     /// Requests that wait at most.

@@ -1,5 +1,10 @@
 //! CVAT's serverless functions: this server in the place of nuclio.
 
+mod detector;
+mod tracker;
+
+pub(crate) use tracker::LiveTracks;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -13,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{Asked, Cut, rect_between};
 use crate::models::Entry;
 use crate::problem::Problem;
+use crate::requests::Reader;
 use crate::server::{App, parse};
 
 /// Header with the name of the function that is called.
@@ -35,15 +41,31 @@ struct Request {
     text_prompts: Option<Vec<String>>,
     #[serde(default)]
     threshold: Option<f64>,
+    /// Of a tracker's request: the shapes of the first frame, or nulls.
+    #[serde(default)]
+    shapes: Option<Vec<Option<tracker::Shape>>>,
+    /// Of a tracker's request: what was answered to the last one.
+    #[serde(default)]
+    states: Option<Vec<String>>,
 }
+
+/// What is called.
+enum Function {
+    Interactor,
+    Detector,
+    Tracker,
+}
+
+/// The parser of requests: shapes of a tracker are also drawn, clicks also sorted.
+pub(super) const READERS: &[Reader] = &[("cvat", |body| {
+    let Ok(request) = parse::<Request>(body) else { return false };
+    let shapes = request.shapes.iter().flatten().flatten();
+    shapes.into_iter().all(tracker::Shape::is_valid) && request.asked().is_ok()
+})];
 
 /// `GET /api/functions`.
 pub(super) async fn functions(State(app): State<App>, headers: HeaderMap) -> Json<Value> {
-    let mut all = Map::new();
-    for entry in app.models.iter() {
-        all.insert(name_of(entry), described(entry, port(&headers)));
-    }
-    Json(Value::Object(all))
+    Json(Value::Object(all(&app, port(&headers))))
 }
 
 /// `GET /api/functions/{name}`.
@@ -52,15 +74,55 @@ pub(super) async fn function(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    Ok(Json(described(app.models.named(Some(model_of(&name)))?, port(&headers))))
+    let found = all(&app, port(&headers)).remove(&name);
+    found.map(Json).ok_or_else(|| {
+        let shown: String = name.chars().take(64).collect();
+        Problem::Missing(format!("no function {shown:?}"))
+    })
+}
+
+/// All functions by name: an interactor for each model that answers clicks, a tracker for each that tracks, a detector for each
+/// that finds the labels of the server.
+fn all(app: &App, port: u16) -> Map<String, Value> {
+    let mut all = Map::new();
+    for entry in app.models.iter() {
+        if entry.source.answers_clicks {
+            all.insert(name_of(entry), described(entry, port));
+        }
+        if entry.source.tracks {
+            all.insert(tracker::name_of(entry), tracker::described(entry, port));
+        }
+        if entry.source.finds && !app.labels.is_empty() {
+            let detector = detector::described(entry, &app.labels, port);
+            all.insert(detector::name_of(entry), detector);
+        }
+    }
+    all
 }
 
 fn name_of(entry: &Entry) -> String {
     format!("{PREFIX}{}", entry.source.id)
 }
 
-fn model_of(function: &str) -> &str {
-    function.strip_prefix(PREFIX).unwrap_or(function)
+/// The kind and the model of a function.
+fn parts_of(function: &str) -> (Function, &str) {
+    let name = function.strip_prefix(PREFIX).unwrap_or(function);
+    if let Some(model) = name.strip_suffix(detector::SUFFIX) {
+        return (Function::Detector, model);
+    }
+    match name.strip_suffix(tracker::SUFFIX) {
+        Some(model) => (Function::Tracker, model),
+        None => (Function::Interactor, name),
+    }
+}
+
+/// A function as nuclio describes it.
+fn function_of(name: String, annotations: Value, title: &str, port: u16) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"description": format!("{title} by cutout")},
+        "status": {"httpPort": port, "state": "ready"},
+    })
 }
 
 /// The port that the client used.
@@ -72,23 +134,16 @@ fn port(headers: &HeaderMap) -> u16 {
 
 /// A model as an interactor. CVAT takes any text of a flag as true, so that flags that are not set are left out.
 fn described(entry: &Entry, port: u16) -> Value {
-    let help = "Click on the object, or draw a box around it";
-    json!({
-        "metadata": {
-            "name": name_of(entry),
-            "annotations": {
-                "name": format!("cutout: {}", entry.source.title),
-                "type": "interactor",
-                "version": "2",
-                "min_pos_points": "0",
-                "min_neg_points": "0",
-                "startswith_box_optional": "true",
-                "help_message": help,
-            },
-        },
-        "spec": {"description": format!("{} by cutout", entry.source.title)},
-        "status": {"httpPort": port, "state": "ready"},
-    })
+    let annotations = json!({
+        "name": format!("cutout: {}", entry.source.title),
+        "type": "interactor",
+        "version": "2",
+        "min_pos_points": "0",
+        "min_neg_points": "0",
+        "startswith_box_optional": "true",
+        "help_message": "Click on the object, or draw a box around it",
+    });
+    function_of(name_of(entry), annotations, &entry.source.title, port)
 }
 
 /// `POST /` and `POST /api/function_invocations`.
@@ -99,9 +154,36 @@ pub(super) async fn call(
 ) -> Result<Json<Value>, Problem> {
     let request: Request = parse(&body)?;
     let function = headers.get(FUNCTION).and_then(|name| name.to_str().ok());
+    let (function, model) = match function.map(parts_of) {
+        Some((function, model)) => (function, Some(model)),
+        None => (request.function(), None),
+    };
+    match function {
+        Function::Interactor => interact(&app, model, &request).await,
+        Function::Detector => {
+            let finder = model.map_or_else(|| app.finder(), |model| Ok(model.to_owned()))?;
+            Ok(Json(detector::detect(&app, &finder, &request).await?))
+        }
+        Function::Tracker => {
+            let model = model.map(str::to_owned);
+            let tracks = |entry: &&Entry| entry.source.tracks;
+            let first = || app.models.iter().find(tracks).map(|entry| entry.source.id.clone());
+            let none = || Problem::Invalid("no model of this server tracks".to_owned());
+            let model = model.or_else(first).ok_or_else(none)?;
+            Ok(Json(tracker::track(&app, &model, request).await?))
+        }
+    }
+}
+
+/// The masks of clicks, a box or phrases.
+async fn interact(
+    app: &App,
+    model: Option<&str>,
+    request: &Request,
+) -> Result<Json<Value>, Problem> {
     let phrases = request.text_prompts.as_deref().unwrap_or_default();
     let cuts = if phrases.is_empty() {
-        let picture = app.picture_in(&request.image, function.map(model_of)).await?;
+        let picture = app.picture_in(&request.image, model).await?;
         app.cut(picture, &[request.asked()?]).await?
     } else {
         app.check_count("phrases", phrases.len())?;
@@ -118,6 +200,18 @@ pub(super) async fn call(
 }
 
 impl Request {
+    /// What a request without a name calls, by what it holds.
+    fn function(&self) -> Function {
+        let has_marks = self.pos_points.is_some() || self.neg_points.is_some();
+        if self.states.is_some() || self.shapes.is_some() {
+            Function::Tracker
+        } else if has_marks || self.obj_bbox.is_some() || self.text_prompts.is_some() {
+            Function::Interactor
+        } else {
+            Function::Detector
+        }
+    }
+
     fn asked(&self) -> Result<Asked, Problem> {
         let mut asked = Asked::default();
         self.pos_points.iter().flatten().for_each(|point| asked.add(*point, true));

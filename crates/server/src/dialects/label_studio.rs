@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{Asked, Cut, largest_outline, outlines, rect_between};
 use crate::library::Picture;
 use crate::problem::Problem;
+use crate::requests::{Reader, is};
 use crate::server::{App, Shared, parse};
 use config::{Control, ControlKind};
 
@@ -94,6 +95,17 @@ struct Region {
 }
 
 type Map = serde_json::Map<String, Value>;
+
+/// The parsers of requests: the labelling configuration and the marks too.
+pub(super) const READERS: &[Reader] = &[
+    ("label-studio-setup", is::<Setup>),
+    ("label-studio-predict", |body| {
+        let Ok(request) = parse::<Predict>(body) else { return false };
+        let regions = request.params.context.map(|context| context.result).unwrap_or_default();
+        Control::find(&request.label_config).is_some()
+            && asked_by(&regions, Size::new(40, 30)).is_ok()
+    }),
+];
 
 /// `POST /setup`: where pictures come from.
 pub(super) async fn setup(State(app): State<App>, body: Bytes) -> Result<Json<Value>, Problem> {

@@ -1,5 +1,8 @@
-//! Roboflow's `inference-sdk`: SAM 2 and 3 routes.
+//! Roboflow's `inference-sdk`: SAM 1, 2 and 3 routes.
 
+pub(super) mod sam1;
+
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
@@ -12,7 +15,16 @@ use serde_json::{Value, json};
 
 use super::{Asked, Cut, outlines};
 use crate::problem::Problem;
+use crate::requests::{Reader, is};
 use crate::server::{App, parse};
+
+/// The parsers of requests.
+pub(super) const READERS: &[Reader] = &[
+    ("roboflow-embed", is::<EmbedRequest>),
+    ("roboflow-segment", is::<SegmentRequest>),
+    ("roboflow-find", is::<FindRequest>),
+    ("roboflow-sam1", sam1::is_request),
+];
 
 #[derive(Deserialize)]
 struct Picture {
@@ -42,7 +54,10 @@ struct EmbedRequest {
 
 #[derive(Deserialize)]
 struct SegmentRequest {
-    image: Picture,
+    #[serde(default)]
+    image: Option<Picture>,
+    #[serde(default)]
+    image_id: Option<String>,
     #[serde(default)]
     prompts: Prompts,
     #[serde(default)]
@@ -121,11 +136,29 @@ enum ExampleBox {
     Sized { x: f64, y: f64, width: f64, height: f64 },
 }
 
-/// `POST /sam2/embed_image`, `/sam3/embed_image`.
+/// The picture of a request: sent with it, or embedded before under a name of the client.
+async fn picture_of(
+    app: &App,
+    image: Option<&Picture>,
+    image_id: Option<&str>,
+) -> Result<Arc<crate::library::Picture>, Problem> {
+    if let Some(image) = image {
+        return app.picture_in(image.base64()?, None).await;
+    }
+    let Some(id) = image_id else {
+        return Err(Problem::Invalid("there is neither image nor image_id".to_owned()));
+    };
+    app.picture(&app.library.alias(id).unwrap_or_else(|| id.to_owned()))
+}
+
+/// `POST /sam/embed_image`, `/sam2/embed_image`, `/sam3/embed_image`.
 pub(super) async fn embed(State(app): State<App>, body: Bytes) -> Result<Json<Value>, Problem> {
     let start = Instant::now();
     let request: EmbedRequest = parse(&body)?;
     let picture = app.picture_in(request.image.base64()?, None).await?;
+    if let Some(name) = &request.image_id {
+        app.library.name(name, &picture.id);
+    }
     let id = request.image_id.unwrap_or_else(|| picture.id.clone());
     app.with_scene(picture, crate::engine::Lane::Short, None, |_, _, _| Ok(())).await?;
     Ok(Json(json!({"image_id": id, "time": start.elapsed().as_secs_f64()})))
@@ -134,9 +167,9 @@ pub(super) async fn embed(State(app): State<App>, body: Bytes) -> Result<Json<Va
 /// `POST /sam2/segment_image`, `/sam3/visual_segment`: one prediction for each prompt.
 pub(super) async fn segment(State(app): State<App>, body: Bytes) -> Result<Json<Value>, Problem> {
     let start = Instant::now();
-    let SegmentRequest { image, prompts, format } = parse(&body)?;
+    let SegmentRequest { image, image_id, prompts, format } = parse(&body)?;
     let form = Form::named(format.as_deref())?;
-    let picture = app.picture_in(image.base64()?, None).await?;
+    let picture = picture_of(&app, image.as_ref(), image_id.as_deref()).await?;
     let prompts = match prompts {
         Prompts::Wrapped { prompts } | Prompts::List(prompts) => prompts,
     };
@@ -161,7 +194,7 @@ pub(super) async fn find(State(app): State<App>, body: Bytes) -> Result<Json<Val
     let mut results = Vec::new();
     for (index, prompt) in request.prompts.iter().enumerate() {
         let query = prompt.query(&request)?;
-        let found = app.find(std::sync::Arc::clone(&picture), query).await?;
+        let found = app.find(Arc::clone(&picture), query).await?;
         let cuts = found.iter().flat_map(|found| &found.objects);
         let predictions = cuts.map(|cut| form.prediction(cut)).collect::<Result<Vec<_>, _>>()?;
         let boxes = prompt.boxes.as_ref().map_or(0, Vec::len);

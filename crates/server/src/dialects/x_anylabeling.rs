@@ -1,4 +1,6 @@
-//! X-AnyLabeling's remote server: clicks and phrases.
+//! X-AnyLabeling's remote server: clicks and phrases in pictures and clips.
+
+pub(super) mod video;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -11,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{Asked, Found, largest_outline, outlines, rect_between, twice_area};
 use crate::models::Entry;
 use crate::problem::Problem;
+use crate::requests::{Reader, is};
 use crate::server::{App, parse};
 
 /// Label of objects that were clicked; the tool asks for a name then.
@@ -51,6 +54,18 @@ struct Mark {
     label: i64,
 }
 
+/// The parsers of requests.
+pub(super) const READERS: &[Reader] = &[
+    ("x-anylabeling", |body| {
+        parse::<Request>(body).is_ok_and(|request| {
+            prompts(&request.params.marks).is_ok() && query(&request.params).is_ok()
+        })
+    }),
+    ("x-anylabeling-init", is::<video::InitRequest>),
+    ("x-anylabeling-prompt", is::<video::PromptRequest>),
+    ("x-anylabeling-track", is::<video::TrackingRequest>),
+];
+
 fn positive() -> i64 {
     1
 }
@@ -60,6 +75,11 @@ pub(super) async fn models(State(app): State<App>) -> Json<Value> {
     let mut models = Map::new();
     for entry in app.models.iter() {
         models.insert(entry.source.id.clone(), described(entry));
+        if entry.source.tracks {
+            let source = &entry.source;
+            let (id, mode) = video::described(&source.id, &source.title, source.finds);
+            models.insert(id, mode);
+        }
     }
     Json(json!({"success": true, "data": models}))
 }
@@ -144,11 +164,16 @@ fn prompts(marks: &[Mark]) -> Result<Vec<Asked>, Problem> {
     Ok(all)
 }
 
-/// Phrases, which commas or full stops separate, and rectangles as examples.
+/// Phrases, which commas or full stops separate.
+fn phrases_in(text: &str) -> Vec<String> {
+    let phrases = text.split([',', '.']).map(str::trim);
+    phrases.filter(|phrase| !phrase.is_empty()).map(str::to_owned).collect()
+}
+
+/// Phrases, and rectangles as examples.
 fn query(params: &Parameters) -> Result<Find, Problem> {
     let mut find = Find::default();
-    let text = params.text_prompt.as_deref().unwrap_or_default();
-    for phrase in text.split([',', '.']).map(str::trim).filter(|phrase| !phrase.is_empty()) {
+    for phrase in phrases_in(params.text_prompt.as_deref().unwrap_or_default()) {
         find = find.and(phrase);
     }
     for mark in &params.marks {

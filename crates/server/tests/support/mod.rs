@@ -1,5 +1,6 @@
 //! A server inside the test, and a client of few lines.
 
+pub(crate) mod clips;
 pub(crate) mod webdriver;
 
 use std::io::{Read, Write};

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use super::request;
 
+/// Longest wait for the page. A busy machine is slow; a defect waits for ever.
+const PATIENCE: Duration = Duration::from_secs(240);
+
 /// Key codes of WebDriver.
 pub(crate) mod keys {
     pub(crate) const ENTER: &str = "\u{e007}";
@@ -17,6 +20,10 @@ pub(crate) mod keys {
     pub(crate) const CONTROL: &str = "\u{e009}";
     pub(crate) const RIGHT: &str = "\u{e014}";
     pub(crate) const DOWN: &str = "\u{e015}";
+    pub(crate) const LEFT: &str = "\u{e012}";
+    pub(crate) const HOME: &str = "\u{e011}";
+    pub(crate) const END: &str = "\u{e010}";
+    pub(crate) const ESCAPE: &str = "\u{e00c}";
     pub(crate) const TAB: &str = "\u{e004}";
 }
 
@@ -113,7 +120,7 @@ impl Browser {
         let start = Instant::now();
         while self.evaluate(&format!("Boolean({expression})")) != true {
             let log = || self.post("se/log", &json!({"type": "browser"}));
-            let late = start.elapsed() > Duration::from_secs(30);
+            let late = start.elapsed() > PATIENCE;
             assert!(!late, "not true: {expression}\nlog of the browser: {}", log());
             std::thread::sleep(Duration::from_millis(30));
         }

@@ -87,6 +87,9 @@ impl Animation {
     }
 
     fn read(&mut self) -> Result<Option<Image>, VideoError> {
+        if self.timing.lacks_trailer && self.frame == self.timing.frames {
+            return Ok(None);
+        }
         let next = catch_unwind(AssertUnwindSafe(|| self.decoder.next()))
             .unwrap_or_else(|_| Err("the decoder panicked".into()));
         let Some(patch) = next.map_err(|reason| self.damaged(reason))? else {
@@ -96,7 +99,14 @@ impl Animation {
         if self.frame == self.limit {
             return Err(VideoError::TooManyFrames { name: self.name.clone(), limit: self.limit });
         }
-        self.canvas.show(&patch).map(Some).map_err(|error| self.damaged(error.to_string()))
+        let image = self.canvas.show(&patch).map_err(|error| self.damaged(error.to_string()))?;
+        if self.timing.lacks_trailer && self.frame + 1 == self.timing.frames {
+            let (name, frame) = (&self.name, self.frame);
+            let warning =
+                format!("{name}: the GIF file has no end: it may be cut after frame {frame}");
+            return Ok(Some(image.with_warning(warning)));
+        }
+        Ok(Some(image))
     }
 
     fn damaged(&self, reason: Reason) -> VideoError {

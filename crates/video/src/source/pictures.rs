@@ -58,27 +58,48 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, VideoError> {
         }
     }
     if frames.is_empty() {
-        let extensions = EXTENSIONS.map(|extension| format!(".{extension}")).join(", ");
+        let extensions = extensions();
         return Err(VideoError::EmptyFolder { path: folder.to_owned(), others, extensions });
     }
-    frames.sort_by(|a, b| order::natural(&a.0, &b.0).then_with(|| a.1.cmp(&b.1)));
-    let twice = |pair: &&[(String, PathBuf)]| {
-        pair[0].0 == pair[1].0 || order::same_number(&pair[0].0, &pair[1].0)
-    };
-    if let Some([first, second]) = frames.windows(2).find(twice) {
-        let (first, second) = (first.1.clone(), second.1.clone());
-        return Err(VideoError::SameFrame { first, second });
-    }
+    sort(&mut frames, |path| path)?;
     Ok(frames.into_iter().map(|(_, path)| path).collect())
 }
 
+/// The extensions of frames, for messages.
+pub(super) fn extensions() -> String {
+    EXTENSIONS.map(|extension| format!(".{extension}")).join(", ")
+}
+
+/// Sorts frames, each with its name without extension. An error if two have the same number.
+pub(super) fn sort<T>(
+    frames: &mut [(String, T)],
+    path: impl Fn(&T) -> &PathBuf,
+) -> Result<(), VideoError> {
+    frames.sort_by(|a, b| order::natural(&a.0, &b.0).then_with(|| path(&a.1).cmp(path(&b.1))));
+    let twice = |pair: &&[(String, T)]| {
+        pair[0].0 == pair[1].0 || order::same_number(&pair[0].0, &pair[1].0)
+    };
+    match frames.windows(2).find(twice) {
+        Some([first, second]) => {
+            let (first, second) = (path(&first.1).clone(), path(&second.1).clone());
+            Err(VideoError::SameFrame { first, second })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn is_frame(path: &Path) -> bool {
+    // A link to nothing is a frame that cannot be read: without it the frames after it would get other numbers.
+    has_name_of_a_frame(path) && !path.is_dir()
+}
+
+/// Whether a file counts as a frame by its name.
+pub(super) fn has_name_of_a_frame(path: &Path) -> bool {
     let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     let known = path.extension().is_some_and(|extension| {
         EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
     });
-    // A link to nothing is a frame that cannot be read: without it the frames after it would get other numbers.
-    known && !hidden && !path.is_dir()
+    known && !hidden
 }
 
 fn stem(path: &Path) -> String {

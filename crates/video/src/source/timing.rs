@@ -9,6 +9,8 @@ use super::Format;
 pub(super) struct Timing {
     pub(super) frames: usize,
     pub(super) seconds: f64,
+    /// Whether the file is a GIF that ends after a whole frame, without its trailer.
+    pub(super) lacks_trailer: bool,
 }
 
 impl Timing {
@@ -38,7 +40,9 @@ impl Timing {
         skip(reader, colour_table(header[10]))?;
         let mut hundredths = 0;
         loop {
-            let [introducer] = bytes(reader)?;
+            let introducer = bytes(reader);
+            self.lacks_trailer = self.frames > 0 && introducer.is_err();
+            let [introducer] = introducer?;
             match introducer {
                 b'!' => {
                     let [label] = bytes(reader)?;

@@ -21,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for `ffmpeg` to exit after it has written something other than a frame.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Names that `ffmpeg` gives to the formats that are read from strangers.
+const CONTAINERS: &str = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi";
+
 /// Frames decoded by `ffmpeg` and read through a pipe.
 pub(super) struct Video {
     frames: PpmFrames<BufReader<ChildStdout>>,
@@ -75,8 +78,13 @@ impl Video {
         let version = capture(Command::new(program).arg("-version")).map_err(cannot_start)?;
         let mut command = Command::new(program);
         command.args(["-nostdin", "-v", "error"]);
-        // A playlist may open local files only.
-        command.args(["-protocol_whitelist", "file,pipe,crypto,data", "-i"]).arg(url);
+        if options.is_untrusted {
+            command.args(["-protocol_whitelist", "file,pipe", "-format_whitelist", CONTAINERS]);
+        } else {
+            // A playlist may open local files only.
+            command.args(["-protocol_whitelist", "file,pipe,crypto,data"]);
+        }
+        command.arg("-i").arg(url);
         // The first video stream that is not a cover image. Every frame once, for variable frame rates too.
         command.args(["-map", "0:V:0"]).args(probe::every_frame_once(&version));
         command.args(["-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "pipe:1"]);

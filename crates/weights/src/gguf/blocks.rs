@@ -141,22 +141,24 @@ fn unpack_q6_k(block: &[u8], values: &mut [f32]) {
     }
 }
 
-/// The scale of a block in half precision; an error if it is out of range.
-fn half_scale(scale: f32) -> Result<f16, Problem> {
+/// The scale of the block with this number in half precision; an error if it is out of range.
+fn half_scale(scale: f32, number: usize) -> Result<f16, Problem> {
     let half = f16::from_f32(scale);
     if half.is_finite() {
         return Ok(half);
     }
-    Err(Problem::invalid("quantised block", "a scale that fits half precision", scale))
+    let what = format!("elements {} to {}", 32 * number, 32 * number + 31);
+    let wanted = "numbers within the range of a quantised block, whose scale is f16";
+    Err(Problem::invalid(what, wanted, format!("a scale of {scale:e}")))
 }
 
 /// Packs blocks of 32: `scale = max|x| / 127`, `value = round(x / scale)`.
 pub(crate) fn pack_q8_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Problem> {
-    for block in values.chunks_exact(32) {
+    for (number, block) in values.chunks_exact(32).enumerate() {
         let largest = largest_by_size(block)?.abs();
         let scale = largest / 127.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        packed.extend(half_scale(scale)?.to_le_bytes());
+        packed.extend(half_scale(scale, number)?.to_le_bytes());
         packed.extend(block.iter().map(|x| (x * inverse).round() as i8 as u8));
     }
     Ok(())
@@ -164,10 +166,10 @@ pub(crate) fn pack_q8_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Prob
 
 /// Packs blocks of 32: `scale = x / -8` for the element with the largest `|x|`, `value = round(x / scale) + 8` in `0..=15`.
 pub(crate) fn pack_q4_0(values: &[f32], packed: &mut Vec<u8>) -> Result<(), Problem> {
-    for block in values.chunks_exact(32) {
+    for (number, block) in values.chunks_exact(32).enumerate() {
         let scale = largest_by_size(block)? / -8.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        packed.extend(half_scale(scale)?.to_le_bytes());
+        packed.extend(half_scale(scale, number)?.to_le_bytes());
         let nibble = |x: f32| ((x * inverse + 8.5) as u8).min(15);
         packed.extend((0..16).map(|i| nibble(block[i]) | nibble(block[i + 16]) << 4));
     }

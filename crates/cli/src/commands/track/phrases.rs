@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use cutout_imaging::Image;
 use cutout_sam::{
@@ -94,7 +94,8 @@ impl Track {
         self.claim(&mut self.run.claims(&model), &places)?;
         let source = open(&self.video, &options)?;
         let sam = model.start(&self.run)?;
-        let tracker = sam.track_phrases(&[], self.phrase_options(&*source, &places))?;
+        let tracker = sam.track_phrases(&[], self.phrase_options(&*source, &places));
+        let tracker = tracker.with_context(|| model.shown())?;
         let overlay = overlay_options(source.frame_rate(), options.tools);
         let length = source.length();
         let again = self.reverse || self.both;

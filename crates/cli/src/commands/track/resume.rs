@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use cutout_sam::{Direction, Sam, StateNotes, TrackOptions, Tracker};
 
-use crate::failure::Usage;
+use crate::failure::{self, Usage};
 use crate::stdio;
 
-/// Time between two states of a run that may be killed.
-const INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest time between two states of a run that may be killed.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(2);
+/// Least time between two states for each second that writing one takes: at most 2 % of the run.
+const SHARE: u32 = 50;
 
 /// The last frame of a run, how many there were, and fingerprints that tell whether the video is still the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +45,11 @@ pub(super) struct StateFile {
     question: String,
     /// Number of frames of the video, as text. Masks depend on it.
     length: String,
-    /// Whether the state is written from time to time.
+    /// Whether the state is written from time to time, for a run that may be killed.
     is_kept: bool,
     saved: Instant,
+    /// Time between two states.
+    interval: Duration,
 }
 
 impl StateFile {
@@ -53,12 +57,18 @@ impl StateFile {
     pub(super) fn beside(output: &Path, question: String, length: Option<usize>) -> Self {
         let length = length.map_or("unknown".to_owned(), |length| length.to_string());
         let path = path_beside(output);
-        StateFile { path, question, length, is_kept: false, saved: Instant::now() }
+        let (saved, interval) = (Instant::now(), SHORTEST_INTERVAL);
+        StateFile { path, question, length, is_kept: true, saved, interval }
     }
 
-    /// Writes the state from time to time too, for a run that may be killed.
+    /// Sets whether the state is written from time to time.
     pub(super) fn kept(self, is_kept: bool) -> Self {
         StateFile { is_kept, ..self }
+    }
+
+    /// Whether a later run can go on from the state.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Whether there is a state.
@@ -96,16 +106,21 @@ impl StateFile {
         Ok(Some((tracker, position)))
     }
 
-    /// Writes the state if it is time to.
-    pub(super) fn keep(&mut self, tracker: &Tracker, position: Position) -> Result<()> {
-        if self.is_kept && self.saved.elapsed() > INTERVAL {
-            self.save(tracker, position)?;
+    /// Writes the state if it is time to. If that fails, says so once and goes on: only `--resume` needs it.
+    pub(super) fn keep(&mut self, tracker: &Tracker, position: Position) {
+        if !self.is_kept || self.saved.elapsed() < self.interval {
+            return;
         }
-        Ok(())
+        let started = Instant::now();
+        if let Err(error) = self.save(tracker, position) {
+            self.is_kept = false;
+            stdio::warn(&cannot_be_kept(&error));
+        }
+        self.saved = Instant::now();
+        self.interval = (SHARE * started.elapsed()).max(SHORTEST_INTERVAL);
     }
 
-    fn save(&mut self, tracker: &Tracker, position: Position) -> Result<()> {
-        self.saved = Instant::now();
+    fn save(&self, tracker: &Tracker, position: Position) -> Result<()> {
         let Position { frame, direction, done, first_pixels, last_pixels } = position;
         let entries = [
             ("question", self.question.clone()),
@@ -121,13 +136,13 @@ impl StateFile {
     }
 
     /// Writes the state of a run that broke off, and says how to go on.
-    pub(super) fn break_off(&mut self, tracker: &Tracker, position: Position) {
+    pub(super) fn break_off(&self, tracker: &Tracker, position: Position) {
         match self.save(tracker, position) {
             Ok(()) => stdio::note(&format!(
                 "up to frame {} the masks are written; the same command with --resume goes on from there",
                 position.frame
             )),
-            Err(error) => stdio::note(&format!("the state cannot be kept for --resume: {error}")),
+            Err(error) => stdio::note(&cannot_be_kept(&error)),
         }
     }
 
@@ -140,6 +155,10 @@ impl StateFile {
             Ok(()) | Err(_) => Ok(()),
         }
     }
+}
+
+fn cannot_be_kept(error: &anyhow::Error) -> String {
+    format!("the state cannot be kept for --resume: {}", failure::message(error))
 }
 
 /// The state file of an output.

@@ -98,7 +98,7 @@ impl Run {
         let done = self.done() + 1;
         let position = Position { frame, direction, done, first_pixels, last_pixels };
         self.position = Some(position);
-        self.state.keep(&self.tracker, position)?;
+        self.state.keep(&self.tracker, position);
         self.done_here += 1;
         note_kept(self.verbose, self.done_here, || self.tracker.kept());
         self.progress.set(position.done as u64);

@@ -1,0 +1,238 @@
+//! Steps of tracking. All of them run on the inference thread.
+
+use std::collections::VecDeque;
+
+use cutout_imaging::Rle;
+use cutout_sam::{
+    Direction, History, ObjectId, PhraseFrame, PhraseOptions, PhraseTracker, Prompt, Sam,
+    TrackOptions, TrackedObject, Tracker,
+};
+use cutout_video::{FoundObject, ObjectMask};
+
+use super::{Clip, Marks};
+use crate::api::prompt_from;
+use crate::options::Limits;
+use crate::problem::Problem;
+
+/// What a model remembers of a clip.
+pub(crate) struct Tracking {
+    tracker: Tracker,
+}
+
+/// A mask of a frame, for answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Masked {
+    pub(crate) object: ObjectId,
+    pub(crate) rle: Rle,
+    /// Predicted IoU.
+    pub(crate) score: f32,
+    /// Logit of the object being visible.
+    pub(crate) object_score: Option<f32>,
+    /// How it was found, if it was not pointed at.
+    pub(crate) found: Option<FoundObject>,
+}
+
+impl Masked {
+    fn of(tracked: &TrackedObject) -> Result<Self, Problem> {
+        Ok(Masked {
+            object: tracked.id,
+            rle: tracked.segment.rle()?,
+            score: tracked.segment.iou(),
+            object_score: tracked.segment.object_score(),
+            found: None,
+        })
+    }
+
+    /// The mask as it is written into files.
+    pub(crate) fn for_files(&self) -> ObjectMask {
+        let score = match &self.found {
+            Some(found) => found.detection_score,
+            None => self.object_score.unwrap_or(0.0),
+        };
+        ObjectMask { id: self.object, mask: self.rle.clone(), score, found: self.found.clone() }
+    }
+}
+
+impl Tracking {
+    /// A tracker that has the prompts of a clip.
+    fn new(clip: &Clip, sam: &Sam, limits: &Limits) -> Result<Self, Problem> {
+        clip.frames.clear_history();
+        // What is out of reach is kept on disk for clips that are short enough, so that any frame can be corrected.
+        let history = match clip.frames.count() <= limits.history_frames {
+            true => History::Disk(clip.frames.history()?),
+            false => History::Recent,
+        };
+        let length = Some(clip.frames.count());
+        let mut tracker = sam.track(TrackOptions { length, history, ..TrackOptions::default() })?;
+        for (frame, objects) in clip.prompts() {
+            tracker.visit(frame, &clip.frames.read(frame)?)?;
+            for (object, marks) in objects {
+                tracker.prompt(frame, object, &prompt_of(&marks)?)?;
+            }
+        }
+        Ok(Tracking { tracker })
+    }
+
+    /// The memory of a clip, made from its prompts where there is none.
+    fn of<'t>(
+        kept: &'t mut Option<Tracking>,
+        clip: &Clip,
+        sam: &Sam,
+        limits: &Limits,
+    ) -> Result<&'t mut Tracking, Problem> {
+        if kept.is_none() {
+            *kept = Some(Tracking::new(clip, sam, limits)?);
+        }
+        kept.as_mut().ok_or_else(|| Problem::Internal("there is no tracker".to_owned()))
+    }
+}
+
+fn prompt_of(marks: &Marks) -> Result<Prompt, Problem> {
+    prompt_from(&marks.points, marks.rect)
+}
+
+impl Clip {
+    /// Gives a prompt and returns the mask on its frame. `anew` forgets the answers to earlier prompts, of which a later one
+    /// is a refinement.
+    pub(crate) fn prompt(
+        &self,
+        (frame, object): (usize, ObjectId),
+        marks: Marks,
+        anew: bool,
+        (sam, limits): (&Sam, &Limits),
+    ) -> Result<Masked, Problem> {
+        let prompt = prompt_of(&marks)?;
+        // A wrong prompt is refused before anything is forgotten.
+        sam.track(TrackOptions::default())?.check_prompt(&prompt, self.frames.size())?;
+        let mut kept = self.tracking();
+        if anew {
+            *kept = None;
+            self.forget_prompt(frame, object);
+        }
+        let tracking = Tracking::of(&mut kept, self, sam, limits)?;
+        tracking.tracker.visit(frame, &self.frames.read(frame)?)?;
+        let answer = Masked::of(&tracking.tracker.prompt(frame, object, &prompt)?)?;
+        self.keep(frame, [answer.for_files()], limits.mask_bytes)?;
+        self.note_prompt(frame, object, marks);
+        Ok(answer)
+    }
+
+    /// Takes the prompts of an object on a frame back. An object without prompts is removed.
+    pub(crate) fn take_back(&self, frame: usize, object: ObjectId) -> Result<(), Problem> {
+        let mut kept = self.tracking();
+        match (self.forget_prompt(frame, object), &mut *kept) {
+            (None, _) => {
+                Err(Problem::Missing(format!("no prompt of object {object} on frame {frame}")))
+            }
+            (Some(true), Some(tracking)) => Ok(tracking.tracker.clear_prompts(frame, object)?),
+            (Some(true), None) => Ok(()),
+            (Some(false), _) => {
+                drop(kept);
+                self.remove_object(object)
+            }
+        }
+    }
+
+    /// Forgets an object, its prompts and its masks.
+    pub(crate) fn remove_object(&self, object: ObjectId) -> Result<(), Problem> {
+        let mut kept = self.tracking();
+        let was_known = self.forget_object(object);
+        if let Some(tracking) = &mut *kept
+            && tracking.tracker.objects().any(|id| id == object)
+        {
+            tracking.tracker.remove(object)?;
+            return Ok(());
+        }
+        if was_known { Ok(()) } else { Err(Problem::Missing(format!("no object {object}"))) }
+    }
+
+    /// Tracks the objects on a frame and keeps their masks.
+    pub(crate) fn step(
+        &self,
+        frame: usize,
+        direction: Direction,
+        (sam, limits): (&Sam, &Limits),
+    ) -> Result<Vec<Masked>, Problem> {
+        let mut kept = self.tracking();
+        let tracking = Tracking::of(&mut kept, self, sam, limits)?;
+        let tracked = tracking.tracker.push_at(frame, &self.frames.read(frame)?, direction)?;
+        let masks = tracked.objects.iter().map(Masked::of).collect::<Result<Vec<_>, _>>()?;
+        self.keep(frame, masks.iter().map(Masked::for_files), limits.mask_bytes)?;
+        if self.frames.history_bytes() > limits.history_bytes {
+            return Err(Problem::Invalid(format!(
+                "what the model remembers of this clip needs more than {} bytes: track fewer objects, or a shorter clip",
+                limits.history_bytes
+            )));
+        }
+        Ok(masks)
+    }
+}
+
+/// A run that looks for phrases.
+pub(crate) struct PhraseRun {
+    tracker: PhraseTracker,
+    /// Frames that are settled and not asked for yet.
+    settled: VecDeque<PhraseFrame>,
+}
+
+impl PhraseRun {
+    pub(crate) fn new(
+        clip: &Clip,
+        sam: &Sam,
+        phrases: &[String],
+        (threshold, goes_back): (Option<f32>, bool),
+    ) -> Result<Self, Problem> {
+        let usual = PhraseOptions::default();
+        let options = PhraseOptions {
+            length: Some(clip.frames.count()),
+            detection_threshold: threshold.unwrap_or(usual.detection_threshold),
+            goes_back,
+            ..usual
+        };
+        let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
+        Ok(PhraseRun { tracker: sam.track_phrases(&phrases, options)?, settled: VecDeque::new() })
+    }
+
+    /// Shows the model a frame; after the last one of the run, settles what is held back.
+    pub(crate) fn show(
+        &mut self,
+        clip: &Clip,
+        (frame, direction): (usize, Direction),
+        is_last: bool,
+    ) -> Result<(), Problem> {
+        self.tracker.step(frame, &clip.frames.read(frame)?, direction)?;
+        while let Some(answer) = self.tracker.ready()? {
+            self.settled.push_back(answer);
+        }
+        while is_last && let Some(answer) = self.tracker.finish()? {
+            self.settled.push_back(answer);
+        }
+        Ok(())
+    }
+
+    /// The next frame that is settled, kept for files.
+    pub(crate) fn take(
+        &mut self,
+        clip: &Clip,
+        limits: &Limits,
+    ) -> Result<Option<(usize, Vec<Masked>)>, Problem> {
+        let Some(answer) = self.settled.pop_front() else { return Ok(None) };
+        let masked = |object: &cutout_sam::PhraseObject| Masked {
+            object: object.id,
+            rle: object.mask.clone(),
+            score: object.probability,
+            object_score: object.object_score,
+            found: Some(FoundObject {
+                phrase: answer.phrase_of(object).map(str::to_owned),
+                detection_score: object.score,
+                probability: object.probability,
+                predicted_iou: object.iou,
+                presence: object.presence,
+                object_score: object.object_score,
+            }),
+        };
+        let masks: Vec<Masked> = answer.objects.iter().map(masked).collect();
+        clip.keep(answer.frame, masks.iter().map(Masked::for_files), limits.mask_bytes)?;
+        Ok(Some((answer.frame, masks)))
+    }
+}
