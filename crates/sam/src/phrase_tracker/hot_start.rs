@@ -108,3 +108,31 @@ impl Probation {
         self.duplicates.retain(|(first, later), _| *first != id && *later != id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_speaks_against_tracks_is_counted_anew_on_the_way_back() {
+        let options =
+            PhraseOptions { unmatched_frames: 3, duplicate_frames: 3, ..Default::default() };
+        let step = |frame, backward| FrameStep { frame, backward };
+        let unmatched = Matches { unmatched: vec![1], ..Matches::default() };
+        let doubled = Matches { tracks_of: vec![vec![1, 2]], ..Matches::default() };
+        for matches in [&unmatched, &doubled] {
+            let mut probation = Probation::default();
+            probation.begin(step(4, false), &[1]);
+            probation.begin(step(5, false), &[2]);
+            for frame in [6, 7] {
+                assert!(probation.judge(step(frame, false), matches, &options).is_empty());
+            }
+            probation.turn();
+            for frame in [3, 2] {
+                assert!(probation.judge(step(frame, true), matches, &options).is_empty());
+            }
+            // Of duplicates, the one that was born later is the older one on this way.
+            assert_eq!(probation.judge(step(1, true), matches, &options), [1]);
+        }
+    }
+}

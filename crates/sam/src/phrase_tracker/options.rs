@@ -95,8 +95,8 @@ pub struct PhraseOptions {
     pub unmatched_iou: f32,
     /// Least probability of a detection that starts a track while there are others.
     pub new_object_threshold: f32,
-    /// Frames after which a track is no longer on probation. Answers are held back as long, so that objects which turn out
-    /// to be none are not in them.
+    /// Frames after which a track is no longer on probation. Unless `latency` is given, answers are held back as long, so
+    /// that objects which turn out to be none are not in them.
     pub delay: usize,
     /// Unmatched frames after which a track on probation is removed; 0 never removes one.
     pub unmatched_frames: usize,
