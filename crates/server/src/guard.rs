@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
@@ -54,6 +54,8 @@ pub(crate) fn router(app: App, guard: Guard) -> Router {
         })
         .method_not_allowed_fallback(async || Problem::Method)
         .with_state(app.clone())
+        // The guard has received the body within limits of its own.
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(guard, check))
         .layer(from_fn_with_state(app, measure))
 }

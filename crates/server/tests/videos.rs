@@ -232,6 +232,25 @@ fn clips_come_as_files_archives_and_forms() {
 }
 
 #[test]
+fn clips_and_pictures_of_several_megabytes_are_read() {
+    let server = Running::start();
+    let noise = |seed: u64| {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        Image::from_rgb(Size::new(640, 480), (0..640 * 480 * 3).map(|_| next()).collect()).unwrap()
+    };
+    let file = zipped(&[noise(1), noise(2), noise(3), noise(4)]);
+    assert!(file.len() > 3 << 20, "{}", file.len());
+    assert_eq!(number(&add(&server, &[], &file)["frames"]), 4);
+    // Bytes behind the end of a picture belong to no picture, and are allowed.
+    let picture = [crate::support::STILL_LIFE, &vec![0; 5 << 20]].concat();
+    assert_eq!(server.send("POST", "/api/v1/images", &[], &picture).status, 200);
+}
+
+#[test]
 fn files_hold_the_masks_of_all_frames() {
     let server = Running::start();
     let frames = &ball_frames()[..4];

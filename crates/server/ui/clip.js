@@ -214,7 +214,7 @@ export class Clip extends EventTarget {
     this.#tracking = mine;
     this.#follows = true;
     this.#moved();
-    const body = phrases.length ? { phrases } : { direction, ...this.#start() };
+    const body = phrases.length ? { phrases, direction } : { direction, ...this.#start() };
     if (phrases.length) this.#store.forgetAllMasks();
     this.#tell.status("Tracking…", true);
     this.#tell.say("Tracking");

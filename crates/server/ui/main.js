@@ -285,7 +285,7 @@ byId("phrase-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const phrases = byId("phrase").value.split(",").map((phrase) => phrase.trim()).filter(Boolean);
   if (!isReady || phrases.length === 0) return;
-  if (!current) return clip.track("forward", phrases);
+  if (!current) return clip.track(film.direction(), phrases);
   status(`Looking for ${phrases.join(", ")}…`, true);
   try {
     const answer = await current.remote.find(phrases);

@@ -187,7 +187,12 @@ export function follow(clip, store) {
   function toggle() {
     if (clip.isTracking) return clip.cancel();
     if (store.allMarks().length === 0) return undefined;
-    return clip.track(ways.find((way) => way.getAttribute("aria-checked") === "true").dataset.way);
+    return clip.track(direction());
+  }
+
+  /** The chosen direction. */
+  function direction() {
+    return ways.find((way) => way.getAttribute("aria-checked") === "true").dataset.way;
   }
 
   new ResizeObserver(() => {
@@ -201,5 +206,5 @@ export function follow(clip, store) {
   });
   clip.addEventListener("move", show);
   store.addEventListener("change", show);
-  return { toggle };
+  return { toggle, direction };
 }
