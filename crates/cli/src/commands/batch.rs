@@ -23,16 +23,16 @@ use crate::{interrupt, stdio};
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout batch photos -o masks
-      automatic masks of all pictures in photos and its subfolders: masks/part-00000-of-00001-000000.parquet, ...
+      automatic masks of all pictures in photos and its subfolders
   cutout batch 'shards/*.tar' -o masks --model sam2.1-tiny --resume
       goes on where a run stopped; finished parts are not computed again
   cutout batch photos -o masks --model sam3.pt --text dog --text \"red ball\"
-  cutout batch boxes.parquet -o masks --model sam_vit_b_01ec64.pth --boxes-column boxes
-      a mask for each box; the table has columns uri (or bytes) and boxes, lists of [left, top, right, bottom]
-  cutout batch photos -o masks --shard 0/3 & cutout batch photos -o masks --shard 1/3 & cutout batch photos -o masks --shard 2/3
-      three processes share the pictures; on SLURM --shard auto, on Kubernetes --shard auto/N
+  cutout batch table.parquet -o masks --boxes-column boxes
+      a mask for each box; columns uri (or bytes) and boxes, lists of [left, top, right, bottom]
+  cutout batch photos -o masks --shard 0/3
+      the first of three processes that share the pictures; --shard auto on SLURM
 
-A picture that cannot be read becomes a row with an error. Parts appear whole, each with a mark _part-....done.")]
+A picture that cannot be read becomes a row with an error. Parts appear whole, each with a mark.")]
 pub(crate) struct Batch {
     /// Folders, pictures, patterns such as 'photos/*.jpg', .txt files with a path on each line, .parquet tables, .tar archives
     #[arg(required = true, value_name = "INPUT")]
