@@ -8,9 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::metadata::root;
 
-/// What the tests need besides the package.
-const PACKAGES: &[&str] =
-    &["maturin>=1.7,<2", "numpy>=1.24", "pytest>=8", "pillow>=10", "pyarrow>=14"];
+/// List of what the tests need besides the package.
+const PACKAGES: &str = "python/tests/requirements.txt";
 
 /// Folder of the environment, under the target folder.
 const ENVIRONMENT: &str = "target/python";
@@ -19,7 +18,7 @@ const ENVIRONMENT: &str = "target/python";
 pub(crate) fn test(options: &[OsString]) -> Result<()> {
     let root = root()?;
     let environment = root.join(ENVIRONMENT);
-    if let Err(reason) = make(&environment) {
+    if let Err(reason) = make(&environment, &root.join(PACKAGES)) {
         println!("python: SKIPPED, the tests of the Python package did not run: {reason:#}");
         return Ok(());
     }
@@ -36,7 +35,7 @@ pub(crate) fn test(options: &[OsString]) -> Result<()> {
 }
 
 /// Makes the environment and installs what the tests need.
-fn make(environment: &Path) -> Result<()> {
+fn make(environment: &Path, packages: &Path) -> Result<()> {
     let python = environment.join("bin/python");
     if !python.exists() {
         let version = "import sys; sys.exit(sys.version_info < (3, 10))";
@@ -48,7 +47,9 @@ fn make(environment: &Path) -> Result<()> {
         ensure!(made.success(), "python3 cannot make a virtual environment");
     }
     let mut install = Command::new(python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
-    ensure!(install.status()?.success(), "pip cannot install {}", PACKAGES.join(", "));
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .arg(packages);
+    ensure!(install.status()?.success(), "pip cannot install the packages of {PACKAGES}");
     Ok(())
 }

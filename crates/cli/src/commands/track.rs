@@ -45,7 +45,7 @@ use run::{Run, note_kept_at_the_end};
       a click on frame 30, tracked to the end and back to the beginning
   cutout track street.mp4 -m sam3.pt --text car --text \"person in red\" -o tracks.jsonl
       every car and every person in red, numbered
-  cutout track street.mp4 -m sam3.pt --text car --exemplar 40,60,200,300 --frame 90 --remove 3 -o mot.txt
+  cutout track a.mp4 -m sam3.pt --text car --exemplar 4,6,20,30 --frame 90 --remove 3 -o mot.txt
       cars, with an example on the first frame; object 3 ends on frame 90
   ffmpeg -i rtsp://camera -f rawvideo -pix_fmt rgb24 - | \\
       cutout track - --size 640x480 -p 310,220 -o masks.jsonl
