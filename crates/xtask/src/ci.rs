@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{deps, licences, python, size};
+use crate::{deps, licences, size};
 
 /// One cargo command of a CI run.
 struct Step {
@@ -13,10 +13,6 @@ struct Step {
     /// An environment variable and its value.
     variable: Option<(&'static str, &'static str)>,
 }
-
-/// The module of Python has its tests in Python.
-const TESTS: &[&str] =
-    &["test", "--workspace", "--exclude", "cutout-python", "--quiet", "--lib", "--bins", "--tests"];
 
 const STEPS: &[Step] = &[
     Step { arguments: &["fmt", "--all", "--check"], variable: None },
@@ -39,9 +35,6 @@ pub(crate) fn run() -> Result<()> {
     deps::check()?;
     size::check()?;
     licences::check()?;
-    let start = Instant::now();
-    python::test(&[])?;
-    println!("ci: Python done in {:.0} s", start.elapsed().as_secs_f64());
     println!("ci: all steps passed");
     Ok(())
 }
