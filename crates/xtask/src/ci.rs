@@ -21,7 +21,10 @@ const STEPS: &[Step] = &[
         variable: None,
     },
     // Examples are compiled by the step before.
-    Step { arguments: TESTS, variable: None },
+    Step {
+        arguments: &["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"],
+        variable: None,
+    },
     Step { arguments: &["test", "--workspace", "--quiet", "--doc"], variable: None },
     Step {
         arguments: &["doc", "--workspace", "--no-deps", "--quiet"],
