@@ -12,10 +12,10 @@ use parquet::schema::types::Type;
 
 use crate::input::{Columns, InputError, Item, Source, unreadable};
 
-/// Names of the column of pictures, if none is given: the first there is.
+/// Default names of the picture column. The first one that the table has is used.
 const PICTURES: [&str; 3] = ["bytes", "image", "uri"];
 
-/// The column of paths among them, if none is given.
+/// The default name that holds paths instead of bytes.
 const PATHS: &str = "uri";
 
 fn wrong(path: &Path, reason: impl ToString) -> InputError {

@@ -86,8 +86,8 @@ fn read_mark(path: &Path) -> Option<Mark> {
     serde_json::from_slice(&text).ok()
 }
 
-/// A part in the folder of a run that the run will not write: of another number of shards, or of this shard beyond its last
-/// part. Beside the parts of this run, readers would take its rows too.
+/// A part file in the output folder that this run does not write: it has another shard count, or its number is beyond the last
+/// part of this shard. Readers of the folder would count its rows too.
 pub(crate) fn stray(folder: &Path, shard: Shard, parts: usize) -> io::Result<Option<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -116,7 +116,7 @@ fn is_stray(name: &str, shard: Shard, parts: usize) -> bool {
     index.parse() == Ok(shard.index()) && number.parse().is_ok_and(|number: usize| number >= parts)
 }
 
-/// Writes a part, then its mark. An old mark is removed first: it would speak of another file.
+/// Writes a part, then its mark. An old mark is removed first, because it describes the old file.
 pub(crate) fn write(part: &Path, bytes: &[u8], mark: &Mark) -> Result<(), PartError> {
     let path = mark_path(part);
     match fs::remove_file(&path) {
