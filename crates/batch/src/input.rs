@@ -5,13 +5,12 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use cutout_imaging::is_picture_name;
+
 use crate::parquet_input;
 
 /// Most bytes of a picture file inside an archive or a table.
 const MAX_PICTURE: u64 = 1 << 30;
-
-/// Extensions of files that count as pictures in folders and archives.
-const PICTURES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"];
 
 /// Where the columns of Parquet inputs are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +151,7 @@ fn add_folder(folder: &Path, items: &mut Vec<Item>) -> Result<(), InputError> {
         let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
         if is_folder {
             add_folder(&path, items)?;
-        } else if is_picture(&path) {
+        } else if is_picture_name(&path) {
             items.push(file_item(path));
         }
     }
@@ -181,7 +180,7 @@ fn add_archive(archive: &Path, items: &mut Vec<Item>) -> Result<(), InputError> 
     for entry in entries {
         let entry = entry.map_err(|source| unreadable(archive, source))?;
         let member = entry.path().map_err(|source| unreadable(archive, source))?.into_owned();
-        if entry.header().entry_type().is_file() && is_picture(&member) {
+        if entry.header().entry_type().is_file() && is_picture_name(&member) {
             let (offset, length) = (entry.raw_file_position(), entry.size());
             items.push(Item {
                 id: format!("{}/{}", archive.display(), member.display()),
@@ -203,10 +202,6 @@ pub(crate) fn unreadable(path: &Path, source: io::Error) -> InputError {
 
 fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
-}
-
-fn is_picture(path: &Path) -> bool {
-    PICTURES.contains(&extension(path).as_str())
 }
 
 /// Reader of the bytes of items that are not files of their own.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use cutout_imaging::{DecodeError, DecodeLimits, Image};
+use cutout_imaging::{DecodeError, DecodeLimits, Image, is_picture_name};
 
 use crate::stdio;
 
@@ -25,7 +25,7 @@ pub(crate) fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
     for entry in input.read_dir().with_context(|| input.display().to_string())? {
         let path = entry.with_context(|| input.display().to_string())?.path();
         // A link to nothing is a picture that cannot be read, not one that is not there.
-        if !path.is_dir() && !is_hidden(&path) && has_picture_extension(&path) {
+        if !path.is_dir() && is_picture_name(&path) {
             pictures.push(path);
         }
     }
@@ -34,15 +34,4 @@ pub(crate) fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
         bail!("{}: no pictures in this folder", input.display());
     }
     Ok(pictures)
-}
-
-/// Files that systems keep beside pictures, such as `._photo.jpg`.
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
-}
-
-fn has_picture_extension(path: &Path) -> bool {
-    const KNOWN: [&str; 8] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff", "gif"];
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| KNOWN.contains(&extension.to_ascii_lowercase().as_str()))
 }

@@ -13,6 +13,18 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::{DecodeError, Image, Size, webp_frame_size};
 
+/// Extensions by which pictures are found in folders and archives. Their format is detected from the content.
+pub const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif"];
+
+/// Whether a file counts as a picture of its folder: by its extension, and not hidden as `._photo.jpg` is.
+pub fn is_picture_name(path: &Path) -> bool {
+    let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    let known = path.extension().is_some_and(|extension| {
+        EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+    });
+    known && !hidden
+}
+
 /// Limits of a file, checked before it is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {

@@ -29,7 +29,7 @@ mod webp;
 mod write;
 
 pub use boxes::{Candidate, Rect, non_maximum_suppression};
-pub use decode::{DecodeLimits, decode, open};
+pub use decode::{DecodeLimits, EXTENSIONS, decode, is_picture_name, open};
 pub use encode::{
     EncodeError, MaskDepth, encode_image, encode_jpeg, encode_labels, encode_mask, encode_rgba,
 };

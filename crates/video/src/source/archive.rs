@@ -4,7 +4,7 @@ use std::io::{self, Read, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cutout_imaging::{Image, Size, decode};
+use cutout_imaging::{Image, Size, decode, is_picture_name};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
@@ -82,7 +82,7 @@ impl Archive {
 
 /// Whether an entry is a frame. Archives of macOS hold a second, hidden entry for each file.
 fn is_frame(path: &Path) -> bool {
-    !path.starts_with("__MACOSX") && pictures::has_name_of_a_frame(path)
+    !path.starts_with("__MACOSX") && is_picture_name(path)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

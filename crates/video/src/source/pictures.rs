@@ -4,13 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use cutout_imaging::{DecodeLimits, Image, Size};
+use cutout_imaging::{DecodeLimits, EXTENSIONS, Image, Size, is_picture_name};
 
 use super::order;
 use crate::{FrameSource, IndexedFrames, VideoError};
-
-/// Extensions of files that count as frames. Their format is detected from the content.
-const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif"];
 
 /// Images in the order of their names, decoded one at a time.
 pub(super) struct Pictures {
@@ -90,16 +87,7 @@ pub(super) fn sort<T>(
 
 fn is_frame(path: &Path) -> bool {
     // A link to nothing is a frame that cannot be read: without it the frames after it would get other numbers.
-    has_name_of_a_frame(path) && !path.is_dir()
-}
-
-/// Whether a file counts as a frame by its name.
-pub(super) fn has_name_of_a_frame(path: &Path) -> bool {
-    let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-    let known = path.extension().is_some_and(|extension| {
-        EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
-    });
-    known && !hidden
+    is_picture_name(path) && !path.is_dir()
 }
 
 fn stem(path: &Path) -> String {
