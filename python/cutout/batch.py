@@ -1,7 +1,8 @@
 """Masks of many pictures in the engines that people have: Ray Data, Daft, Spark, Dask.
 
 `Segmenter` takes a table with pictures and gives a table with a row per instance, in the columns of `cutout batch`. It is
-pickled as its arguments and opens the model where it is first called, once per process.
+pickled as its arguments and opens the model where it is first called, once per process. `Parts` writes such tables to a
+folder, each once, whatever the engine repeats.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pathlib
+import uuid
 from typing import Any
 
 from . import CutoutError, Mask, Prompt, Sam, __version__
@@ -106,26 +109,47 @@ class Segmenter:
         import pyarrow as pa
 
         columns = _columns(table)
-        picture = self.picture_column or next((name for name in ("bytes", "image", "uri") if name in columns), None)
-        if picture is None or picture not in columns:
-            raise ValueError(f"no column of pictures; there are {', '.join(columns)}")
-        pictures = columns[picture]
-        ids = columns.get(self.id_column) or pictures
+        pictures, ids = self._pictures(columns), self.ids(columns)
         boxes = columns.get(self.boxes_column) if self.task == "boxes" else [None] * len(pictures)
         if boxes is None:
             raise ValueError(f"no column {self.boxes_column!r}; there are {', '.join(columns)}")
         common = {"shard": 0, "model": self.sam.description, "options_hash": self.options_hash()}
         rows = []
         for identity, place, own in zip(ids, pictures, boxes):
-            if isinstance(identity, (bytes, bytearray)):
-                identity = hashlib.sha256(identity).hexdigest()
-            rows.extend({"id": str(identity), **common, **row} for row in self._rows(place, own))
+            rows.extend({"id": identity, **common, **row} for row in self._rows(place, own))
         return pa.Table.from_pylist(rows, schema=schema())
 
+    def ids(self, table) -> list[str]:
+        """The ids of the pictures of a table: the column of ids, else paths, else digests of the bytes."""
+        columns = _columns(table)
+        found = columns.get(self.id_column) or self._pictures(columns)
+        return [_sha256(one) if isinstance(one, (bytes, bytearray)) else str(one) for one in found]
+
+    def _pictures(self, columns: dict[str, list]) -> list:
+        name = self.picture_column or next((name for name in ("bytes", "image", "uri") if name in columns), None)
+        if name is None or name not in columns:
+            raise ValueError(f"no column of pictures; there are {', '.join(columns)}")
+        return columns[name]
+
+    def model_sha256(self) -> str:
+        """SHA-256 of the checkpoint, or a word for the built-in model. Reads the whole file."""
+        if self.model is None:
+            return "built in"
+        digest = hashlib.sha256()
+        with open(self.model, "rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+        return digest.hexdigest()
+
     def _rows(self, picture, boxes) -> list[dict]:
+        failures = (ValueError, TypeError, OSError, MemoryError, CutoutError)
         try:
-            masks, shape = self._masks(picture, boxes)
-        except (ValueError, TypeError, OSError, MemoryError, CutoutError) as error:
+            try:
+                masks, shape = self._masks(picture, boxes)
+            except failures:
+                # Once more, as `cutout batch` does: a share that was away for a moment, memory that another process had.
+                masks, shape = self._masks(picture, boxes)
+        except failures as error:
             return [{"instance": -1, "error": str(error)}]
         size = {"height": shape[0], "width": shape[1]}
         if not masks:
@@ -142,6 +166,83 @@ class Segmenter:
             prompts = [Prompt(box=tuple(map(float, box))) for box in boxes if box is not None] if boxes is not None else []
             return [masks.best for masks in scene.segment_all(prompts)], scene.shape
         return scene.everything(**self.options), scene.shape
+
+
+class Parts:
+    """Tables of a segmenter as part files of a folder, each written once.
+
+    A part is named after the ids of its pictures, and its bytes follow from the pictures, the model and the options. It appears
+    whole, and after it a mark `_part-….done` with the number of rows and the digest of the file, as `cutout batch` writes
+    them. A chunk that an engine runs twice gives the same part; one that is marked is not computed again.
+    """
+
+    def __init__(self, output: str | os.PathLike, segmenter: Segmenter):
+        self.output = pathlib.Path(output)
+        self.segmenter = segmenter
+        self._run: str | None = None
+
+    def write(self, table) -> pathlib.Path:
+        """Segments the pictures of a table, unless their part is there, and returns the part file."""
+        ids = self.segmenter.ids(table)
+        name = _sha256("\n".join(ids).encode())[:24]
+        part, mark = self.output / f"part-{name}.parquet", self.output / f"_part-{name}.done"
+        boxes = _columns(table).get(self.segmenter.boxes_column) if self.segmenter.task == "boxes" else None
+        key = _sha256("\n".join([self._of_the_run(), *ids, str(boxes)]).encode())
+        found = _read_mark(mark)
+        if found is not None and found["key"] != key:
+            raise ValueError(f"{part}: of a run with other options or another model; give another folder")
+        if found is None or not part.exists() or _sha256(part.read_bytes()) != found["sha256"]:
+            rows = self.segmenter(table)
+            bytes_of_part = self._encode(rows)
+            failed = sum(error is not None for error in rows.column("error").to_pylist())
+            facts = {"rows": rows.num_rows, "pictures": len(ids), "errors": failed}
+            facts |= {"sha256": _sha256(bytes_of_part), "key": key}
+            self.output.mkdir(parents=True, exist_ok=True)
+            _replace(part, bytes_of_part)
+            _replace(mark, json.dumps(facts).encode())
+        return part
+
+    def _of_the_run(self) -> str:
+        """What all parts of a run have in common."""
+        if self._run is None:
+            self._run = f"{__version__} {self.segmenter.model_sha256()} {self.segmenter.options_hash()}"
+        return self._run
+
+    def _encode(self, rows) -> bytes:
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        notes = {"cutout.version": __version__, "cutout.model": self.segmenter.sam.description}
+        notes["cutout.run"] = self._of_the_run()
+        sink = pa.BufferOutputStream()
+        parquet.write_table(rows.replace_schema_metadata(notes), sink, compression="zstd")
+        return sink.getvalue().to_pybytes()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_mark(path: pathlib.Path) -> dict | None:
+    """The mark of a finished part; None where there is none that can be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"key", "sha256"} <= found.keys() else None
+
+
+def _replace(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file that appears whole."""
+    pending = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(pending, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(pending, path)
+    finally:
+        pending.unlink(missing_ok=True)
 
 
 def granted_threads() -> int | None:

@@ -1,5 +1,7 @@
 """`cutout.batch.Segmenter` and the tables of `cutout batch`."""
 
+import hashlib
+import json
 import pathlib
 import pickle
 import subprocess
@@ -13,7 +15,7 @@ import cutout
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as parquet
 
-from cutout.batch import Segmenter, schema
+from cutout.batch import Parts, Segmenter, schema
 
 OPTIONS = {"points_per_side": 3}
 
@@ -61,6 +63,49 @@ def test_boxes_of_a_column(pictures, sam):
     assert [(row["id"], row["instance"]) for row in found] == [("x", 0), ("x", 1), ("y", -1)]
     wanted = sam.embed(file).segment(cutout.Prompt(box=tuple(boxes[1]))).best
     assert found[1]["rle"] == wanted.rle()["counts"].encode() and found[1]["area"] == wanted.area
+
+
+def test_parts_are_written_once(pictures, tmp_path):
+    table = {"uri": [str(pictures / "a.png"), str(pictures / "broken.png")]}
+    parts = Parts(tmp_path / "out", Segmenter(device="cpu", **OPTIONS))
+    part = parts.write(table)
+    first = part.read_bytes()
+    found = parquet.read_table(tmp_path / "out")
+    assert found.replace_schema_metadata().equals(parts.segmenter(table))
+    # The fields of the marks of `cutout batch`.
+    (mark,) = (tmp_path / "out").glob("_*.done")
+    facts = json.loads(mark.read_text())
+    assert list(facts) == ["rows", "pictures", "errors", "sha256", "key"]
+    assert (facts["rows"], facts["pictures"], facts["errors"]) == (found.num_rows, 2, 1)
+    assert facts["sha256"] == hashlib.sha256(first).hexdigest()
+
+    # A marked part is not computed again, not even opened a model for.
+    idle = pickle.loads(pickle.dumps(parts))
+    assert idle.write(table) == part and idle.segmenter._sam is None
+    # A part without its mark, and one that is damaged, are written again with the same bytes.
+    mark.unlink()
+    part.write_bytes(b"half")
+    assert parts.write(table).read_bytes() == first
+    part.write_bytes(b"damaged")
+    assert parts.write(table).read_bytes() == first
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted([mark.name, part.name])
+    with pytest.raises(ValueError, match="other options"):
+        Parts(tmp_path / "out", Segmenter(device="cpu", points_per_side=2)).write(table)
+
+
+def test_a_failure_that_passes_is_tried_again(pictures, monkeypatch):
+    segmenter = Segmenter(device="cpu", **OPTIONS)
+    table = {"uri": [str(pictures / "a.png")]}
+    wanted, work, calls = segmenter(table), segmenter._masks, []
+
+    def fails_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError("the share is away")
+        return work(*arguments)
+
+    monkeypatch.setattr(segmenter, "_masks", fails_once)
+    assert segmenter(table).equals(wanted) and len(calls) == 2
 
 
 def test_wrong_arguments(pictures):

@@ -1,6 +1,7 @@
 """The command that the package installs."""
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -33,8 +34,15 @@ def test_exit_codes():
     assert run("segment").returncode == 2
     assert run("segment", "nowhere.jpg", "--point", "1,1").returncode == 1
     assert run("--version").stdout == f"cutout {cutout.__version__}\n"
-    installed = pathlib.Path(sys.executable).parent / "cutout"
-    assert subprocess.run([installed, "--help"], capture_output=True).returncode == 0
+
+
+def test_what_is_installed_as_cutout():
+    """The function that pyproject.toml names is the command."""
+    project = (ROOT / "pyproject.toml").read_text()
+    module, function = re.search(r'^cutout = "([\w.]+):(\w+)"$', project, re.MULTILINE).groups()
+    program = f"import sys, {module}; sys.exit({module}.{function}())"
+    for arguments, code in [(["--help"], 0), (["segment"], 2)]:
+        assert subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True).returncode == code
 
 
 def test_an_interrupt_ends_it(tmp_path):

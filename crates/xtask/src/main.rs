@@ -1,4 +1,4 @@
-//! Developer tasks: ci, arm, bench, clients, fuzz, explain, fixtures, kernels, python, deps, size, licences.
+//! Developer tasks: ci, arm, bench, clients, fuzz, explain, fixtures, kernels, deps, size, licences.
 #![allow(clippy::print_stdout, reason = "a command line program prints")]
 
 mod arm;
@@ -12,7 +12,6 @@ mod fuzz;
 mod kernels;
 mod licences;
 mod metadata;
-mod python;
 mod size;
 
 use std::ffi::OsString;
@@ -43,12 +42,6 @@ enum Task {
     },
     /// Check the dependencies between the crates.
     Deps,
-    /// Build the Python package and run its tests; options go to pytest.
-    Python {
-        /// Options of pytest.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        options: Vec<OsString>,
-    },
     /// Print the lines per crate; fails if a file is too long.
     Size,
     /// Check the licences of everything the programs are built from.
@@ -120,7 +113,6 @@ fn main() -> anyhow::Result<()> {
         Task::Ci => ci::run(),
         Task::Arm => arm::test(),
         Task::Clients { options } => clients::drive(&options),
-        Task::Python { options } => python::test(&options),
         Task::Deps => deps::check(),
         Task::Size => size::check(),
         Task::Licences => licences::check(),
