@@ -9,6 +9,7 @@ pub(crate) mod mask_choice;
 pub(crate) mod mask_decoder;
 pub(crate) mod memory;
 pub(crate) mod multi_head;
+pub(crate) mod multiplex_decoder;
 pub(crate) mod positions;
 pub(crate) mod prompt_encoder;
 pub(crate) mod segmentation_head;

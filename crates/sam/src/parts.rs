@@ -15,11 +15,13 @@
 //! | [`Remember`], [`Project`] | a frame and masks | their memories, and the keys and values of memory attention |
 //! | [`Attend`] | a frame and an object's memories | the frame's embedding after memory attention |
 //! | [`Follow`] | a frame and the memories of objects | masks, pointers and memories of all |
+//! | [`FollowLevels`], [`RememberBuckets`], [`FollowBuckets`] | as the above, for SAM 3.1 | the same of buckets of objects |
 
 mod decode;
 mod find;
 mod image;
 mod memory;
+mod multiplex;
 mod object_prompt;
 
 #[cfg(test)]
@@ -30,11 +32,15 @@ pub use find::{
     Detect, DetectInputs, EncodeExemplars, EncodeText, ExemplarInputs, FindFeatures, FindLevels,
     LabelledCoordinates, RawDetections, TextInputs, TextTokens,
 };
-pub use image::{Encode, Encoded, EncodedPictures, FrameLevels, Pixels};
+pub use image::{Encode, Encoded, EncodedPictures, FollowLevels, FrameLevels, Pixels};
 pub use memory::{
     Attend, AttendInputs, AttendedFrame, Bank, BankShape, Follow, FollowInputs, Followed,
     FollowedObject, FrameMemory, MemoryInput, ObjectBank, Project, Remember, RememberInputs,
     Remembered,
+};
+pub use multiplex::{
+    FollowBuckets, FollowBucketsInputs, FollowedBucket, FollowedBuckets, RememberBuckets,
+    RememberBucketsInputs,
 };
 pub(crate) use object_prompt::HIDDEN;
 pub use object_prompt::{
@@ -93,7 +99,12 @@ pub(crate) fn visit(
             visitor.visit("frame_levels", &FrameLevels)?;
         }
         let bank = BankShape::kept(1, frames, pointers);
-        visitor.visit("follow", &Follow { bank, remember: true })?;
+        if memory.multiplex.is_some() {
+            visitor.visit("follow_levels", &FollowLevels)?;
+            visitor.visit("follow", &FollowBuckets { bank, remember: true })?;
+        } else {
+            visitor.visit("follow", &Follow { bank, remember: true })?;
+        }
     }
     Ok(())
 }
@@ -108,12 +119,20 @@ pub(crate) fn graphs(config: &ModelConfig) -> Result<Vec<Graph>, ModelError> {
         let decode = Decode { prompts: 1, points: 1, masks: true, wanted: Candidates::Three };
         graphs.extend([graph(PrepareImage, config)?, graph(decode, config)?]);
     }
-    if config.memory.is_some() {
-        graphs.extend([
-            graph(Follow { bank: BankShape::kept(1, 1, 1), remember: true }, config)?,
-            graph(Remember { source: MaskSource::Prompted, objects: 1 }, config)?,
-            graph(UseMask { size: [1, 1] }, config)?,
-        ]);
+    if let Some(memory) = &config.memory {
+        let bank = BankShape::kept(1, 1, 1);
+        if memory.multiplex.is_some() {
+            graphs.extend([
+                graph(FollowLevels, config)?,
+                graph(FollowBuckets { bank, remember: true }, config)?,
+            ]);
+        } else {
+            graphs.extend([
+                graph(Follow { bank, remember: true }, config)?,
+                graph(Remember { source: MaskSource::Prompted, objects: 1 }, config)?,
+            ]);
+        }
+        graphs.push(graph(UseMask { size: [1, 1] }, config)?);
     }
     if let Some(finder) = &config.finder {
         let points = match finder.detector.exemplars {

@@ -164,7 +164,8 @@ impl Sam {
 
     /// Whether the model follows objects through a video: its checkpoint has a memory.
     pub fn tracks(&self) -> bool {
-        self.model().config().memory.is_some()
+        let memory = self.model().config().memory.as_ref();
+        memory.is_some_and(|memory| memory.multiplex.is_none())
     }
 
     /// Side of the square that the image encoder reads, in pixels.

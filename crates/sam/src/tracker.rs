@@ -84,7 +84,8 @@ pub struct Tracker {
 impl Sam {
     /// Begins to track objects through a video.
     pub fn track(&self, options: TrackOptions) -> Result<Tracker, TrackError> {
-        let Some(memory) = &self.model().config().memory else {
+        let memory = self.model().config().memory.as_ref();
+        let Some(memory) = memory.filter(|memory| memory.multiplex.is_none()) else {
             return Err(TrackError::NoMemory { model: self.description() });
         };
         let reach = memory.frames.max(memory.pointer_frames);

@@ -352,7 +352,8 @@ fn a_frame_can_be_remembered_after_it_is_tracked() {
     };
     let first = remember(MaskSource::Prompted, noise(&[1, 24, 24], 9.0), noise(&[1], -1.0));
     let follow = |remember: bool| {
-        let memory = FrameMemory { memory: first.clone(), keys: Vec::new(), values: Vec::new() };
+        let (keys, values) = (Vec::new(), Vec::new());
+        let memory = FrameMemory { memory: first.clone(), image: None, keys, values };
         let ages = model.upload(&Tensor::from_vec([1, 1], vec![6i64]).unwrap()).unwrap();
         let objects = vec![ObjectBank { frames: vec![memory], pointers: Vec::new() }];
         let bank = Bank { ages, distances: None, objects };

@@ -70,6 +70,11 @@ pub(crate) fn best_candidate(iou: Value<'_>) -> TokenOfPrompt<'_> {
     TokenOfPrompt(iou.slice(1, 1..tokens).arg_max(1).cast(DType::F32) + 1.0)
 }
 
+/// The token with the largest predicted IoU where all tokens are candidates; of equal ones the first.
+pub(crate) fn best_token(iou: Value<'_>) -> TokenOfPrompt<'_> {
+    TokenOfPrompt(iou.arg_max(1).cast(DType::F32))
+}
+
 /// The single mask if it is stable, else the candidate with the highest predicted IoU.
 pub(crate) fn stable_or_best<'g>(logits: Value<'g>, iou: Value<'g>) -> TokenOfPrompt<'g> {
     let builder = logits.builder();

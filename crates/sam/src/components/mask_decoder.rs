@@ -81,21 +81,35 @@ pub(crate) fn mask_decoder<'g>(
         two_way_transformer(start, inputs.positions, inputs.first, &w.at("transformer"), config);
 
     let token = |index: usize| end.tokens.slice(1, index..index + 1).reshape([prompts, width]);
-    let mut iou_widths = vec![config.iou_width; config.iou_depth - 1];
-    iou_widths.push(config.mask_tokens);
-    let iou = head(token(own.iou), &w.at("iou_prediction_head"), &iou_widths);
-    let iou = match config.form {
-        DecoderForm::Sam1 | DecoderForm::Sam3_1 => iou,
-        DecoderForm::Sam2 | DecoderForm::Sam3 => iou.sigmoid(),
-    };
+    let iou = predicted_iou(token(own.iou), w, config);
     let mask_tokens = end.tokens.slice(1, own.masks..count);
     let object = own.score.map(|score| DecodedObject {
-        score: head(token(score), &w.at("pred_obj_score_head"), &[width, width, 1])
-            .reshape([prompts]),
+        score: object_score(token(score), w).reshape([prompts]),
         tokens: mask_tokens,
     });
     let pixels = upscaled(end.image, inputs.fine, w);
     Decoded { logits: masks(mask_tokens, pixels, w), iou, object }
+}
+
+/// Predicted IoU `[.., mask tokens]` from tokens `[.., width]`.
+pub(super) fn predicted_iou<'g>(
+    tokens: Value<'g>,
+    w: &Scope<'g>,
+    config: &DecoderConfig,
+) -> Value<'g> {
+    let mut widths = vec![config.iou_width; config.iou_depth - 1];
+    widths.push(config.mask_tokens);
+    let iou = head(tokens, &w.at("iou_prediction_head"), &widths);
+    match config.form {
+        DecoderForm::Sam1 | DecoderForm::Sam3_1 => iou,
+        DecoderForm::Sam2 | DecoderForm::Sam3 => iou.sigmoid(),
+    }
+}
+
+/// Object scores `[.., 1]` from tokens `[.., width]`.
+pub(super) fn object_score<'g>(tokens: Value<'g>, w: &Scope<'g>) -> Value<'g> {
+    let width = tokens.shape().last_axis();
+    head(tokens, &w.at("pred_obj_score_head"), &[width, width, 1])
 }
 
 /// The decoder's own tokens, `[count, width]`.
@@ -110,7 +124,11 @@ fn own_table<'g>(w: &Scope<'g>, config: &DecoderConfig) -> Value<'g> {
 
 /// The image `[prompts, side * side, width]` in four times the resolution, with the fine levels added on the way:
 /// `[prompts, 4 side, 4 side, width / 8]`.
-fn upscaled<'g>(image: Value<'g>, fine: Option<[Value<'g>; 2]>, w: &Scope<'g>) -> Value<'g> {
+pub(super) fn upscaled<'g>(
+    image: Value<'g>,
+    fine: Option<[Value<'g>; 2]>,
+    w: &Scope<'g>,
+) -> Value<'g> {
     let [prompts, cells, width] = image.dims();
     let side = cells.isqrt();
     let up = &w.at("output_upscaling");
@@ -123,15 +141,27 @@ fn upscaled<'g>(image: Value<'g>, fine: Option<[Value<'g>; 2]>, w: &Scope<'g>) -
 /// Mask logits `[prompts, mask tokens, height, width]`: each mask token becomes a vector that is multiplied with every
 /// pixel of the upscaled image.
 fn masks<'g>(tokens: Value<'g>, image: Value<'g>, w: &Scope<'g>) -> Value<'g> {
-    let [prompts, count, width] = tokens.dims();
-    let [_, height, image_width, channels] = image.dims();
-    let vectors: Vec<Value<'g>> = (0..count)
-        .map(|index| {
-            let mlp = w.at("output_hypernetworks_mlps").at(index);
-            head(tokens.slice(1, index..index + 1), &mlp, &[width, width, channels])
-        })
-        .collect();
-    let vectors = Value::concat(&vectors, 1); // [prompts, mask tokens, channels]
-    let pixels = image.reshape([prompts, height * image_width, channels]);
-    vectors.matmul_transposed(pixels).reshape([prompts, count, height, image_width])
+    let [_, count, _] = tokens.dims();
+    let of_token = |index: usize| mask_vectors(tokens.slice(1, index..index + 1), index, image, w);
+    mask_logits(Value::concat(&(0..count).map(of_token).collect::<Vec<_>>(), 1), image)
+}
+
+/// The vectors of mask tokens `[.., width]` that have this number, `[.., channels]`.
+pub(super) fn mask_vectors<'g>(
+    tokens: Value<'g>,
+    number: usize,
+    image: Value<'g>,
+    w: &Scope<'g>,
+) -> Value<'g> {
+    let (width, channels) = (tokens.shape().last_axis(), image.shape().last_axis());
+    let mlp = w.at("output_hypernetworks_mlps").at(number);
+    head(tokens, &mlp, &[width, width, channels])
+}
+
+/// Logits `[prompts, vectors, height, width]` of vectors `[prompts, vectors, channels]`.
+pub(super) fn mask_logits<'g>(vectors: Value<'g>, image: Value<'g>) -> Value<'g> {
+    let [prompts, height, width, channels] = image.dims();
+    let [_, count, _] = vectors.dims();
+    let pixels = image.reshape([prompts, height * width, channels]);
+    vectors.matmul_transposed(pixels).reshape([prompts, count, height, width])
 }

@@ -25,9 +25,12 @@ pub enum PointKind {
     BottomRight = 4,
 }
 
+/// Where the random features have their weights.
+const POSITIONS: &str = "pe_layer";
+
 /// Random features of positions: `[.., 2]` (x, y) in 0..1 to `[.., width]`.
 fn position_features<'g>(positions: Value<'g>, w: &Scope<'g>, width: usize) -> Value<'g> {
-    let matrix = w.at("pe_layer").parameter("positional_encoding_gaussian_matrix", [2, width / 2]);
+    let matrix = w.parameter("positional_encoding_gaussian_matrix", [2, width / 2]);
     let angles = (positions * 2.0 - 1.0).linear(matrix.transposed()) * TAU;
     let last = angles.shape().rank() - 1;
     Value::concat(&[angles.sin(), angles.cos()], last)
@@ -44,7 +47,8 @@ pub(crate) fn points<'g>(
 ) -> Value<'g> {
     let [prompts, count, _] = positions.dims();
     let builder = positions.builder();
-    let features = position_features((positions + 0.5) / image_size as f32, w, width);
+    let places = (positions + 0.5) / image_size as f32;
+    let features = position_features(places, &w.at(POSITIONS), width);
     let row = |scope: Scope<'g>| scope.parameter("weight", [1, width]);
     let mut rows = vec![row(w.at("not_a_point_embed"))];
     rows.extend((0..4).map(|kind| row(w.at("point_embeddings").at(kind))));
@@ -54,14 +58,18 @@ pub(crate) fn points<'g>(
     w.stage("points", real.select(features, builder.scalar(0.0)) + table.gather(kinds))
 }
 
-/// Position features of the embedding's grid: `[1, side * side, width]`. Depends on weights alone, so it is computed
-/// once per model.
+/// Position features of the embedding's grid: `[1, side * side, width]`.
 pub(crate) fn dense_positions<'g>(w: &Scope<'g>, side: usize, width: usize) -> Value<'g> {
+    w.stage("positions", grid_features(&w.at(POSITIONS), side, width))
+}
+
+/// Random features of the cells of a grid, `[1, side * side, width]`. Depends on weights alone, so it is computed once per model.
+pub(crate) fn grid_features<'g>(w: &Scope<'g>, side: usize, width: usize) -> Value<'g> {
     let centre = |i: usize| (i as f32 + 0.5) / side as f32;
     let cells = (0..side * side).flat_map(|cell| [centre(cell % side), centre(cell / side)]);
     let grid =
         w.builder().computed(Tensor::from_vec([1, side * side, 2], cells.collect::<Vec<_>>()));
-    w.stage("positions", position_features(grid, w, width))
+    position_features(grid, w, width)
 }
 
 /// Embedding of "no mask": `[1, 1, width]`, the same everywhere.

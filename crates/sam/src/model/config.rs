@@ -1,6 +1,7 @@
 //! Model configurations: sizes and kinds of the components, and the processing of each family outside the graphs.
 
 mod bounds;
+mod memory;
 mod sam1;
 mod sam2;
 mod sam3;
@@ -8,13 +9,13 @@ mod tracking;
 
 use std::collections::HashMap;
 
-use cutout_graph::Scope;
 use cutout_imaging::Fit;
 use cutout_tensor::Shape;
 use cutout_weights::Metadata;
 use cutout_weights::layout::{Family, Identity};
 use serde::Serialize;
 
+pub use memory::{MemoryConfig, MemoryForm, MultiplexConfig};
 pub use sam3::{DetectorConfig, Exemplars, FinderConfig, PositionRows, PositionTable, TextConfig};
 
 use super::ModelError;
@@ -184,7 +185,19 @@ impl DecoderConfig {
 
     /// Reads the prompt encoder and mask decoder of a generation from their tensors.
     fn read(shapes: &Shapes<'_>, form: DecoderForm, heads: usize) -> Result<Self, ConfigError> {
-        let (prompts, masks) = (form.prompt_encoder(), form.mask_decoder());
+        let prompts = form.prompt_encoder();
+        let [mask_channels] = shapes.axes(&format!("{prompts}.mask_downscaling.0.bias"))?;
+        let config = DecoderConfig::read_masks(shapes, form, form.mask_decoder(), heads)?;
+        Ok(DecoderConfig { mask_channels, ..config })
+    }
+
+    /// Reads a mask decoder alone, whose weights are at `masks`.
+    fn read_masks(
+        shapes: &Shapes<'_>,
+        form: DecoderForm,
+        masks: &str,
+        heads: usize,
+    ) -> Result<Self, ConfigError> {
         let [mask_tokens, width] = shapes.axes(&format!("{masks}.mask_tokens.weight"))?;
         let layers = format!("{masks}.transformer.layers");
         let mlp = match form {
@@ -195,7 +208,6 @@ impl DecoderConfig {
         let [narrow] = shapes.axes(&format!("{layers}.0.cross_attn_token_to_image.q_proj.bias"))?;
         let iou_layers = format!("{masks}.iou_prediction_head.layers");
         let [iou_width] = shapes.axes(&format!("{iou_layers}.0.bias"))?;
-        let [mask_channels] = shapes.axes(&format!("{prompts}.mask_downscaling.0.bias"))?;
         Ok(DecoderConfig {
             form,
             width,
@@ -206,113 +218,8 @@ impl DecoderConfig {
             mask_tokens,
             iou_width,
             iou_depth: shapes.count(&iou_layers, "bias"),
-            mask_channels,
+            ..DecoderConfig::published(form)
         })
-    }
-}
-
-/// Which version of the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub enum MemoryForm {
-    /// SAM 2: object pointers have no position in time.
-    Sam2,
-    /// SAM 2.1: object pointers have one; memories of hidden objects get an embedding.
-    Sam2_1,
-    /// The same in SAM 3, under other names.
-    Sam3,
-}
-
-impl MemoryForm {
-    /// Where memory, object pointers and mask prompts have their weights, from the root of the weights.
-    pub(crate) fn weights<'g>(self, w: &Scope<'g>) -> Scope<'g> {
-        match self {
-            MemoryForm::Sam2 | MemoryForm::Sam2_1 => w.clone(),
-            MemoryForm::Sam3 => w.at("tracker"),
-        }
-    }
-
-    /// Where memory attention is in those.
-    pub(crate) fn attention(self) -> &'static str {
-        match self {
-            MemoryForm::Sam2 | MemoryForm::Sam2_1 => "memory_attention",
-            MemoryForm::Sam3 => "transformer.encoder",
-        }
-    }
-
-    /// Where the memory encoder is in those.
-    pub(crate) fn encoder(self) -> &'static str {
-        match self {
-            MemoryForm::Sam2 | MemoryForm::Sam2_1 => "memory_encoder",
-            MemoryForm::Sam3 => "maskmem_backbone",
-        }
-    }
-
-    /// The pointer of hidden objects.
-    pub(crate) fn hidden_pointer(self) -> &'static str {
-        match self {
-            MemoryForm::Sam2 | MemoryForm::Sam2_1 => "no_obj_ptr",
-            MemoryForm::Sam3 => "tracker.no_obj_ptr",
-        }
-    }
-
-    /// Whether object pointers have positions in time and memories of hidden objects an embedding.
-    pub(crate) fn has_pointer_positions(self) -> bool {
-        match self {
-            MemoryForm::Sam2 => false,
-            MemoryForm::Sam2_1 | MemoryForm::Sam3 => true,
-        }
-    }
-}
-
-/// Memory encoder and memory attention.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct MemoryConfig {
-    /// Which version.
-    pub form: MemoryForm,
-    /// Channels of a memory.
-    pub width: usize,
-    /// Rows of the temporal position table: one for all conditioning frames and one for each recent frame.
-    pub frames: usize,
-    /// Frames that object pointers reach back to, the current one included.
-    pub pointer_frames: usize,
-    /// Layers of memory attention.
-    pub layers: usize,
-    /// Heads of memory attention.
-    pub heads: usize,
-    /// Channels between the two layers of memory attention's MLP.
-    pub mlp_width: usize,
-    /// Layers that mix image and mask in the memory encoder.
-    pub fuser_layers: usize,
-    /// Channels between the two linear layers of each.
-    pub fuser_width: usize,
-}
-
-impl MemoryConfig {
-    /// The memory that all published models have.
-    pub(crate) fn published(form: MemoryForm) -> Self {
-        MemoryConfig {
-            form,
-            width: 64,
-            frames: 7,
-            pointer_frames: 16,
-            layers: 4,
-            heads: 1,
-            mlp_width: 2048,
-            fuser_layers: 2,
-            fuser_width: 1024,
-        }
-    }
-
-    /// Layers of the fuser and the channels inside, from the tensors of a memory encoder.
-    fn read_fuser(shapes: &Shapes<'_>, encoder: &str) -> Result<[usize; 2], ConfigError> {
-        let layers = format!("{encoder}.fuser.layers");
-        match shapes.count(&layers, "gamma") {
-            0 => Ok([0, 1]),
-            count => {
-                let [width] = shapes.axes(&format!("{layers}.0.pwconv1.bias"))?;
-                Ok([count, width])
-            }
-        }
     }
 }
 

@@ -4,9 +4,10 @@ use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::TensorType;
 
 use super::decode::interactive_levels;
-use crate::components::image_encoder::{hiera, neck, pyramid, rotary_vit, vit};
+use super::object_prompt::FrameFeatures;
+use crate::components::image_encoder::{hiera, neck, projected_pyramid, pyramid, rotary_vit, vit};
 use crate::model::ModelError;
-use crate::model::config::{EncoderConfig, HieraConfig, ModelConfig};
+use crate::model::config::{EncoderConfig, HieraConfig, ModelConfig, MultiplexConfig};
 use crate::model::part::Part;
 
 ports! {
@@ -98,21 +99,54 @@ impl<V> Encoded<V> {
     }
 }
 
-/// From the features of a picture of SAM 3 to the levels that its tracker reads.
+/// From the features of a picture of SAM 3 to the levels that its tracker reads. In SAM 3.1 they answer prompts only:
+/// [`FollowLevels`] has those of objects that are followed.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameLevels;
+
+/// From the features of a picture of SAM 3.1 to the levels from which objects are followed and remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowLevels;
+
+/// The features of a picture of SAM 3.
+fn trunk_type(config: &ModelConfig) -> Result<Encoded<TensorType>, ModelError> {
+    let EncoderConfig::RotaryVit { trunk, .. } = &config.encoder else {
+        return Err(ModelError::NoMemory);
+    };
+    let grid = trunk.grid();
+    let trunk = TensorType::f32([1, grid, grid, trunk.width]);
+    Ok(Encoded { trunk: Some(trunk), ..Encoded::none() })
+}
+
+impl Part for FollowLevels {
+    type Inputs = Encoded<()>;
+    type Outputs = FrameFeatures<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<Encoded<TensorType>, ModelError> {
+        trunk_type(config)
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        features: Encoded<Value<'g>>,
+        w: &Scope<'g>,
+    ) -> Result<FrameFeatures<Value<'g>>, ModelError> {
+        let trunk = features.trunk.ok_or(ModelError::NoMemory)?;
+        let neck = &w.at("detector.backbone.vision_backbone.propagation_convs");
+        let decoder = &w.at(MultiplexConfig::DECODER);
+        let [level0, level1, level2] =
+            projected_pyramid(trunk, neck, decoder, config.decoder()?.width);
+        Ok(FrameFeatures { level0, level1, level2 })
+    }
+}
 
 impl Part for FrameLevels {
     type Inputs = Encoded<()>;
     type Outputs = Encoded<()>;
 
     fn inputs(&self, config: &ModelConfig) -> Result<Encoded<TensorType>, ModelError> {
-        let EncoderConfig::RotaryVit { trunk, .. } = &config.encoder else {
-            return Err(ModelError::NoMemory);
-        };
-        let grid = trunk.grid();
-        let trunk = TensorType::f32([1, grid, grid, trunk.width]);
-        Ok(Encoded { trunk: Some(trunk), ..Encoded::none() })
+        trunk_type(config)
     }
 
     fn build<'g>(

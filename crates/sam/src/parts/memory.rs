@@ -4,12 +4,11 @@ use cutout_graph::{Scope, Value, ports};
 use cutout_tensor::{DType, TensorType};
 
 use super::decode::{DecoderImage, decode};
-use super::object_prompt::{FrameFeatures, answer, frame_types, no_points};
+use super::object_prompt::{FrameFeatures, followed_answer, frame_types, no_points};
 use crate::components::memory::{MaskSource, MemoryAttention, MemoryEncoderInputs, memory_encoder};
 use crate::model::ModelError;
 use crate::model::config::ModelConfig;
 use crate::model::part::Part;
-use crate::prompt::Candidates;
 
 pub use crate::components::memory::{Bank, FrameMemory, ObjectBank};
 
@@ -30,6 +29,8 @@ ports! {
     pub struct MemoryInput {
         /// `bf16[1, grid * grid, memory width]`: rounded as in Meta's code.
         memory,
+        /// See [`FrameMemory`].
+        image: optional,
     }
 }
 
@@ -57,7 +58,7 @@ pub struct Project;
 /// Number and kind of the memories that a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BankShape {
-    /// Objects, each with as many frames and pointers.
+    /// Objects, in SAM 3.1 buckets of objects, each with as many frames and pointers.
     pub objects: usize,
     /// Memories of frames, at least one.
     pub frames: usize,
@@ -78,11 +79,12 @@ impl BankShape {
         Ok(self.pointers > 0 && config.memory()?.form.has_pointer_positions())
     }
 
-    fn types(&self, config: &ModelConfig) -> Result<Bank<TensorType>, ModelError> {
+    pub(super) fn types(&self, config: &ModelConfig) -> Result<Bank<TensorType>, ModelError> {
         let width = config.decoder()?.width;
         let frames = (0..self.frames).map(|_| memory_types(config, self.projected));
         let frames = frames.collect::<Result<Vec<_>, _>>()?;
-        let pointers = vec![TensorType::f32([1, width]); self.pointers];
+        let pointer = TensorType::f32([1, config.memory()?.pointer_width(width)]);
+        let pointers = vec![pointer; self.pointers];
         let distances = TensorType::f32([self.objects, self.pointers]);
         Ok(Bank {
             ages: TensorType::new(DType::I64, [self.objects, self.frames]),
@@ -161,22 +163,35 @@ pub struct Follow {
     pub remember: bool,
 }
 
-/// Types of one frame's memory of one object.
+/// Types of one frame's memory.
 fn memory_types(
     config: &ModelConfig,
     projected: bool,
 ) -> Result<FrameMemory<TensorType>, ModelError> {
     let (memory, width) = (config.memory()?, config.decoder()?.width);
-    let cells = config.encoder.grid() * config.encoder.grid();
+    let grid = config.encoder.grid();
+    let cells = grid * grid;
     let layers = |wanted: bool| {
         vec![TensorType::f32([1, cells, width]); if wanted { memory.layers } else { 0 }]
     };
     let uses_memories_as_values = attention(config)?.uses_memories_as_values();
     Ok(FrameMemory {
         memory: TensorType::new(DType::BF16, [1, cells, memory.width]),
+        image: memory.multiplex.as_ref().map(|_| TensorType::f32([1, grid, grid, width])),
         keys: layers(projected),
         values: layers(projected && !uses_memories_as_values),
     })
+}
+
+/// The memory of one object or bucket among several, without its image, which the caller has.
+pub(super) fn one_of<'g>(all: &FrameMemory<Value<'g>>, index: usize) -> FrameMemory<Value<'g>> {
+    let own = |value: &Value<'g>| value.slice(0, index..index + 1);
+    FrameMemory {
+        memory: own(&all.memory),
+        image: None,
+        keys: all.keys.iter().map(own).collect(),
+        values: all.values.iter().map(own).collect(),
+    }
 }
 
 pub(super) fn attention(config: &ModelConfig) -> Result<MemoryAttention<'_>, ModelError> {
@@ -226,7 +241,8 @@ impl Part for Remember {
         w: &Scope<'g>,
     ) -> Result<Remembered<Value<'g>>, ModelError> {
         let all = remember(level2, [logits, object_score], self.source, w, config)?;
-        let object = |index: usize| MemoryInput { memory: all.slice(0, index..index + 1) };
+        let object =
+            |index: usize| MemoryInput { memory: all.slice(0, index..index + 1), image: None };
         Ok(Remembered { objects: (0..self.objects).map(object).collect() })
     }
 }
@@ -236,17 +252,20 @@ impl Part for Project {
     type Outputs = FrameMemory<()>;
 
     fn inputs(&self, config: &ModelConfig) -> Result<MemoryInput<TensorType>, ModelError> {
-        Ok(MemoryInput { memory: memory_types(config, false)?.memory })
+        let FrameMemory { memory, image, .. } = memory_types(config, false)?;
+        Ok(MemoryInput { memory, image })
     }
 
     fn build<'g>(
         &self,
         config: &ModelConfig,
-        MemoryInput { memory }: MemoryInput<Value<'g>>,
+        MemoryInput { memory, image }: MemoryInput<Value<'g>>,
         w: &Scope<'g>,
     ) -> Result<FrameMemory<Value<'g>>, ModelError> {
         let attention = attention(config)?;
-        Ok(attention.project(memory, &attention.config.form.weights(w)))
+        let projected = attention.project(memory, image, &attention.config.form.weights(w));
+        // The caller has the image.
+        Ok(FrameMemory { image: None, ..projected })
     }
 }
 
@@ -291,13 +310,13 @@ impl Part for Follow {
         let image = DecoderImage::new(embedding, None, w, config.decoder()?);
         let fine = Some([frame.level0, frame.level1]);
         let decoded = decode(no_points(objects, w), image, fine, w, config)?;
-        let answer = answer(&decoded, Candidates::Three, tracker)?;
+        let answer = followed_answer(&decoded, tracker, attention.config.form)?;
         let remembered = || -> Result<FrameMemory<Value<'g>>, ModelError> {
             let answered = [answer.logits, answer.object_score];
             let memory = remember(frame.level2, answered, MaskSource::Predicted, w, config)?;
             Ok(match self.bank.projected {
-                true => attention.project(memory, tracker),
-                false => FrameMemory { memory, keys: Vec::new(), values: Vec::new() },
+                true => attention.project(memory, None, tracker),
+                false => FrameMemory::plain(memory, None),
             })
         };
         let all = self.remember.then(remembered).transpose()?;
@@ -305,11 +324,7 @@ impl Part for Follow {
             let own = |value: &Value<'g>| value.slice(0, index..index + 1);
             FollowedObject {
                 pointer: own(&answer.pointer),
-                memory: all.as_ref().map(|all| FrameMemory {
-                    memory: own(&all.memory),
-                    keys: all.keys.iter().map(own).collect(),
-                    values: all.values.iter().map(own).collect(),
-                }),
+                memory: all.as_ref().map(|all| one_of(all, index)),
             }
         };
         Ok(Followed {

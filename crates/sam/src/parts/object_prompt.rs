@@ -6,9 +6,11 @@ use cutout_graph::{Reduced, Scope, Value, ports};
 use cutout_tensor::{DType, Tensor, TensorType};
 
 use super::decode::{DecoderImage, Prompts, decode, fine_levels, within_limit};
-use crate::components::mask_choice::{best_candidate, pick, stable_or_best};
+use crate::components::mask_choice::{
+    TokenOfPrompt, best_candidate, best_token, pick, stable_or_best,
+};
 use crate::components::mask_decoder::Decoded;
-use crate::components::memory::pointer;
+use crate::components::memory::{Pointed, hidden_unless, pointer};
 use crate::components::prompt_encoder::PointKind;
 use crate::model::ModelError;
 use crate::model::config::{MemoryForm, ModelConfig};
@@ -80,7 +82,7 @@ ports! {
     pub struct MaskInputs {
         /// Zeros and ones, `f32[1, height, width, 1]`, as large as the video.
         mask,
-        /// The frame.
+        /// The frame. In SAM 3.1 its top level is the embedding without memories.
         frame: group FrameFeatures,
     }
 }
@@ -105,35 +107,68 @@ pub(super) fn frame_types(config: &ModelConfig) -> Result<FrameFeatures<TensorTy
     }
 }
 
-/// Chooses mask, score and pointer of each object.
+/// A mask of each object, and the token of its pointer, `[objects, width]`.
+struct ChosenMask<'g> {
+    mask: TokenOfPrompt<'g>,
+    token: Value<'g>,
+}
+
+/// Mask, score and pointer of each object that answer its prompt.
 pub(super) fn answer<'g>(
     decoded: &Decoded<'g>,
     wanted: Candidates,
     w: &Scope<'g>,
+    form: MemoryForm,
 ) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
-    let object = decoded.object.ok_or(ModelError::NoMemory)?;
-    let [objects, _, side, _] = decoded.logits.dims();
-    let width = object.tokens.shape().last_axis();
-    let (mask, token) = match wanted {
+    let tokens = decoded.object.ok_or(ModelError::NoMemory)?.tokens;
+    let [objects, _, width] = tokens.dims();
+    let chosen = match wanted {
         Candidates::Three => {
             let best = best_candidate(decoded.iou);
-            (best, best.pick(object.tokens))
+            ChosenMask { mask: best, token: best.pick(tokens) }
         }
         // The pointer comes from the single mask's token even if a candidate is chosen.
-        Candidates::One => {
-            let first = object.tokens.slice(1, 0..1).reshape([objects, width]);
-            (stable_or_best(decoded.logits, decoded.iou), first)
-        }
+        Candidates::One => ChosenMask {
+            mask: stable_or_best(decoded.logits, decoded.iou),
+            token: tokens.slice(1, 0..1).reshape([objects, width]),
+        },
     };
+    answer_of(decoded, chosen, Pointed::ByUser, w, form)
+}
+
+/// Mask, score and pointer of each object that is followed. In SAM 3.1 all masks are candidates.
+pub(super) fn followed_answer<'g>(
+    decoded: &Decoded<'g>,
+    w: &Scope<'g>,
+    form: MemoryForm,
+) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
+    let tokens = decoded.object.ok_or(ModelError::NoMemory)?.tokens;
+    let best = match form {
+        MemoryForm::Sam2 | MemoryForm::Sam2_1 | MemoryForm::Sam3 => best_candidate(decoded.iou),
+        MemoryForm::Sam3_1 => best_token(decoded.iou),
+    };
+    let chosen = ChosenMask { mask: best, token: best.pick(tokens) };
+    answer_of(decoded, chosen, Pointed::ByTracker, w, form)
+}
+
+fn answer_of<'g>(
+    decoded: &Decoded<'g>,
+    ChosenMask { mask, token }: ChosenMask<'g>,
+    by: Pointed,
+    w: &Scope<'g>,
+    form: MemoryForm,
+) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
+    let object_score = decoded.object.ok_or(ModelError::NoMemory)?.score;
+    let [objects, _, side, _] = decoded.logits.dims();
     let chosen = pick(decoded.logits, decoded.iou, mask);
     let number = |value: f32| w.builder().scalar(value);
-    let visible = object.score.greater(number(0.0)).reshape([objects, 1, 1]);
+    let visible = object_score.greater(number(0.0)).reshape([objects, 1, 1]);
     let logits = chosen.logits.reshape([objects, side, side]);
     Ok(ObjectAnswer {
         logits: visible.select(logits, number(HIDDEN)),
         iou: chosen.iou.reshape([objects]),
-        object_score: object.score,
-        pointer: pointer(token, object.score, w),
+        object_score,
+        pointer: pointer(token, object_score, by, w, form),
     })
 }
 
@@ -165,7 +200,8 @@ impl Part for AnswerPrompt {
         let image = DecoderImage::new(inputs.embedding, masks, w, config.decoder()?);
         let prompts = Prompts { points: inputs.points, kinds: inputs.kinds };
         let decoded = decode(prompts, image, Some([inputs.level0, inputs.level1]), w, config)?;
-        answer(&decoded, self.wanted, &config.memory()?.form.weights(w))
+        let form = config.memory()?.form;
+        answer(&decoded, self.wanted, &form.weights(w), form)
     }
 }
 
@@ -209,7 +245,7 @@ impl<'g> GivenMask<'g> {
                 }
                 GivenMask { logits: mask_logits(large, side), large }
             }
-            MemoryForm::Sam3 => GivenMask {
+            MemoryForm::Sam3 | MemoryForm::Sam3_1 => GivenMask {
                 logits: resized(mask * (-2.0 * HIDDEN) + HIDDEN, side),
                 large: resized(mask, 4 * side),
             },
@@ -223,8 +259,8 @@ pub(super) fn mask_logits(mask: Value<'_>, side: usize) -> Value<'_> {
 }
 
 /// Mask prompts `[objects, side, side, 1]` for the pointer from masks `[objects, 4 side, 4 side, 1]`.
-pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>) -> Value<'g> {
-    let w = w.at("mask_downsample");
+pub(super) fn mask_prompt<'g>(mask: Value<'g>, w: &Scope<'g>, form: MemoryForm) -> Value<'g> {
+    let w = w.at(format!("{}mask_downsample", form.prompted()));
     let prompt = mask.conv2d(w.parameter("weight", [1, 1, 4, 4]), Conv2d::new(4, 0));
     prompt + w.parameter("bias", [1])
 }
@@ -246,9 +282,10 @@ impl Part for UseMask {
         w: &Scope<'g>,
     ) -> Result<ObjectAnswer<Value<'g>>, ModelError> {
         let (decoder, side) = (config.decoder()?, config.mask_side());
-        let tracker = &config.memory()?.form.weights(w);
+        let form = config.memory()?.form;
+        let tracker = &form.weights(w);
         let GivenMask { logits, large } = GivenMask::new(mask, config)?;
-        let prompt = mask_prompt(large, tracker);
+        let prompt = mask_prompt(large, tracker, form);
         let image = DecoderImage::new(frame.level2, Some(prompt), w, decoder);
         let fine = Some([frame.level0, frame.level1]);
         let decoded = decode(no_points(1, w), image, fine, w, config)?;
@@ -257,12 +294,13 @@ impl Part for UseMask {
         // The mask determines whether the object is visible; the model computes its pointer only.
         let number = |value: f32| w.builder().scalar(value).reshape([1]);
         let shown = large.max([1, 2, 3], Reduced::Drop).greater(number(0.0));
-        let score = shown.select(object.score, number(-1.0));
+        let object_score = shown.select(number(10.0), number(-10.0));
+        let made = pointer(token, object.score, Pointed::ByUser, tracker, form);
         Ok(ObjectAnswer {
             logits: logits.reshape([1, side, side]),
             iou: number(1.0),
-            object_score: shown.select(number(10.0), number(-10.0)),
-            pointer: pointer(token, score, tracker),
+            object_score,
+            pointer: hidden_unless(object_score, made, tracker, form),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Every part of small random models, stage by stage, against Meta's own modules: by the interpreter and on every backend.
 
+mod multiplex;
 mod sam1;
 mod sam2;
 mod sam3;

@@ -118,7 +118,7 @@ impl Tracker {
         match keys {
             Keys::Kept => {
                 object.project(selection, |memory| {
-                    sam.model().run(&Project, MemoryInput { memory })
+                    sam.model().run(&Project, MemoryInput { memory, image: None })
                 })?;
                 object.forget_keys(&selection.memories);
             }

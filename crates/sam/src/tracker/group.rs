@@ -158,8 +158,7 @@ impl Tracker {
             object_score: self.model().upload(&Tensor::from_vec([objects], scores)?)?,
         };
         let remembered = self.model().run(&Remember { source, objects }, inputs)?;
-        let unprojected =
-            |MemoryInput { memory }| FrameMemory { memory, keys: Vec::new(), values: Vec::new() };
+        let unprojected = |MemoryInput { memory, image }| FrameMemory::plain(memory, image);
         Ok(remembered.objects.into_iter().map(unprojected).collect())
     }
 
@@ -370,7 +369,7 @@ fn rating(seen: &[Sighting]) -> Option<f32> {
 impl crate::model::Model {
     /// The pointer of an object that is not in the picture.
     fn hidden_pointer(&self) -> Result<Tensor, ModelError> {
-        let name = self.config().memory()?.form.hidden_pointer();
+        let name = self.config().memory()?.form.hidden_pointer().ok_or(ModelError::NoMemory)?;
         let weight = self.weights().get(name).ok_or(ModelError::NoMemory)?;
         Ok(weight.tensor()?.cast(DType::F32)?)
     }

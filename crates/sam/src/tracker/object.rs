@@ -240,11 +240,7 @@ impl Object {
             };
             bank.frames.push(match keys {
                 Keys::Kept => memory.clone(),
-                Keys::Computed => FrameMemory {
-                    memory: memory.memory.clone(),
-                    keys: Vec::new(),
-                    values: Vec::new(),
-                },
+                Keys::Computed => FrameMemory::plain(memory.memory.clone(), memory.image.clone()),
             });
             ages.push(*age);
         }

@@ -221,11 +221,7 @@ impl FrameRecord {
         }
         let memory = match file.info(&name(MEMORY)) {
             None => None,
-            Some(_) => Some(FrameMemory {
-                memory: model.upload(&tensor(MEMORY)?)?,
-                keys: Vec::new(),
-                values: Vec::new(),
-            }),
+            Some(_) => Some(FrameMemory::plain(model.upload(&tensor(MEMORY)?)?, None)),
         };
         let text = |key: &str| file.metadata().get(&name(key)).and_then(MetadataValue::as_text);
         let number = |key| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);

@@ -12,7 +12,7 @@ use crate::model::config::{MemoryConfig, MemoryForm};
 const MASK_SCALE: f32 = 20.0;
 
 /// Largest logit of a pixel that belongs to another object.
-const LOST: f32 = -10.0;
+pub(super) const LOST: f32 = -10.0;
 
 /// Convolutions that each halve the mask, down to the embedding's grid.
 const HALVINGS: usize = 4;
@@ -50,33 +50,56 @@ pub(crate) fn memory_encoder<'g>(
 ) -> Value<'g> {
     let MemoryEncoderInputs { image, logits, score, side } = remembered;
     let [objects, ..] = logits.dims::<4>();
-    let [_, grid, _, width] = image.dims();
+    let [_, grid, ..] = image.dims::<4>();
     let root = w;
     let w = &w.at(config.form.encoder());
     let side = if source == MaskSource::Settled { 16 * grid } else { side };
     let mask = logits.resize(ResizeMode::Bilinear, [side; 2]);
     let mask = match config.form {
         MemoryForm::Sam2 | MemoryForm::Sam2_1 => mask,
-        MemoryForm::Sam3 => separated(mask, source),
+        MemoryForm::Sam3 | MemoryForm::Sam3_1 => separated(mask, source),
     };
-    let mask = certainty(mask, source);
-    let mask = match 16 * grid {
+    let mask = fitted(certainty(mask, source), grid);
+    let memory = fused(image, mask, w, config);
+    let Some(score) = score else { return memory };
+    let zero = w.builder().scalar(0.0);
+    let hidden = root.parameter("no_obj_embed_spatial", [1, config.width]);
+    memory + score.greater(zero).reshape([objects, 1, 1]).select(zero, hidden)
+}
+
+/// Masks `[.., side, side, channels]` at sixteen times the resolution of the grid.
+pub(super) fn fitted(mask: Value<'_>, grid: usize) -> Value<'_> {
+    let [_, side, ..] = mask.dims::<4>();
+    match 16 * grid {
         large if large == side => mask,
         large => mask.resize_antialiased(ResizeMode::Bilinear, [large; 2]),
-    };
+    }
+}
+
+/// Memories `[masks, grid * grid, memory width]` of an image `[1, grid, grid, width]` and of masks
+/// `[masks, 16 grid, 16 grid, channels]`. `w` is at the memory encoder.
+pub(super) fn fused<'g>(
+    image: Value<'g>,
+    mask: Value<'g>,
+    w: &Scope<'g>,
+    config: &MemoryConfig,
+) -> Value<'g> {
+    let [masks, ..] = mask.dims::<4>();
+    let [_, grid, _, width] = image.dims();
     let down = &w.at("mask_downsampler");
-    let mask = down.stage("", downsampled(mask, &down.at("encoder"), width));
+    let first = config.multiplex.as_ref().map_or(4, |multiplex| multiplex.mask_channels);
+    let mask = down.stage("", downsampled(mask, &down.at("encoder"), first, width));
     let mut x = pointwise(width).apply(image, &w.at("pix_feat_proj")) + mask;
     for layer in 0..config.fuser_layers {
         let w = &w.at("fuser.layers").at(layer);
         x = w.stage("", mix(x, w, config.fuser_width));
     }
-    let memory = pointwise(config.width).apply(x, &w.at("out_proj"));
-    let memory = memory.reshape([objects, grid * grid, config.width]);
-    let Some(score) = score else { return memory };
-    let zero = w.builder().scalar(0.0);
-    let hidden = root.parameter("no_obj_embed_spatial", [1, config.width]);
-    memory + score.greater(zero).reshape([objects, 1, 1]).select(zero, hidden)
+    // A memory as wide as the image is not projected.
+    let memory = match config.width == width {
+        true => x,
+        false => pointwise(config.width).apply(x, &w.at("out_proj")),
+    };
+    memory.reshape([masks, grid * grid, config.width])
 }
 
 /// Prompted masks `[objects, side, side, 1]` of objects that share a frame: each pixel is left to the object with the largest
@@ -115,11 +138,12 @@ fn pointwise(outputs: usize) -> Convolution {
     Convolution { outputs, kernel: 1, stride: 1, padding: 0, bias: Bias::With }
 }
 
-/// A mask `[objects, 16 grid, 16 grid, 1]` in the embedding's grid: each step halves it and has four times the channels.
-fn downsampled<'g>(mask: Value<'g>, w: &Scope<'g>, outputs: usize) -> Value<'g> {
+/// Masks `[masks, 16 grid, 16 grid, channels]` in the embedding's grid: each step halves them; the first has `first` channels,
+/// the others four times as many as the one before.
+fn downsampled<'g>(mask: Value<'g>, w: &Scope<'g>, first: usize, outputs: usize) -> Value<'g> {
     let mut x = mask;
     for step in 0..HALVINGS {
-        let channels = 4 * x.shape().last_axis();
+        let channels = first << (2 * step);
         let halve =
             Convolution { outputs: channels, kernel: 3, stride: 2, padding: 1, bias: Bias::With };
         x = halve.apply(x, &w.at(3 * step));

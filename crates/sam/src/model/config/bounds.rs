@@ -21,6 +21,8 @@ const HEADS: usize = 1024;
 const FRAMES: usize = 256;
 /// Most rows of a table of tokens, and most object queries.
 const ROWS: usize = 1 << 20;
+/// Most objects of a bucket.
+const SLOTS: usize = 256;
 /// Most tokens of a phrase.
 const CONTEXT: usize = 4096;
 
@@ -92,22 +94,29 @@ fn global(blocks: &[usize], depth: usize) -> impl Iterator<Item = Bound> {
     std::iter::once(count).chain(numbers.map(number))
 }
 
-fn decoder(config: &DecoderConfig) -> [Bound; 9] {
-    [
+fn decoder(config: &DecoderConfig) -> Vec<Bound> {
+    let mut bounds = masks(config);
+    bounds.push(("mask tokens", config.mask_tokens, [2, 64]));
+    bounds.push(("mask channels", config.mask_channels, [1, CHANNELS / 4]));
+    bounds
+}
+
+/// Of a mask decoder alone.
+fn masks(config: &DecoderConfig) -> Vec<Bound> {
+    vec![
         ("decoder width", config.width, [8, CHANNELS]),
         ("decoder depth", config.depth, [1, DEPTH]),
         ("decoder heads", config.heads, [1, HEADS.min(config.width)]),
         ("decoder MLP width", config.mlp_width, [1, CHANNELS]),
         ("decoder downsampling", config.downsample, [1, config.width.max(1)]),
-        ("mask tokens", config.mask_tokens, [2, 64]),
+        ("mask tokens", config.mask_tokens, [1, 64]),
         ("width of the IoU head", config.iou_width, [1, CHANNELS]),
         ("depth of the IoU head", config.iou_depth, [1, DEPTH]),
-        ("mask channels", config.mask_channels, [1, CHANNELS / 4]),
     ]
 }
 
-fn memory(config: &MemoryConfig) -> [Bound; 8] {
-    [
+fn memory(config: &MemoryConfig) -> Vec<Bound> {
+    let mut bounds = vec![
         ("memory width", config.width, [1, CHANNELS]),
         ("memory frames", config.frames, [1, FRAMES]),
         ("pointer frames", config.pointer_frames, [1, FRAMES]),
@@ -116,7 +125,13 @@ fn memory(config: &MemoryConfig) -> [Bound; 8] {
         ("memory MLP width", config.mlp_width, [1, CHANNELS]),
         ("fuser layers", config.fuser_layers, [0, DEPTH]),
         ("fuser width", config.fuser_width, [1, CHANNELS]),
-    ]
+    ];
+    if let Some(multiplex) = &config.multiplex {
+        bounds.push(("slots of a bucket", multiplex.slots, [1, SLOTS]));
+        bounds.push(("mask channels", multiplex.mask_channels, [1, CHANNELS / 64]));
+        bounds.extend(masks(&multiplex.decoder));
+    }
+    bounds
 }
 
 fn finder(config: &FinderConfig) -> Vec<Bound> {

@@ -204,6 +204,7 @@ fn read_memory(
         mlp_width,
         fuser_layers,
         fuser_width,
+        multiplex: None,
     })
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     DECODER_HEADS, DecoderConfig, DecoderForm, EncoderConfig, MemoryConfig, MemoryForm,
-    ModelConfig, VitConfig,
+    ModelConfig, MultiplexConfig, VitConfig,
 };
 use crate::model::load::{ConfigError, Shapes};
 
@@ -20,8 +20,9 @@ const TEXT: &str = "detector.backbone.language_backbone.encoder";
 const GEOMETRY: &str = "detector.geometry_encoder";
 const FUSION: &str = "detector.transformer.encoder.layers";
 const DECODER: &str = "detector.transformer.decoder";
-const ATTENTION: &str = "tracker.transformer.encoder";
-const MEMORY: &str = "tracker.maskmem_backbone";
+const TRACKER: &str = "tracker";
+/// SAM 3.1's.
+const MULTIPLEX_TRACKER: &str = "tracker.model";
 
 /// Rows of the position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -145,6 +146,17 @@ impl ModelConfig {
     }
 }
 
+impl ModelConfig {
+    /// SAM 3.1 as published: 873 million parameters.
+    pub fn sam3_1() -> Self {
+        ModelConfig {
+            memory: Some(MemoryConfig::published(MemoryForm::Sam3_1)),
+            decoder: Some(DecoderConfig::published(DecoderForm::Sam3_1)),
+            ..ModelConfig::sam3()
+        }
+    }
+}
+
 /// Where the neck of the interactive head is.
 pub(crate) fn interactive_neck(form: DecoderForm) -> &'static str {
     match form {
@@ -175,24 +187,38 @@ pub(super) fn read(shapes: &Shapes<'_>) -> Result<ModelConfig, ConfigError> {
         encoder: EncoderConfig::RotaryVit { trunk: read_trunk(shapes, positions)?, positions },
         decoder: clicks.map(read_clicks).transpose()?,
         memory: match clicks {
-            Some(DecoderForm::Sam3) if has_memory(shapes) => Some(read_memory(shapes)?),
+            Some(DecoderForm::Sam3) if has_memory(shapes, TRACKER) => {
+                Some(read_memory(shapes, TRACKER, MemoryForm::Sam3)?)
+            }
+            Some(DecoderForm::Sam3_1) if has_memory(shapes, MULTIPLEX_TRACKER) => {
+                Some(read_multiplex_memory(shapes)?)
+            }
             Some(_) | None => None,
         },
         finder: finding.then(read_finder).transpose()?,
     })
 }
 
-/// Whether there are a memory encoder and memory attention, which files for pictures lack.
-fn has_memory(shapes: &Shapes<'_>) -> bool {
-    let parts = [format!("{ATTENTION}.layers.0."), format!("{MEMORY}.")];
-    parts.iter().all(|part| shapes.0.keys().any(|name| name.starts_with(part)))
+/// Where memory attention and the memory encoder of a tracker are.
+fn memory_parts(tracker: &str) -> [String; 2] {
+    [format!("{tracker}.transformer.encoder.layers"), format!("{tracker}.maskmem_backbone")]
 }
 
-fn read_memory(shapes: &Shapes<'_>) -> Result<MemoryConfig, ConfigError> {
-    let [frames, _, _, width] = shapes.axes("tracker.maskmem_tpos_enc")?;
-    let layers = format!("{ATTENTION}.layers");
+/// Whether there are a memory encoder and memory attention, which files for pictures lack.
+fn has_memory(shapes: &Shapes<'_>, tracker: &str) -> bool {
+    let has = |part: &str| shapes.0.keys().any(|name| name.starts_with(part));
+    memory_parts(tracker).iter().all(|part| has(&format!("{part}.")))
+}
+
+fn read_memory(
+    shapes: &Shapes<'_>,
+    tracker: &str,
+    form: MemoryForm,
+) -> Result<MemoryConfig, ConfigError> {
+    let [layers, encoder] = memory_parts(tracker);
+    let [frames, _, _, width] = shapes.axes(&format!("{tracker}.maskmem_tpos_enc"))?;
     let [mlp_width] = shapes.axes(&format!("{layers}.0.linear1.bias"))?;
-    let [fuser_layers, fuser_width] = MemoryConfig::read_fuser(shapes, MEMORY)?;
+    let [fuser_layers, fuser_width] = MemoryConfig::read_fuser(shapes, &encoder)?;
     Ok(MemoryConfig {
         width,
         frames,
@@ -200,7 +226,21 @@ fn read_memory(shapes: &Shapes<'_>) -> Result<MemoryConfig, ConfigError> {
         mlp_width,
         fuser_layers,
         fuser_width,
-        ..MemoryConfig::published(MemoryForm::Sam3)
+        ..MemoryConfig::published(form)
+    })
+}
+
+fn read_multiplex_memory(shapes: &Shapes<'_>) -> Result<MemoryConfig, ConfigError> {
+    let [slots, _] = shapes.axes(&format!("{MULTIPLEX_TRACKER}.output_valid_embed"))?;
+    let [_, encoder] = memory_parts(MULTIPLEX_TRACKER);
+    let [mask_channels] = shapes.axes(&format!("{encoder}.mask_downsampler.encoder.0.bias"))?;
+    let decoder = MultiplexConfig::DECODER;
+    let decoder = DecoderConfig::read_masks(shapes, DecoderForm::Sam3_1, decoder, DECODER_HEADS)?;
+    // A file holds the tokens of all slots.
+    let decoder = DecoderConfig { mask_tokens: decoder.mask_tokens / slots, ..decoder };
+    Ok(MemoryConfig {
+        multiplex: Some(MultiplexConfig { slots, mask_channels, decoder }),
+        ..read_memory(shapes, MULTIPLEX_TRACKER, MemoryForm::Sam3_1)?
     })
 }
 
@@ -371,6 +411,7 @@ mod tests {
         narrow.memory.as_mut().expect("the preset has all parts").fuser_width = 12;
         let pictures = ModelConfig { memory: None, ..published.clone() };
         let tracker = ModelConfig { finder: None, ..published.clone() };
+        let multiplex = ModelConfig::sam3_1();
         for (config, stored) in [
             (&published, false),
             (&published, true),
@@ -378,6 +419,7 @@ mod tests {
             (&tracker, false),
             (&narrow, false),
             (&pictures, false),
+            (&multiplex, true),
         ] {
             let mut shapes = needed(config);
             if stored {

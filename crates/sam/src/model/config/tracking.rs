@@ -20,6 +20,19 @@ pub(crate) enum Grouping {
     /// Objects that are first prompted before the same tracked frame: a frame with a prompt for one of them is a prompted
     /// frame of all.
     Together,
+    /// Objects that are first prompted on one frame share a bucket. An object that was followed leaves it when it is prompted
+    /// again.
+    Buckets,
+}
+
+/// Which row of the temporal table the memories of prompted frames have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PromptedRows {
+    /// The last one.
+    Last,
+    /// The last one, and for frames that recent frames could be at, another by distance: that of the frame one back is the last
+    /// but one, of two back the one before it.
+    ByDistance,
 }
 
 /// Rules of a family's tracker. A user's options can override some.
@@ -37,6 +50,13 @@ pub(crate) struct TrackingRules {
     /// Whether a pixel of a mask prompt is taken from the other masks given on the frame, and clicks ignore the logits of a mask
     /// until it is remembered.
     pub(crate) masks_compete: bool,
+    pub(crate) prompted_rows: PromptedRows,
+    /// Whether pointers of prompted frames ahead are read.
+    pub(crate) pointers_ahead: bool,
+    /// Whether clicks refine the mask that their frame has, and are answered anew otherwise.
+    pub(crate) clicks_refine: bool,
+    /// Whether masks from clicks are remembered as they are at the size of the video.
+    pub(crate) masks_at_video_size: bool,
 }
 
 const SAM2: TrackingRules = TrackingRules {
@@ -47,6 +67,10 @@ const SAM2: TrackingRules = TrackingRules {
     clicks_attend: true,
     most_points: None,
     masks_compete: false,
+    prompted_rows: PromptedRows::Last,
+    pointers_ahead: false,
+    clicks_refine: true,
+    masks_at_video_size: false,
 };
 
 const SAM3: TrackingRules = TrackingRules {
@@ -57,6 +81,18 @@ const SAM3: TrackingRules = TrackingRules {
     clicks_attend: false,
     most_points: Some(16),
     masks_compete: true,
+    ..SAM2
+};
+
+const SAM3_1: TrackingRules = TrackingRules {
+    recent_frames: RecentFrames::Last,
+    grouping: Grouping::Buckets,
+    most_points: None,
+    prompted_rows: PromptedRows::ByDistance,
+    pointers_ahead: true,
+    clicks_refine: false,
+    masks_at_video_size: true,
+    ..SAM3
 };
 
 impl MemoryForm {
@@ -65,6 +101,7 @@ impl MemoryForm {
         match self {
             MemoryForm::Sam2 | MemoryForm::Sam2_1 => SAM2,
             MemoryForm::Sam3 => SAM3,
+            MemoryForm::Sam3_1 => SAM3_1,
         }
     }
 }

@@ -5,7 +5,9 @@ use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 use cutout_testing::StageFile;
 
 use super::{Sizes, check, check_stages, decoder_stages, named, take};
-use crate::components::memory::{MaskSource, MemoryEncoderInputs, memory_encoder, pointer};
+use crate::components::memory::{
+    MaskSource, MemoryEncoderInputs, Pointed, memory_encoder, pointer,
+};
 use crate::model::config::{
     DecoderConfig, DecoderForm, EncoderConfig, HieraConfig, MemoryConfig, MemoryForm, ModelConfig,
 };
@@ -62,6 +64,7 @@ fn config(file: &StageFile) -> ModelConfig {
             mlp_width: number("memory_mlp"),
             fuser_layers: 2,
             fuser_width: 4 * number("embedding"),
+            multiplex: None,
         }),
         finder: None,
     }
@@ -190,13 +193,15 @@ fn pointers_and_mask_prompts_match_meta() {
         let side = config(&file).mask_side();
         let inputs = file.inputs("pointer");
         let pointers = graph(&inputs, |builder, input| {
-            vec![("pointer", pointer(input("token"), input("object_score"), &builder.weights()))]
+            let (token, score) = (input("token"), input("object_score"));
+            let form = config(&file).memory().unwrap().form;
+            vec![("pointer", pointer(token, score, Pointed::ByTracker, &builder.weights(), form))]
         });
         check_stages(&pointers, &file.weights(), &inputs, &file.stages("pointer"), model);
         let inputs = file.inputs("mask_prompt");
         let masks = graph(&inputs, |builder, input| {
             let mask = input("mask");
-            let masks = mask_prompt(mask, &builder.weights());
+            let masks = mask_prompt(mask, &builder.weights(), MemoryForm::Sam2_1);
             vec![("logits", mask_logits(mask, side)), ("masks", masks)]
         });
         check_stages(&masks, &file.weights(), &inputs, &file.stages("mask_prompt"), model);
@@ -217,14 +222,18 @@ const BANKS: [&str; 6] = [
 pub(super) fn bank<'g>(
     input: &dyn Fn(&str) -> Value<'g>,
     inputs: &[(String, Tensor)],
-    keys: impl Fn(Value<'g>) -> FrameMemory<Value<'g>>,
+    keys: impl Fn(Value<'g>, Option<Value<'g>>) -> FrameMemory<Value<'g>>,
     form: MemoryForm,
 ) -> Bank<Value<'g>> {
     let frames = inputs.iter().filter(|(name, _)| name.ends_with(".memory")).count();
     let pointers = named(inputs, "pointers").map_or(0, |pointers| pointers.shape()[1]);
     let object = |object: usize| {
         let own = |value: Value<'g>| value.slice(0, object..object + 1);
-        let frame = |frame: usize| keys(own(input(&format!("frames.{frame}.memory"))));
+        let frame = |frame: usize| {
+            let image =
+                (form == MemoryForm::Sam3_1).then(|| input(&format!("frames.{frame}.image")));
+            keys(own(input(&format!("frames.{frame}.memory"))), image)
+        };
         let pointer = |index: usize| {
             let pointer = own(input("pointers")).slice(1, index..index + 1);
             let width = pointer.shape().last_axis();
@@ -254,9 +263,9 @@ fn memory_attention_matches_meta_at_every_stage() {
             for kept in [true, false] {
                 let graph = graph(&inputs, |builder, input| {
                     let w = &builder.weights();
-                    let keys = |memory| match kept {
-                        true => attention.project(memory, w),
-                        false => FrameMemory { memory, keys: Vec::new(), values: Vec::new() },
+                    let keys = |memory, image| match kept {
+                        true => attention.project(memory, image, w),
+                        false => FrameMemory::plain(memory, image),
                     };
                     let bank = bank(input, &inputs, keys, form);
                     vec![("embedding", attention.attend(input("level2"), &bank, w))]

@@ -14,9 +14,9 @@ use crate::model::config::{MemoryForm, ModelConfig};
 use crate::parts::memory::attention;
 use crate::parts::{FrameMemory, Remember};
 
-/// The fixture, and its configuration as it is read from the shapes of its weights.
-fn load() -> (StageFile, ModelConfig) {
-    let file = StageFile::load("sam3/clip.safetensors").unwrap();
+/// A fixture, and its configuration as it is read from the shapes of its weights.
+pub(super) fn read(fixture: &str) -> (StageFile, ModelConfig) {
+    let file = StageFile::load(fixture).unwrap();
     let weights = file.weights();
     let shape = |path: &str| weights.get(path).unwrap().tensor().unwrap().shape().clone();
     let mut shapes: HashMap<String, Shape> =
@@ -25,6 +25,11 @@ fn load() -> (StageFile, ModelConfig) {
     shapes.extend(tables.into_iter().map(|(name, table)| (name, table.shape().clone())));
     let identity = identify(shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..])));
     let config = ModelConfig::read(&shapes, identity.unwrap(), &Metadata::new()).unwrap();
+    (file, config)
+}
+
+fn load() -> (StageFile, ModelConfig) {
+    let (file, config) = read("sam3/clip.safetensors");
     assert_eq!(config.memory().unwrap().form, MemoryForm::Sam3);
     (file, config)
 }
@@ -48,9 +53,9 @@ fn memory_attention_matches_meta_at_every_stage() {
     for kept in [true, false] {
         let graph = graph(&inputs, |builder, input| {
             let w = &MemoryForm::Sam3.weights(&builder.weights());
-            let keys = |memory| match kept {
-                true => attention.project(memory, w),
-                false => FrameMemory { memory, keys: Vec::new(), values: Vec::new() },
+            let keys = |memory, image| match kept {
+                true => attention.project(memory, image, w),
+                false => FrameMemory::plain(memory, image),
             };
             let bank = bank(input, &inputs, keys, MemoryForm::Sam3);
             vec![("embedding", attention.attend(input("level2"), &bank, w))]
