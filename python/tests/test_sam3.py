@@ -63,12 +63,13 @@ def test_the_processor_finds_what_metas_finds(small, model, picture, run):
         processor.add_geometric_prompt([(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0], bool(label), state)
     count = len(wanted["found/scores"])
     assert count > 0
-    assert state["masks"].dtype == np.bool_ and state["masks"].shape == (count, 1, height, width)
-    assert state["masks_logits"].dtype == state["boxes"].dtype == state["scores"].dtype == np.float32
-    np.testing.assert_allclose(np.asarray(state["scores"]), wanted["found/scores"], rtol=1e-3, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(state["boxes"]), wanted["found/boxes"], atol=0.02)
-    assert np.mean(np.asarray(state["masks"])[:, 0] != wanted["found/masks"].astype(bool)) < 1e-3
-    np.testing.assert_array_equal(np.asarray(state["masks_logits"]) > 0.5, np.asarray(state["masks"]))
+    masks, chances, boxes, scores = (np.asarray(state[name]) for name in ("masks", "masks_logits", "boxes", "scores"))
+    assert masks.dtype == np.bool_ and masks.shape == (count, 1, height, width)
+    assert chances.dtype == boxes.dtype == scores.dtype == np.float32
+    np.testing.assert_allclose(scores, wanted["found/scores"], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(boxes, wanted["found/boxes"], atol=0.02)
+    assert np.mean(masks[:, 0] != wanted["found/masks"].astype(bool)) < 1e-3
+    np.testing.assert_array_equal(chances > 0.5, masks)
 
 
 def test_clicks_on_one_picture_and_on_several(small, model):
@@ -190,7 +191,7 @@ def test_a_program_for_metas_video_predictor(small, video, frames):
 
     # The same by hand: the prompted frame is searched twice, as in Meta's code, then the others, then those before it.
     tracker = cutout.Sam(small[0]).track_phrases(PHRASE, length=len(frames), goes_back=True, **LOW)
-    tracker.step(2, frames[2])
+    tracker.step(2, frames[2], backward=True)
     wanted = {mask.id: mask for mask in tracker.finish().objects}
     assert [number + 1 for number in outputs["out_obj_ids"]] == sorted(wanted)
     by_hand = []

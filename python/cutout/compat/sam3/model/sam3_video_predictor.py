@@ -54,10 +54,11 @@ class _Session:
         if boxes is not None:
             corners = [tuple(box) for box in boxes.tolist()]
             self.phrases.add_exemplars(frame, None if text is None else 0, boxes=corners, box_labels=labels)
-        self.phrases.step(frame, self.clip.frame(frame))
+        # Meta's code searches the frame once for the answer to the prompt, and again when the video is followed. A step forward
+        # on the frame of a new phrase does both.
+        self.phrases.step(frame, self.clip.frame(frame), backward=True)
         self.begun = frame
         self.keep(self.phrases.finish())
-        # The frame is searched again when the video is followed, as in Meta's code.
         self.shown = self.found.pop(frame)
 
     def click(self, frame: int, object_id: int, prompt: Prompt) -> None:
