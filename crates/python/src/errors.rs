@@ -13,8 +13,8 @@ use std::io;
 use cutout::imaging::{DecodeError, EncodeError, ImageError, RleError};
 use cutout::video::VideoError;
 use cutout::{
-    DeviceError, EverythingError, FindError, ModelError, OpenError, ProfileError, SamError,
-    SceneFileError, SegmentError, TensorError, TrackError,
+    DeviceError, EverythingError, FindError, ModelError, OpenError, PhraseTrackError, ProfileError,
+    SamError, SceneFileError, SegmentError, TensorError, TrackError,
 };
 use pyo3::exceptions::{
     PyFileNotFoundError, PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError,
@@ -145,5 +145,21 @@ impl Failure for FindError {
 impl Failure for TrackError {
     fn blame(&self) -> Blame {
         if matches!(self, TrackError::Model(_)) { Blame::Model } else { Blame::Argument }
+    }
+}
+
+impl Failure for PhraseTrackError {
+    fn blame(&self) -> Blame {
+        match self {
+            PhraseTrackError::Find(error) => error.blame(),
+            PhraseTrackError::Track(error) => error.blame(),
+            PhraseTrackError::Beyond { .. }
+            | PhraseTrackError::Ended { .. }
+            | PhraseTrackError::Full { .. }
+            | PhraseTrackError::UnknownPhrase { .. }
+            | PhraseTrackError::PhraseAmongExemplars
+            | PhraseTrackError::OutOfRange { .. }
+            | PhraseTrackError::Image(_) => Blame::Argument,
+        }
     }
 }

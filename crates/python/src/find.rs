@@ -52,6 +52,25 @@ impl Options {
     }
 }
 
+/// Phrases: one, a list of them, or none.
+pub(crate) fn phrases_of(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let one = given.extract::<String>().map(|phrase| vec![phrase]);
+    one.or_else(|_| given.extract::<Vec<String>>())
+}
+
+/// Boxes and points without a phrase.
+pub(crate) fn exemplars(options: Option<&Bound<'_, PyDict>>) -> PyResult<Find> {
+    for name in ["threshold", "overlap"] {
+        if options.is_some_and(|options| options.contains(name).unwrap_or(false)) {
+            return Err(wrong(format!(
+                "exemplars have no option {name:?}: it is one of the tracker"
+            )));
+        }
+    }
+    query(None, options)
+}
+
 /// The query of phrases (one or a list) and options.
 pub(crate) fn query(
     phrases: Option<&Bound<'_, PyAny>>,
@@ -59,11 +78,8 @@ pub(crate) fn query(
 ) -> PyResult<Find> {
     let options = Options::read(options)?;
     let mut find = Find::default();
-    if let Some(phrases) = phrases {
-        let one = phrases.extract::<String>().map(|phrase| vec![phrase]);
-        for phrase in one.or_else(|_| phrases.extract::<Vec<String>>())? {
-            find = find.and(phrase);
-        }
+    for phrase in phrases_of(phrases)? {
+        find = find.and(phrase);
     }
     let box_labels = labels(options.box_labels, options.boxes.len(), "boxes")?;
     for (&(x0, y0, x1, y1), label) in options.boxes.iter().zip(box_labels) {

@@ -10,6 +10,7 @@ mod frames;
 mod image;
 mod interrupt;
 mod mask;
+mod phrases;
 mod prompt;
 mod sam;
 mod scene;
@@ -28,6 +29,8 @@ mod _cutout {
     use crate::frames::Frames;
     #[pymodule_export]
     use crate::mask::{Mask, Masks, mask_to_rle, rle_to_mask};
+    #[pymodule_export]
+    use crate::phrases::PhraseTracker;
     #[pymodule_export]
     use crate::prompt::Prompt;
     #[pymodule_export]

@@ -1,7 +1,7 @@
 //! Masks.
 
 use cutout::imaging::{self, MaskDepth, Rle, Size};
-use cutout::{AutoMask, Detection, ObjectId, Rect, Segment};
+use cutout::{AutoMask, Detection, ObjectId, PhraseObject, Rect, Segment};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::{PyIndexError, PyMemoryError};
 use pyo3::prelude::*;
@@ -34,6 +34,9 @@ pub(crate) struct Mask {
     /// Score of a found object, between 0 and 1.
     #[pyo3(get)]
     score: Option<f32>,
+    /// Probability that an object of a phrase is visible on this frame.
+    #[pyo3(get)]
+    probability: Option<f32>,
     /// Probability that the picture has any such object.
     #[pyo3(get)]
     presence: Option<f32>,
@@ -65,6 +68,7 @@ impl Mask {
             object_score: None,
             id: None,
             score: None,
+            probability: None,
             presence: None,
             phrase: None,
             r#box: None,
@@ -99,6 +103,20 @@ impl Mask {
             r#box: Some((x0, y0, x1, y1)),
             query: Some(detection.query()),
             ..Mask::new(Pixels::Logits(Box::new(detection.segment().clone())))
+        }
+    }
+
+    /// An object of a phrase on a frame.
+    pub(crate) fn of_phrase_object(object: &PhraseObject, phrase: Option<&str>) -> Self {
+        Mask {
+            id: Some(object.id),
+            score: Some(object.score),
+            probability: Some(object.probability),
+            presence: object.presence,
+            phrase: phrase.map(str::to_owned),
+            object_score: object.object_score,
+            predicted_iou: object.iou,
+            ..Mask::new(Pixels::Runs(object.mask.clone()))
         }
     }
 

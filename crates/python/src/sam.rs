@@ -10,9 +10,11 @@ use pyo3::types::PyDict;
 
 use crate::errors::{raise, wrong};
 use crate::everything;
+use crate::find::phrases_of;
 use crate::image::image_of;
 use crate::interrupt::interruptible;
 use crate::mask::Mask;
+use crate::phrases::{PhraseTracker, phrase_options};
 use crate::scene::Scene;
 use crate::tracker::{Tracker, track_options};
 
@@ -190,6 +192,19 @@ impl Sam {
     fn track(&self, options: Option<&Bound<'_, PyDict>>) -> PyResult<Tracker> {
         let options: TrackOptions = track_options(options)?;
         Ok(Tracker::new(self.inner.track(options).map_err(raise)?))
+    }
+
+    /// Begins to find and follow every object of phrases, one or a list, through a video (SAM 3).
+    #[pyo3(signature = (phrases=None, **options))]
+    fn track_phrases(
+        &self,
+        phrases: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PhraseTracker> {
+        let (phrases, options) = (phrases_of(phrases)?, phrase_options(options)?);
+        let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
+        let tracker = self.inner.track_phrases(&phrases, options).map_err(raise)?;
+        Ok(PhraseTracker::new(tracker))
     }
 
     fn __repr__(&self) -> String {

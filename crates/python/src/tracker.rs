@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use cutout::{Corrections, Direction, History, ObjectId, TrackError, TrackOptions, TrackedFrame};
+use cutout::{
+    Corrections, Direction, History, ObjectId, PhraseFrame, PhraseObject, TrackOptions,
+    TrackedFrame,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{CutoutError, raise, wrong};
+use crate::errors::{CutoutError, Failure, raise, wrong};
 use crate::image::{image_of, mask_of};
 use crate::interrupt::interruptible;
 use crate::mask::Mask;
@@ -23,10 +26,7 @@ pub(crate) fn track_options(given: Option<&Bound<'_, PyDict>>) -> PyResult<Track
             "most_prompted_frames" => options.most_prompted_frames = value.extract()?,
             "memory_selection" => options.memory_selection = value.extract()?,
             "fill_hole_area" => options.fill_hole_area = value.extract()?,
-            "history" => {
-                let folder: Option<PathBuf> = value.extract()?;
-                options.history = folder.map_or(History::Recent, History::Disk);
-            }
+            "history" => options.history = history(value.extract()?),
             "corrections" => {
                 let text: Option<String> = value.extract()?;
                 options.corrections = match text.as_deref() {
@@ -53,6 +53,9 @@ pub(crate) struct Frame {
     #[pyo3(get)]
     frame: usize,
     objects: Vec<Py<Mask>>,
+    /// Objects of earlier answers that turned out to be none: (id, first frame, last frame).
+    #[pyo3(get)]
+    taken_back: Vec<(ObjectId, usize, usize)>,
 }
 
 impl Frame {
@@ -61,7 +64,17 @@ impl Frame {
             Py::new(py, Mask::of_object(object.id, &object.segment))
         };
         let objects = tracked.objects.iter().map(mask).collect::<PyResult<_>>()?;
-        Ok(Frame { frame: tracked.frame, objects })
+        Ok(Frame { frame: tracked.frame, objects, taken_back: Vec::new() })
+    }
+
+    /// A frame that was searched for phrases.
+    pub(crate) fn of_phrases(py: Python<'_>, found: &PhraseFrame) -> PyResult<Self> {
+        let mask = |object: &PhraseObject| {
+            Py::new(py, Mask::of_phrase_object(object, found.phrase_of(object)))
+        };
+        let objects = found.objects.iter().map(mask).collect::<PyResult<_>>()?;
+        let taken_back = found.taken_back.iter().map(|it| (it.id, it.first, it.last)).collect();
+        Ok(Frame { frame: found.frame, objects, taken_back })
     }
 }
 
@@ -78,28 +91,30 @@ impl Frame {
     }
 }
 
-/// Objects through a video, frame by frame, in memory that does not grow.
-#[pyclass(frozen, module = "cutout")]
-pub(crate) struct Tracker {
-    inner: Arc<Mutex<cutout::Tracker>>,
-}
+/// A tracker that one call at a time works on.
+pub(crate) struct Shared<T>(Arc<Mutex<T>>);
 
-impl Tracker {
-    pub(crate) fn new(tracker: cutout::Tracker) -> Self {
-        Tracker { inner: Arc::new(Mutex::new(tracker)) }
+impl<T: Send + 'static> Shared<T> {
+    pub(crate) fn new(tracker: T) -> Self {
+        Shared(Arc::new(Mutex::new(tracker)))
     }
 
     /// Runs `work` on the tracker so that Ctrl-C ends the call.
-    fn with<T: Send + 'static>(
+    pub(crate) fn with<R: Send + 'static, E: Failure>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut cutout::Tracker) -> Result<T, TrackError> + Send + 'static,
-    ) -> PyResult<T> {
-        let inner = Arc::clone(&self.inner);
+        work: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
+    ) -> PyResult<R> {
+        let tracker = Arc::clone(&self.0);
         interruptible(py, move || {
-            let mut tracker = inner.lock().map_err(|_| broken())?;
+            let mut tracker = tracker.lock().map_err(|_| broken())?;
             work(&mut tracker).map_err(raise)
         })?
+    }
+
+    /// What `read` sees of the tracker.
+    pub(crate) fn get<R>(&self, read: impl FnOnce(&T) -> R) -> PyResult<R> {
+        Ok(read(&*self.0.lock().map_err(|_| broken())?))
     }
 }
 
@@ -107,12 +122,34 @@ fn broken() -> PyErr {
     CutoutError::new_err("the tracker failed before; begin a new one")
 }
 
+/// The direction of a step.
+pub(crate) fn direction(backward: bool) -> Direction {
+    if backward { Direction::Backward } else { Direction::Forward }
+}
+
+/// The history of a tracker whose memories out of reach wait in `folder`, if there is one.
+pub(crate) fn history(folder: Option<PathBuf>) -> History {
+    folder.map_or(History::Recent, History::Disk)
+}
+
+/// Objects through a video, frame by frame, in memory that does not grow.
+#[pyclass(frozen, module = "cutout")]
+pub(crate) struct Tracker {
+    inner: Shared<cutout::Tracker>,
+}
+
+impl Tracker {
+    pub(crate) fn new(tracker: cutout::Tracker) -> Self {
+        Tracker { inner: Shared::new(tracker) }
+    }
+}
+
 #[pymethods]
 impl Tracker {
     /// Tracks all objects on the next frame (frame 0 first).
     fn push(&self, py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<Frame> {
         let image = image_of(image)?;
-        Frame::of(py, &self.with(py, move |tracker| tracker.push(&image))?)
+        Frame::of(py, &self.inner.with(py, move |tracker| tracker.push(&image))?)
     }
 
     /// Tracks all objects on any frame, forwards or backwards.
@@ -125,15 +162,15 @@ impl Tracker {
         backward: bool,
     ) -> PyResult<Frame> {
         let image = image_of(image)?;
-        let direction = if backward { Direction::Backward } else { Direction::Forward };
-        let tracked = self.with(py, move |tracker| tracker.push_at(frame, &image, direction))?;
+        let way = direction(backward);
+        let tracked = self.inner.with(py, move |tracker| tracker.push_at(frame, &image, way))?;
         Frame::of(py, &tracked)
     }
 
     /// Makes a frame the current one without tracking, so that it can take prompts.
     fn visit(&self, py: Python<'_>, frame: usize, image: &Bound<'_, PyAny>) -> PyResult<()> {
         let image = image_of(image)?;
-        self.with(py, move |tracker| tracker.visit(frame, &image))
+        self.inner.with(py, move |tracker| tracker.visit(frame, &image))
     }
 
     /// Adds a prompt, or a mask `bool[height, width]`, for a new or tracked object on the current frame.
@@ -147,11 +184,11 @@ impl Tracker {
         let tracked = match prompt.cast::<Prompt>() {
             Ok(prompt) => {
                 let prompt = prompt.get().inner.clone();
-                self.with(py, move |tracker| tracker.prompt(frame, object, &prompt))?
+                self.inner.with(py, move |tracker| tracker.prompt(frame, object, &prompt))?
             }
             Err(_) => {
                 let mask = mask_of(prompt)?;
-                self.with(py, move |tracker| tracker.prompt(frame, object, &mask))?
+                self.inner.with(py, move |tracker| tracker.prompt(frame, object, &mask))?
             }
         };
         Ok(Mask::of_object(tracked.id, &tracked.segment))
@@ -159,28 +196,28 @@ impl Tracker {
 
     /// Removes the prompts of an object on a frame.
     fn clear_prompts(&self, py: Python<'_>, frame: usize, object: ObjectId) -> PyResult<()> {
-        self.with(py, move |tracker| tracker.clear_prompts(frame, object))
+        self.inner.with(py, move |tracker| tracker.clear_prompts(frame, object))
     }
 
     /// Forgets an object.
     fn remove(&self, py: Python<'_>, object: ObjectId) -> PyResult<()> {
-        self.with(py, move |tracker| tracker.remove(object))
+        self.inner.with(py, move |tracker| tracker.remove(object))
     }
 
     /// The masks on the current frame.
     fn masks(&self, py: Python<'_>) -> PyResult<Frame> {
-        Frame::of(py, &self.with(py, |tracker| tracker.masks())?)
+        Frame::of(py, &self.inner.with(py, |tracker| tracker.masks())?)
     }
 
     /// Ids of the objects.
     #[getter]
     fn objects(&self) -> PyResult<Vec<ObjectId>> {
-        Ok(self.inner.lock().map_err(|_| broken())?.objects().collect())
+        self.inner.get(|tracker| tracker.objects().collect())
     }
 
     /// The current frame.
     #[getter]
     fn frame(&self) -> PyResult<Option<usize>> {
-        Ok(self.inner.lock().map_err(|_| broken())?.frame())
+        self.inner.get(|tracker| tracker.frame())
     }
 }

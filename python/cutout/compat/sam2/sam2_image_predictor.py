@@ -38,15 +38,18 @@ class SAM2ImagePredictor:
         self.reset_predictor()
         if not (hasattr(image, "convert") or hasattr(image, "__array__") or hasattr(image, "__dlpack__")):
             raise NotImplementedError("Image format not supported")
-        self._scenes = [self.model.sam.embed(pixels(image))]
+        self.hold([self.model.sam.embed(pixels(image))])
 
     def set_image_batch(self, image_list) -> None:
         """Embeds several pictures for `predict_batch`."""
         self.reset_predictor()
         if not isinstance(image_list, list):
             raise AssertionError("image_list must be a list of pictures")
-        self._scenes = self.model.sam.embed_all([pixels(image) for image in image_list])
-        self._is_batch = True
+        self.hold(self.model.sam.embed_all([pixels(image) for image in image_list]), is_batch=True)
+
+    def hold(self, scenes: list, is_batch: bool = False) -> None:
+        """Takes pictures that are embedded already."""
+        self._scenes, self._is_batch = scenes, is_batch
 
     def predict_batch(
         self,
@@ -129,8 +132,7 @@ class SAM2ImagePredictor:
 
     def reset_predictor(self) -> None:
         """Forgets the pictures."""
-        self._scenes = []
-        self._is_batch = False
+        self.hold([])
 
     def _embedded(self, purpose: str):
         if not self._scenes:

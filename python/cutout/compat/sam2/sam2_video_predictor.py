@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import pathlib
 import tempfile
 
 import numpy as np
 
-from ... import Frames, Prompt, Sam
+from ... import Prompt, Sam
 from ..._arrays import tensor
 from ..._inputs import array
+from .._clip import Clip
 from .._shared import Model, whole
 
 # What Meta's code writes where an object has no mask.
 NO_OBJECT = -1024.0
 
 
-class _Clip:
-    """Frames of a clip by their number. Frames that can only be read in their order wait in files."""
-
-    def __init__(self, path):
-        frames = Frames(path)
-        self.folder = None
-        if frames.is_indexed:
-            self._frames = frames
-            self.length = frames.length
-        else:
-            self.folder = tempfile.TemporaryDirectory(prefix="cutout-clip-")
-            self._frames = None
-            self.length = 0
-            for frame in frames:
-                np.save(self._file(self.length), frame)
-                self.length += 1
-        if not self.length:
-            raise RuntimeError(f"no images found in {path}")
-        self.height, self.width = self.frame(0).shape[:2]
-
-    def _file(self, index: int) -> pathlib.Path:
-        return pathlib.Path(self.folder.name) / f"{index}.npy"
-
-    def frame(self, index: int) -> np.ndarray:
-        return np.load(self._file(index)) if self._frames is None else self._frames.frame(index)
-
-
 class _Session:
     """The tracker of one state, and what it must remember to speak of objects as Meta's code does."""
 
-    def __init__(self, sam: Sam, clip: _Clip):
+    def __init__(self, sam: Sam, clip: Clip):
         self.sam = sam
         self.clip = clip
         self.history = tempfile.TemporaryDirectory(prefix="cutout-track-")
@@ -91,7 +64,7 @@ class SAM2VideoPredictor(Model):
         async_loading_frames=False,
     ) -> dict:
         """Opens a clip: a folder of frames, an animation, or with ffmpeg any video."""
-        clip = _Clip(video_path)
+        clip = Clip(video_path)
         return {
             "num_frames": clip.length,
             "video_height": clip.height,

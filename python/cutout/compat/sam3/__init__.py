@@ -1,5 +1,5 @@
-"""The interface of Meta's `sam3` for pictures: same module names, arguments, types and shapes."""
+"""The interface of Meta's `sam3`: same module names, arguments, types and shapes."""
 
-from .model_builder import build_sam3_image_model
+from .model_builder import build_sam3_image_model, build_sam3_predictor
 
-__all__ = ["build_sam3_image_model"]
+__all__ = ["build_sam3_image_model", "build_sam3_predictor"]

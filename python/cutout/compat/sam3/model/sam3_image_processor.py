@@ -33,8 +33,22 @@ class Sam3Processor:
         return state
 
     def set_image_batch(self, images, state=None) -> dict:
-        """Embeds several pictures. Phrases are asked of one picture: set it with `set_image`."""
-        raise NotImplementedError("Meta's processor embeds batches but asks nothing of them: call set_image for each picture")
+        """Embeds several pictures of PIL, whose clicks `predict_inst_batch` of the model answers. As with Meta's processor,
+        phrases are asked of one picture."""
+        state = {} if state is None else state
+        if not isinstance(images, list):
+            raise ValueError("Images must be a list of PIL images or tensors")
+        if not images:
+            raise AssertionError("Images list must not be empty")
+        if not all(hasattr(image, "convert") for image in images):
+            raise AssertionError("Images must be a list of PIL images")
+        scenes = self.model.sam.embed_all([pixels(image) for image in images])
+        self.reset_all_prompts(state)
+        state.pop("scene", None)
+        state["original_heights"] = [scene.shape[0] for scene in scenes]
+        state["original_widths"] = [scene.shape[1] for scene in scenes]
+        state["scenes"] = scenes
+        return state
 
     def set_text_prompt(self, prompt: str, state: dict) -> dict:
         """Finds all objects of a phrase."""
@@ -64,6 +78,8 @@ class Sam3Processor:
 
     @staticmethod
     def _check(state: dict) -> None:
+        if "scenes" in state and "scene" not in state:
+            raise ValueError("phrases are asked of one picture: call set_image for each")
         if "scene" not in state:
             raise ValueError("You must call set_image before set_text_prompt")
 
