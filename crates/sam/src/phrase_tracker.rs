@@ -99,6 +99,9 @@ impl Sam {
     ) -> Result<PhraseTracker, PhraseTrackError> {
         options.check()?;
         self.check_finder()?;
+        if self.model().config().memory.as_ref().is_some_and(|memory| memory.multiplex.is_some()) {
+            return Err(PhraseTrackError::Multiplex);
+        }
         let track = TrackOptions {
             length: options.length,
             history: options.history.clone(),

@@ -170,6 +170,7 @@ impl From<PhraseTrackError> for Problem {
             | PhraseTrackError::Full { .. }
             | PhraseTrackError::UnknownPhrase { .. }
             | PhraseTrackError::PhraseAmongExemplars
+            | PhraseTrackError::Multiplex
             | PhraseTrackError::OutOfRange { .. } => Problem::Invalid(error.to_string()),
         }
     }

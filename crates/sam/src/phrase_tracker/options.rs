@@ -42,6 +42,11 @@ pub enum PhraseTrackError {
         /// How many phrases there are.
         count: usize,
     },
+    /// A model whose rules for phrases in video are not known here.
+    #[error(
+        "phrases in video need SAM 3: SAM 3.1 follows clicks, boxes and masks, and finds phrases in pictures"
+    )]
+    Multiplex,
     /// A phrase in the place of exemplars.
     #[error("exemplars are boxes and points: a phrase is added by itself")]
     PhraseAmongExemplars,
