@@ -159,6 +159,7 @@ impl Failure for PhraseTrackError {
             | PhraseTrackError::UnknownPhrase { .. }
             | PhraseTrackError::PhraseAmongExemplars
             | PhraseTrackError::OutOfRange { .. }
+            | PhraseTrackError::Multiplex
             | PhraseTrackError::Image(_) => Blame::Argument,
         }
     }
