@@ -159,7 +159,6 @@ impl Failure for PhraseTrackError {
             | PhraseTrackError::UnknownPhrase { .. }
             | PhraseTrackError::PhraseAmongExemplars
             | PhraseTrackError::OutOfRange { .. }
-            | PhraseTrackError::Multiplex
             | PhraseTrackError::Image(_) => Blame::Argument,
         }
     }
