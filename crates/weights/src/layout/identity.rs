@@ -164,6 +164,12 @@ const SIGNATURES: &[Signature] = &[
     },
     Signature {
         family: Family::Sam3,
+        dialect: Dialect::Meta,
+        patch: "sam3_model.backbone.vision_backbone.trunk.patch_embed.proj.weight",
+        blocks: "sam3_model.backbone.vision_backbone.trunk.blocks.",
+    },
+    Signature {
+        family: Family::Sam3,
         dialect: Dialect::HuggingFace,
         patch: "vision_encoder.backbone.embeddings.patch_embeddings.projection.weight",
         blocks: "vision_encoder.backbone.layers.",

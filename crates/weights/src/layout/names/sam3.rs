@@ -7,8 +7,10 @@ const fn stacked(from: &'static str, to: &'static str, index: usize) -> Rule {
     Rule { from, to, how: How::Stacked(index) }
 }
 
-/// SAM 3's detector without its prefix, as in some of Meta's files.
+/// SAM 3's detector without its prefix, as in some of Meta's files, and the prefixes that files of SAM 3.1 had at first.
 pub(in crate::layout) const META_DETECTOR: &[Rule] = &[
+    whole("sam3_model.*", "detector.*"),
+    whole("sam2_predictor.*", "tracker.*"),
     whole("backbone.*", "detector.backbone.*"),
     whole("geometry_encoder.*", "detector.geometry_encoder.*"),
     whole("transformer.*", "detector.transformer.*"),
