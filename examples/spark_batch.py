@@ -27,7 +27,7 @@ def segmented(model):
 
 COLUMNS = (
     "id string, shard int, instance int, phrase string, score float, presence float, predicted_iou float, stability float, "
-    "area long, bbox array<float>, height int, width int, rle binary, error string, model string, options_hash string"
+    "area long, bbox array<float>, height int, width int, rle binary, polygon binary, error string, model string, options_hash string"
 )
 
 

@@ -1,7 +1,8 @@
-"""`python -m cutout` is the command `cutout`."""
+"""`python -m cutout`: the command."""
 
 import sys
 
 from ._command import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,7 +20,7 @@ class Array(np.ndarray):
         return self
 
     def float(self) -> "Array":
-        return self.astype(np.float32)
+        return self.astype(np.float32).view(Array)
 
     def numpy(self) -> np.ndarray:
         return self.view(np.ndarray)

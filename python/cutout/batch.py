@@ -38,6 +38,7 @@ def schema():
             pa.field("height", pa.int32()),
             pa.field("width", pa.int32()),
             pa.field("rle", pa.binary()),
+            pa.field("polygon", pa.binary()),
             pa.field("error", pa.string()),
             pa.field("model", pa.string(), nullable=False),
             pa.field("options_hash", pa.string(), nullable=False),
@@ -51,7 +52,8 @@ class Segmenter:
     `model` is a path, or None for the built-in model. `task` is "everything" (options by Meta's names), "boxes" (a column
     `boxes` with lists of left, top, right, bottom) or "find" (`phrases=[...]`, `threshold=`; SAM 3). Pictures are in the column
     `bytes` or `uri`, ids in `id`. `threads` is the number of threads of a process; by default the processors that the engine
-    granted. A picture that cannot be read becomes a row with an error.
+    granted. With `polygons`, outlines are written too, as WKB, that leave the border of the pixels by at most so many pixels. A
+    picture that cannot be read becomes a row with an error.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Segmenter:
         device: str | None = None,
         precision: str | None = None,
         threads: int | None = None,
+        polygons: float | None = None,
         **options: Any,
     ):
         if task not in TASKS:
@@ -73,12 +76,15 @@ class Segmenter:
             raise ValueError('task "find" needs phrases=[...]')
         if task == "boxes" and options:
             raise ValueError(f'task "boxes" has no options: {", ".join(options)}')
+        if polygons is not None and not 0 <= polygons < float("inf"):
+            raise ValueError(f"polygons is a number of pixels from 0 on, not {polygons}")
         self.model = None if model is None else os.fspath(model)
         self.task = task
         self.id_column = id_column
         self.picture_column = picture_column
         self.boxes_column = boxes_column
-        self.run = {"device": device, "precision": precision, "threads": threads}
+        self.run: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
+        self.polygons = polygons
         self.options = options
         self._sam: Sam | None = None
 
@@ -102,7 +108,8 @@ class Segmenter:
 
     def options_hash(self) -> str:
         """A digest of everything that changes the answers, but for the model."""
-        text = json.dumps([__version__, self.task, self.options, self.run["precision"]], sort_keys=True, default=str)
+        told = [__version__, self.task, self.options, self.run["precision"], self.polygons]
+        text = json.dumps(told, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __call__(self, table):
@@ -154,7 +161,20 @@ class Segmenter:
         size = {"height": shape[0], "width": shape[1]}
         if not masks:
             return [{"instance": -1, **size}]
-        return [{"instance": index, **size, **_row(mask)} for index, mask in enumerate(masks)]
+        return [{"instance": index, **size, **self._row(mask)} for index, mask in enumerate(masks)]
+
+    def _row(self, mask: Mask) -> dict:
+        return {
+            "phrase": mask.phrase,
+            "score": mask.predicted_iou if mask.score is None else mask.score,
+            "presence": mask.presence,
+            "predicted_iou": mask.predicted_iou,
+            "stability": mask.stability_score,
+            "area": mask.area,
+            "bbox": list(mask.bbox),
+            "rle": mask.rle()["counts"].encode(),
+            "polygon": None if self.polygons is None else mask.wkb(self.polygons),
+        }
 
     def _masks(self, picture, boxes) -> tuple[list[Mask], tuple[int, int]]:
         scene = self.sam.embed(picture)
@@ -163,7 +183,8 @@ class Segmenter:
             found = scene.find(options.pop("phrases"), **options)
             return [mask for detections in found for mask in detections], scene.shape
         if self.task == "boxes":
-            prompts = [Prompt(box=tuple(map(float, box))) for box in boxes if box is not None] if boxes is not None else []
+            corners = [tuple(map(float, box)) for box in boxes if box is not None] if boxes is not None else []
+            prompts = [Prompt(box=(left, top, right, bottom)) for left, top, right, bottom in corners]
             return [masks.best for masks in scene.segment_all(prompts)], scene.shape
         return scene.everything(**self.options), scene.shape
 
@@ -219,7 +240,7 @@ class Parts:
         return sink.getvalue().to_pybytes()
 
 
-def _sha256(content: bytes) -> str:
+def _sha256(content: bytes | bytearray) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
@@ -263,17 +284,3 @@ def _columns(table) -> dict[str, list]:
     if isinstance(table, dict):
         return {name: list(values) for name, values in table.items()}
     return {name: table.column(name).to_pylist() for name in table.schema.names}
-
-
-def _row(mask: Mask) -> dict:
-    score = mask.predicted_iou if mask.score is None else mask.score
-    return {
-        "phrase": mask.phrase,
-        "score": score,
-        "presence": mask.presence,
-        "predicted_iou": mask.predicted_iou,
-        "stability": mask.stability_score,
-        "area": mask.area,
-        "bbox": list(mask.bbox),
-        "rle": mask.rle()["counts"].encode(),
-    }

@@ -169,10 +169,12 @@ def test_predictors(sam, picture, clip):
 def test_an_interrupt_ends_a_call():
     """Ctrl-C while the encoder runs raises KeyboardInterrupt before the work is over."""
     program = """
-        import sys, time
+        import signal, sys, time
         import numpy as np
         import cutout
 
+        # Processes that were started in the background ignore it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         sam = cutout.Sam(device="cpu", threads=1)
         picture = np.zeros((64, 64, 3), np.uint8)
         try:

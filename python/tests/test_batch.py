@@ -65,6 +65,20 @@ def test_boxes_of_a_column(pictures, sam):
     assert found[1]["rle"] == wanted.rle()["counts"].encode() and found[1]["area"] == wanted.area
 
 
+def test_outlines_are_those_of_the_command(pictures, tmp_path, sam):
+    file = str(pictures / "a.png")
+    found = Segmenter(device="cpu", polygons=1.5, **OPTIONS)({"uri": [file]}).column("polygon").to_pylist()
+    arguments = ["batch", file, "-o", str(tmp_path / "out"), "--points-per-side", "3", "--device", "cpu", "--polygons", "1.5"]
+    subprocess.run([sys.executable, "-m", "cutout", *arguments], check=True, capture_output=True)
+    assert found == parquet.read_table(tmp_path / "out").column("polygon").to_pylist() and len(found) > 1
+    # Little-endian, a multipolygon (6), and as many polygons as the mask has.
+    mask = sam.embed(file).everything(**OPTIONS)[0]
+    assert found[0][:5] == bytes([1, 6, 0, 0, 0]) and int.from_bytes(found[0][5:9], "little") == len(mask.polygons(1.5))
+    assert Segmenter(device="cpu", **OPTIONS)({"uri": [file]}).column("polygon").null_count == len(found)
+    with pytest.raises(ValueError, match="pixels"):
+        Segmenter(polygons=-1)
+
+
 def test_parts_are_written_once(pictures, tmp_path):
     table = {"uri": [str(pictures / "a.png"), str(pictures / "broken.png")]}
     parts = Parts(tmp_path / "out", Segmenter(device="cpu", **OPTIONS))

@@ -26,6 +26,7 @@ pub const COLUMNS: &str = "message instances {
   optional int32 height;
   optional int32 width;
   optional binary rle;
+  optional binary polygon;
   optional binary error (UTF8);
   required binary model (UTF8);
   required binary options_hash (UTF8);
@@ -58,6 +59,8 @@ pub struct Row {
     pub width: Option<i32>,
     /// COCO's compressed run lengths.
     pub rle: Option<String>,
+    /// Outlines in well-known binary, if they are asked for.
+    pub polygon: Option<Vec<u8>>,
     /// Why the picture has no instances.
     pub error: Option<String>,
 }
@@ -106,6 +109,7 @@ fn write_columns(
     columns.optional::<Int32Type>(|row| row.height)?;
     columns.optional::<Int32Type>(|row| row.width)?;
     columns.optional::<ByteArrayType>(|row| row.rle.as_deref().map(ByteArray::from))?;
+    columns.optional::<ByteArrayType>(|row| row.polygon.clone().map(ByteArray::from))?;
     columns.optional::<ByteArrayType>(|row| row.error.as_deref().map(ByteArray::from))?;
     columns.text(|_| common.model.clone())?;
     columns.text(|_| common.options_hash.clone())?;

@@ -13,7 +13,7 @@ use crate::input::{Bytes, Item, Source};
 use crate::parts::{self, Mark, PartError, State, part_name, sha256};
 use crate::rows::{self, Common, Row};
 use crate::shard::Shard;
-use crate::task::{Task, TaskError};
+use crate::task::{Task, TaskError, add_outlines};
 
 /// Decoded pictures that wait for the model.
 const WAITING: usize = 2;
@@ -26,6 +26,8 @@ pub struct Batch {
     pub model_sha256: String,
     /// What is asked of every picture.
     pub task: Task,
+    /// Outlines are written too, which leave the border of the pixels by at most this many pixels.
+    pub outlines: Option<f64>,
     /// The share of the items that is done here.
     pub shard: Shard,
     /// Folder of the parts.
@@ -174,7 +176,13 @@ impl Batch {
 
     /// The rows of a picture; a failure is tried once more.
     fn answer(&self, item: &Item, image: &Image) -> Result<Vec<Row>, String> {
-        let ask = || self.task.rows(&self.sam, item, image);
+        let ask = || {
+            let mut rows = self.task.rows(&self.sam, item, image)?;
+            if let Some(tolerance) = self.outlines {
+                add_outlines(&mut rows, image.size(), tolerance)?;
+            }
+            Ok(rows)
+        };
         ask().or_else(|_: TaskError| ask()).map_err(|error| error.to_string())
     }
 
@@ -185,7 +193,10 @@ impl Batch {
     /// All that changes what a model answers.
     fn options_text(&self) -> String {
         let precision = format!("{:?}", self.sam.profile().precision);
-        format!("{} precision={precision} device={}", self.task.text(), device_kind(&self.sam))
+        let outlines =
+            self.outlines.map(|pixels| format!(" outlines={pixels}")).unwrap_or_default();
+        let (task, device) = (self.task.text(), device_kind(&self.sam));
+        format!("{task} precision={precision} device={device}{outlines}")
     }
 
     /// Digest of what a part depends on.

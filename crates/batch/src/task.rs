@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use cutout_imaging::{Image, ImageError, Rle, Size};
+use cutout_imaging::{Image, ImageError, Rle, RleError, Size, polygons, simplify, to_wkb};
 use cutout_sam::{
     Candidates, Everything, EverythingError, Find, FindError, Prompt, Sam, SegmentError,
 };
@@ -32,6 +32,8 @@ pub(crate) enum TaskError {
     Find(#[from] FindError),
     #[error(transparent)]
     Image(#[from] ImageError),
+    #[error(transparent)]
+    Rle(#[from] RleError),
 }
 
 impl Task {
@@ -65,6 +67,17 @@ impl Task {
         };
         Ok(rows.into_iter().enumerate().map(place).collect())
     }
+}
+
+/// Adds outlines to the rows of a picture of this size. They leave the border of the pixels by at most `tolerance` pixels.
+pub(crate) fn add_outlines(rows: &mut [Row], size: Size, tolerance: f64) -> Result<(), TaskError> {
+    for row in rows {
+        let Some(text) = &row.rle else { continue };
+        let mask = Rle::from_coco_string(size, text)?.to_mask()?;
+        let outlines = polygons(&mask).map_err(ImageError::from)?;
+        row.polygon = Some(to_wkb(&simplify(&outlines, tolerance)));
+    }
+    Ok(())
 }
 
 /// The row of a mask.

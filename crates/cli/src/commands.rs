@@ -12,6 +12,7 @@ mod doctor;
 mod everything;
 mod explain;
 mod info;
+mod man;
 mod models;
 mod pull;
 mod segment;
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Compare(compare::Compare),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
+    Man(man::Man),
 }
 
 impl Command {
@@ -54,6 +56,7 @@ impl Command {
             Command::Compare(command) => command.run(),
             Command::Doctor(command) => command.run(),
             Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(),
         }
     }
 }

@@ -23,7 +23,7 @@ mod records;
 
 pub(crate) use dataset::Dataset;
 pub(crate) use extensions::{check_extension, names_folder, parse_png};
-pub(crate) use outlines::{OutlineOptions, yolo};
+pub(crate) use outlines::{OutlineOptions, parse_tolerance, yolo};
 pub(crate) use raw::{write_raw, write_raw_detections};
 pub(crate) use records::{
     Annotation, Category, Document, Finding, Info, MaskIndex, Picture, Segmentation,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
-use cutout_imaging::Size;
+use cutout_imaging::{Rle, Size, polygons, simplify, to_wkb};
 use parquet::data_type::{ByteArray, ByteArrayType, FloatType};
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -106,6 +106,30 @@ pub(crate) fn a_folder_becomes_rows() {
         assert_eq!(row["rle"], format!("{:?}", text(&mask["segmentation"]["counts"]).as_bytes()));
         assert_eq!((&*row["width"], &*row["height"], &*row["error"]), ("50", "31", "null"));
     }
+}
+
+#[test]
+pub(crate) fn outlines_are_written_as_wkb() {
+    let folder = folder_with_model();
+    let found = |output: &str, more: &[&str]| {
+        batch(&folder, &["picture.png"], &[&["--output", output], more].concat()).succeeds();
+        rows(&folder, output)
+    };
+    let (exact, rough) =
+        (found("exact", &["--polygons", "0"]), found("rough", &["--polygons", "3"]));
+    assert_eq!(exact.len(), MASKS);
+    for (row, rough) in exact.iter().zip(&rough) {
+        let bytes: Vec<u8> = serde_json::from_str(&row["rle"]).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let mask = Rle::from_coco_string(Size::new(50, 31), &text).unwrap().to_mask().unwrap();
+        let outlines = polygons(&mask).unwrap();
+        assert_eq!(row["polygon"], format!("{:?}", to_wkb(&outlines)));
+        assert_eq!(rough["polygon"], format!("{:?}", to_wkb(&simplify(&outlines, 3.0))));
+        assert_ne!(row["options_hash"], rough["options_hash"]);
+    }
+    assert!(found("without", &[]).iter().all(|row| row["polygon"] == "null"));
+    batch(&folder, &["picture.png"], &["--output", "x", "--polygons", "-1"])
+        .wrong_usage(&["a number of pixels"]);
 }
 
 #[test]

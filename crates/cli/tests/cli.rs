@@ -18,6 +18,7 @@ mod flags;
 mod info;
 mod interrupted;
 mod limits;
+mod man;
 mod models;
 mod odd_files;
 mod phrases;

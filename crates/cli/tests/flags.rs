@@ -159,6 +159,7 @@ flag_tests! {
         "--boxes-column" => crate::batch::tables_archives_lists_and_patterns,
         "--id-column" => crate::batch::tables_archives_lists_and_patterns,
         "--picture-column" => crate::batch::tables_archives_lists_and_patterns,
+        "--polygons" => crate::batch::outlines_are_written_as_wkb,
         "--shard" => crate::batch::shards_join_to_the_whole,
         "--resume" => crate::batch::runs_go_on_with_the_same_bytes,
         "--pictures-per-part" => crate::batch::runs_go_on_with_the_same_bytes,
@@ -285,6 +286,8 @@ flag_tests! {
         "--json" => crate::doctor::json_report,
     }
     completions {
+    }
+    man {
     }
 }
 

@@ -288,7 +288,7 @@ pub(crate) fn invalid_arguments_are_rejected() {
     track(&model, &["-p", "1,1", "--model", MODEL]).fails(&[
         "SAM 1",
         "cannot track",
-        "SAM 2, SAM 2.1 or SAM 3",
+        "SAM 2, 2.1, 3 or 3.1",
     ]);
     // The small SAM 3 for pictures has no memory.
     let pictures = folder_with_sam3();
@@ -296,9 +296,9 @@ pub(crate) fn invalid_arguments_are_rejected() {
     track(&pictures, &["-p", "1,1", "--model", SAM3]).fails(&["SAM 3", "cannot track", "memory"]);
 }
 
-/// A folder with the clip and the small SAM 3 of `fixtures/make_sam3_clip.py`.
-fn clip_of_sam3() -> (Folder, StageFile) {
-    let file = StageFile::load("sam3/clip.safetensors").unwrap();
+/// A folder with the clip and the small model of a fixture.
+fn clip_of(fixture: &str) -> (Folder, StageFile) {
+    let file = StageFile::load(fixture).unwrap();
     let folder = folder();
     let frames = file.tensor("clip/input/frames").unwrap();
     let [count, height, width, 3] = frames.shape()[..] else { panic!("{}", frames.ty()) };
@@ -316,24 +316,43 @@ fn clip_of_sam3() -> (Folder, StageFile) {
     (folder, file)
 }
 
-#[test]
-fn sam3_follows_clicks_and_boxes_as_metas_code_does() {
-    let (folder, file) = clip_of_sam3();
-    let prompts = ["--object", "1", "-p", "13,14.5", "--object", "7", "-b", "27,4,46,21.5"];
+/// Follows prompts through the clip of a fixture, compares object scores with those of a step there, and returns what `cutout info`
+/// says about the model.
+fn follows_as_metas_code(fixture: &str, step: &str, prompts: &[&str]) -> String {
+    let (folder, file) = clip_of(fixture);
     let outputs = ["-m", "video.safetensors", "--raw", "raw", "-o", "out.jsonl"];
-    track(&folder, &[&prompts[..], &outputs].concat()).succeeds();
+    track(&folder, &[prompts, &outputs].concat()).succeeds();
     let found = lines(&folder, "out.jsonl");
     assert_eq!(found.len(), 20);
     for frame in 0..20 {
         let raw = Checkpoint::open(folder.path(&format!("raw/{frame:05}.safetensors"))).unwrap();
         let scores = raw.tensor("object_score").unwrap().to_vec::<f32>().unwrap();
-        let expected = file.stage("main.2", &format!("{frame}.object_score")).unwrap();
-        for (found, expected) in scores.iter().zip(expected.to_vec::<f32>().unwrap()) {
+        let expected = file.stage(step, &format!("{frame}.object_score")).unwrap();
+        let expected = expected.to_vec::<f32>().unwrap();
+        assert_eq!(scores.len(), expected.len(), "frame {frame}");
+        for (found, expected) in scores.iter().zip(expected) {
             assert!((found - expected).abs() < 2e-3, "frame {frame}: {found}, {expected}");
         }
     }
-    let about = folder.cutout(&["info", "video.safetensors"]).succeeds();
+    folder.cutout(&["info", "video.safetensors"]).succeeds()
+}
+
+#[test]
+fn sam3_follows_clicks_and_boxes_as_metas_code_does() {
+    let prompts = ["--object", "1", "-p", "13,14.5", "--object", "7", "-b", "27,4,46,21.5"];
+    let about = follows_as_metas_code("sam3/clip.safetensors", "main.2", &prompts);
     assert!(about.contains("SAM 3") && about.contains("tracks"), "{about}");
+    assert!(!about.contains("SAM 3.1") && !about.contains("in one pass"), "{about}");
+}
+
+#[test]
+fn sam3_1_follows_objects_of_a_bucket_as_metas_code_does() {
+    let prompts = ["--object", "1", "-p", "13,14.5", "--object", "7", "-b", "27,4,46,21.5"];
+    let third = ["--object", "3", "-p", "26,16", "-p", "5,30,0"];
+    let prompts = [&prompts[..], &third].concat();
+    let about = follows_as_metas_code("sam3/multiplex_clip.safetensors", "main.3", &prompts);
+    assert!(about.contains("SAM 3.1"), "{about}");
+    assert!(about.contains("tracks objects through videos, up to 4 in one pass"), "{about}");
 }
 
 /// Runs a command that breaks off at frame `broken` of five, mends the frame, resumes, and compares everything with a run

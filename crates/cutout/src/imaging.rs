@@ -17,7 +17,7 @@ pub use cutout_imaging::{DecodeLimits, Image, Mapping, Size, decode, encode_imag
 #[doc(inline)]
 pub use cutout_imaging::{
     Bounds, Mask, Point, Polygon, Rect, Rle, SmallRegions, Summary, Threshold, fill_polygons,
-    polygons, remove_small_regions, simplify, to_geojson, to_svg_path,
+    polygons, remove_small_regions, simplify, to_geojson, to_svg_path, to_wkb,
 };
 
 // Pictures of masks.

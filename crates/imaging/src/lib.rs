@@ -39,7 +39,7 @@ pub use mask::Mask;
 pub use npy::{NPY_MAGIC, NpyError, read_npy};
 pub use picture::{cut_out, distinct_colour, label_map, overlay, overlay_colours, overlay_with};
 pub use polygon::{
-    Point, Polygon, fill_polygons, polygons, simplify, single_ring, to_geojson, to_svg_path,
+    Point, Polygon, fill_polygons, polygons, simplify, single_ring, to_geojson, to_svg_path, to_wkb,
 };
 pub use preprocess::{Fit, Mapping, Preprocess};
 pub use regions::{Connectivity, Regions, SmallRegions, connected_regions, remove_small_regions};

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 pub use fill::fill_polygons;
 pub use join::single_ring;
 pub use simplify::simplify;
-pub use text::{to_geojson, to_svg_path};
+pub use text::{to_geojson, to_svg_path, to_wkb};
 
 use cutout_tensor::{OutOfMemory, memory};
 

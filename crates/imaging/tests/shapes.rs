@@ -2,7 +2,7 @@
 
 use cutout_imaging::{
     Mask, Point, Polygon, Rle, Size, SmallRegions, fill_polygons, polygons, remove_small_regions,
-    simplify, single_ring, to_geojson, to_svg_path,
+    simplify, single_ring, to_geojson, to_svg_path, to_wkb,
 };
 use serde_json::Value;
 
@@ -266,6 +266,13 @@ fn polygons_as_svg_and_geojson() {
     assert_eq!(to_geojson(&found), expected);
     serde_json::from_str::<Value>(&to_geojson(&found)).unwrap();
     assert_eq!(to_geojson(&[]), r#"{"type":"MultiPolygon","coordinates":[]}"#);
+    // What Shapely writes for the same polygon.
+    let wkb = "0106000000010000000103000000010000000500000000000000000000400000000000000000\
+               0000000000000040000000000000f03f000000000000f03f000000000000f03f\
+               000000000000f03f000000000000000000000000000000400000000000000000";
+    let bytes: Vec<String> = to_wkb(&found).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(bytes.concat(), wkb);
+    assert_eq!(to_wkb(&[]), [1, 6, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(found[0].to_coco(), [2.0, 0.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.0]);
 }
 

@@ -3,7 +3,7 @@
 use cutout::{Find, Label, Point, Rect};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyIterator, PyList};
 
 use crate::errors::wrong;
 use crate::mask::Mask;
@@ -129,6 +129,10 @@ impl Detections {
 impl Detections {
     fn __len__(&self) -> usize {
         self.masks.len()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, &self.masks)?.try_iter()
     }
 
     fn __getitem__(&self, py: Python<'_>, index: isize) -> PyResult<Py<Mask>> {

@@ -5,7 +5,7 @@ use cutout::{AutoMask, Detection, ObjectId, PhraseObject, Rect, Segment};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::{PyIndexError, PyMemoryError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString};
 
 use crate::errors::{raise, wrong};
 use crate::image::mask_of;
@@ -152,6 +152,16 @@ impl Mask {
         }
     }
 
+    /// Outlines that leave the pixels' border by at most `tolerance` pixels.
+    fn outlines(&self, tolerance: f64) -> PyResult<Vec<imaging::Polygon>> {
+        if !(tolerance >= 0.0 && tolerance.is_finite()) {
+            return Err(wrong(format!("simplify is a number of pixels, not {tolerance}")));
+        }
+        let polygons = imaging::polygons(&self.mask()?);
+        let polygons = polygons.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        Ok(imaging::simplify(&polygons, tolerance))
+    }
+
     fn segment(&self) -> PyResult<&Segment> {
         match &self.pixels {
             Pixels::Logits(segment) => Ok(segment),
@@ -257,20 +267,19 @@ impl Mask {
         py: Python<'py>,
         simplify: f64,
     ) -> PyResult<Vec<Vec<Bound<'py, PyArray2<f64>>>>> {
-        if !(simplify >= 0.0 && simplify.is_finite()) {
-            return Err(wrong(format!("simplify is a number of pixels, not {simplify}")));
-        }
-        let polygons = py.detach(|| {
-            let polygons = imaging::polygons(&self.mask()?);
-            polygons.map_err(|error| PyMemoryError::new_err(error.to_string()))
-        })?;
-        let polygons =
-            if simplify > 0.0 { imaging::simplify(&polygons, simplify) } else { polygons };
+        let polygons = py.detach(|| self.outlines(simplify))?;
         let ring = |points: &Vec<imaging::Point>| {
             let places: Vec<f64> = points.iter().flatten().copied().collect();
             places.into_pyarray(py).reshape([points.len(), 2])
         };
         polygons.iter().map(|polygon| polygon.rings().map(ring).collect()).collect()
+    }
+
+    /// The outlines as a `MultiPolygon` in well-known binary, which Shapely, PostGIS and GeoParquet read.
+    #[pyo3(signature = (simplify=0.0))]
+    fn wkb<'py>(&self, py: Python<'py>, simplify: f64) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = py.detach(|| Ok::<_, PyErr>(imaging::to_wkb(&self.outlines(simplify)?)))?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// The mask as a PNG file: white on black.
@@ -347,6 +356,10 @@ impl Masks {
         let mask = usize::try_from(place).ok().and_then(|place| self.masks.get(place));
         mask.map(|mask| mask.clone_ref(py))
             .ok_or_else(|| PyIndexError::new_err(format!("mask {index} of {}", self.masks.len())))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, &self.masks)?.try_iter()
     }
 
     /// The best mask, for notebooks.

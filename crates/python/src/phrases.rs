@@ -11,9 +11,11 @@ use crate::mask::Mask;
 use crate::prompt::Prompt;
 use crate::tracker::{Frame, Shared, direction, history};
 
-/// Options of phrases in video, by name.
-pub(crate) fn phrase_options(given: Option<&Bound<'_, PyDict>>) -> PyResult<PhraseOptions> {
-    let mut options = PhraseOptions::default();
+/// Options of phrases in video: those of the model, changed by name.
+pub(crate) fn phrase_options(
+    mut options: PhraseOptions,
+    given: Option<&Bound<'_, PyDict>>,
+) -> PyResult<PhraseOptions> {
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         match name.as_str() {

@@ -201,7 +201,8 @@ impl Sam {
         phrases: Option<&Bound<'_, PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PhraseTracker> {
-        let (phrases, options) = (phrases_of(phrases)?, phrase_options(options)?);
+        let options = phrase_options(self.inner.phrase_options(), options)?;
+        let phrases = phrases_of(phrases)?;
         let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
         let tracker = self.inner.track_phrases(&phrases, options).map_err(raise)?;
         Ok(PhraseTracker::new(tracker))

@@ -11,7 +11,7 @@
 //! | [`EncodeExemplars`] | levels and exemplars | exemplar tokens |
 //! | [`Detect`] | levels, text and exemplar tokens | detections |
 //! | [`FrameLevels`] | a picture's features | the levels that SAM 3's tracker reads |
-//! | [`AnswerPrompt`], [`UseMask`], [`FitMask`], [`ShowMask`] | a frame and a prompt for one object | its mask and pointer |
+//! | [`AnswerPrompt`], [`UseMask`], [`FitMask`], [`ShowMask`], [`ThroughVideo`] | a frame and a prompt for one object | its mask and pointer |
 //! | [`Remember`], [`Project`] | a frame and masks | their memories, and the keys and values of memory attention |
 //! | [`Attend`] | a frame and an object's memories | the frame's embedding after memory attention |
 //! | [`Follow`] | a frame and the memories of objects | masks, pointers and memories of all |
@@ -45,7 +45,7 @@ pub use multiplex::{
 pub(crate) use object_prompt::HIDDEN;
 pub use object_prompt::{
     AnswerPrompt, FitMask, FrameFeatures, MaskInputs, MaskLogits, ObjectAnswer, PromptInputs,
-    ShowMask, UseMask, VideoMask,
+    ShowMask, ShownLogits, ThroughVideo, UseMask, VideoMask,
 };
 
 use cutout_graph::Graph;

@@ -9,6 +9,7 @@ mod answer;
 mod bits;
 #[cfg(test)]
 mod clip_tests;
+mod confirmation;
 mod decisions;
 mod frame;
 mod held_back;
@@ -20,6 +21,7 @@ mod options;
 mod prompt_tests;
 mod prompts;
 mod query;
+mod rules;
 mod shrinking;
 #[cfg(test)]
 mod tests;
@@ -36,9 +38,11 @@ pub use options::{PhraseOptions, PhraseTrackError};
 use crate::sam::Sam;
 use crate::tracker::{Direction, Kept, ObjectId, TrackError, TrackOptions, Tracker};
 use answer::UnfinishedFrame;
+use frame::SettledFrame;
 use held_back::HeldBack;
 use hot_start::FrameStep;
 use query::Query;
+use rules::PhraseRules;
 
 /// Number of the first object: 0 is the background of label pictures.
 const FIRST_ID: ObjectId = 1;
@@ -46,12 +50,12 @@ const FIRST_ID: ObjectId = 1;
 /// Every object of some phrases through a video.
 ///
 /// ```no_run
-/// use cutout_sam::{PhraseOptions, Prompt, Sam, imaging};
+/// use cutout_sam::{Sam, imaging};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let frames: Vec<imaging::Image> = Vec::new();
 /// let sam = Sam::open("sam3.pt")?;
-/// let mut track = sam.track_phrases(&["car", "person in red"], PhraseOptions::default())?;
+/// let mut track = sam.track_phrases(&["car", "person in red"], sam.phrase_options())?;
 /// for frame in &frames {
 ///     if let Some(found) = track.push(frame)? {
 ///         found.objects.iter().for_each(|object| println!("{} {}", found.frame, object.id));
@@ -67,6 +71,7 @@ const FIRST_ID: ObjectId = 1;
 pub struct PhraseTracker {
     tracker: Tracker,
     options: PhraseOptions,
+    rules: PhraseRules,
     queries: Vec<Query>,
     tracks: BTreeMap<ObjectId, Track>,
     next_id: ObjectId,
@@ -99,6 +104,7 @@ impl Sam {
     ) -> Result<PhraseTracker, PhraseTrackError> {
         options.check()?;
         self.check_finder()?;
+        let rules = self.phrase_rules();
         let track = TrackOptions {
             length: options.length,
             history: options.history.clone(),
@@ -106,7 +112,8 @@ impl Sam {
         };
         let mut tracker = PhraseTracker {
             tracker: self.track(track)?,
-            held: HeldBack::new(options.frames_after()),
+            held: HeldBack::new(options.frames_after(), rules.confirmations.saturating_sub(1)),
+            rules,
             queries: Vec::new(),
             tracks: BTreeMap::new(),
             next_id: FIRST_ID,
@@ -156,14 +163,14 @@ impl PhraseTracker {
         }
         self.last = Some((frame, direction));
         let step = FrameStep { frame, backward: direction == Direction::Backward };
-        let (answer, removed) = self.follow_frame(step)?;
+        let SettledFrame { answer, removed, unconfirmed } = self.follow_frame(step)?;
         self.queries.iter_mut().for_each(|query| query.passed(frame));
         for id in &removed {
             if let Some((first, last)) = self.shown.remove(&(*id as ObjectId)) {
                 self.taken_back.push(TakenBack { id: *id as ObjectId, first, last });
             }
         }
-        self.held.push(answer, &removed);
+        self.held.push(answer, &removed, unconfirmed);
         Ok(())
     }
 

@@ -164,8 +164,7 @@ impl Sam {
 
     /// Whether the model follows objects through a video: its checkpoint has a memory.
     pub fn tracks(&self) -> bool {
-        let memory = self.model().config().memory.as_ref();
-        memory.is_some_and(|memory| memory.multiplex.is_none())
+        self.model().config().memory.is_some()
     }
 
     /// Side of the square that the image encoder reads, in pixels.

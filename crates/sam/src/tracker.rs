@@ -11,6 +11,7 @@ use crate::model::Model;
 use crate::model::config::TrackingRules;
 use crate::sam::Sam;
 
+mod bucket;
 mod encode;
 mod follow;
 mod group;
@@ -21,11 +22,13 @@ mod options;
 mod prompt;
 mod state;
 mod steps;
+mod timeline;
 
+use bucket::Bucket;
 use encode::{EncodedFrame, FrameEncoding, encode};
 use follow::Remembering;
-use group::OpenGroup;
-use history::RecordStore;
+use group::{GroupId, OpenGroup};
+use history::{Holder, RecordStore};
 pub use kept::Kept;
 use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
@@ -75,6 +78,8 @@ pub struct Tracker {
     current: Option<Current>,
     next_frame: Option<FrameEncoding>,
     objects: BTreeMap<ObjectId, Object>,
+    /// Groups that share a memory: SAM 3.1.
+    buckets: BTreeMap<GroupId, Bucket>,
     open_group: OpenGroup,
     store: RecordStore,
     /// Those of the family, changed by the options.
@@ -84,8 +89,7 @@ pub struct Tracker {
 impl Sam {
     /// Begins to track objects through a video.
     pub fn track(&self, options: TrackOptions) -> Result<Tracker, TrackError> {
-        let memory = self.model().config().memory.as_ref();
-        let Some(memory) = memory.filter(|memory| memory.multiplex.is_none()) else {
+        let Some(memory) = &self.model().config().memory else {
             return Err(TrackError::NoMemory { model: self.description() });
         };
         let reach = memory.frames.max(memory.pointer_frames);
@@ -98,6 +102,7 @@ impl Sam {
             current: None,
             next_frame: None,
             objects: BTreeMap::new(),
+            buckets: BTreeMap::new(),
             open_group: OpenGroup::default(),
             rules,
             store: RecordStore::new(&options.history, reach),
@@ -158,7 +163,12 @@ impl Tracker {
             let wanted = self.store.wanted(frame, self.frames_to_keep(group, frame));
             let members = self.objects.iter_mut().filter(|(_, object)| object.group == group);
             for (id, object) in members {
-                self.store.update(*id, object, &wanted, self.sam.model())?;
+                let holder = Holder::Object(*id);
+                self.store.update(holder, &mut object.frames, &wanted, self.sam.model())?;
+            }
+            if let Some(bucket) = self.buckets.get_mut(&group) {
+                let holder = Holder::Bucket(group);
+                self.store.update(holder, &mut bucket.frames, &wanted, self.sam.model())?;
             }
         }
         Ok(())
@@ -218,9 +228,9 @@ impl Tracker {
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
         };
         let segment = self.segment(&record);
-        let known = self.known_object(object);
-        known.own_prompts.insert(frame);
-        known.pending_prompts.insert(frame, record);
+        let record = self.at_video_size(record)?;
+        let group = self.group_for(object, frame)?;
+        self.enter_prompt(object, group, record)?;
         Ok(TrackedObject { id: object, segment })
     }
 

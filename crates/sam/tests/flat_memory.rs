@@ -15,13 +15,15 @@ use cutout_weights::Metadata;
 use support::{ModelFile, sam2_metadata, tensors};
 
 const FRAMES: usize = 3000;
+/// Frames with twenty objects.
+const BUCKET_FRAMES: usize = 400;
 
-/// A small SAM 3 with random weights, whose memories can reach back to any frame.
-fn small_sam3() -> Sam {
-    let file = StageFile::load("sam3/clip.safetensors").unwrap();
+/// A small SAM 3 with random weights, whose memories can reach back to any frame, or a small SAM 3.1.
+fn small_sam3(fixture: &str) -> Sam {
+    let file = StageFile::load(&format!("sam3/{fixture}.safetensors")).unwrap();
     let mut weights = tensors([&file]);
     weights.extend(rotation_tables(&file.metadata["config"]).unwrap());
-    ModelFile::write(&weights, &Metadata::new(), "flat-sam3").open()
+    ModelFile::write(&weights, &Metadata::new(), &format!("flat-sam3-{fixture}")).open()
 }
 
 /// A small SAM 2.1 with random weights.
@@ -66,10 +68,43 @@ static ALLOCATOR: Counting = Counting;
 /// One test: the counter is for the whole process.
 #[test]
 fn live_bytes_do_not_grow_with_the_video() {
-    for sam in [small_sam2(), small_sam3()] {
+    for sam in [small_sam2(), small_sam3("clip")] {
         check(&sam);
     }
+    check_buckets();
     check_phrases();
+}
+
+/// Twenty objects in five buckets of four, of which some are corrected, removed and begun all the time.
+fn check_buckets() {
+    let sam = small_sam3("multiplex_clip");
+    let mut tracker = sam.track(TrackOptions::default()).unwrap();
+    let click = |id: u32| Prompt::point(3 * id + 1, 2 * id + 1);
+    let (mut next, mut early, mut most_early, mut most_late) = (0, 0, 0, 0);
+    for number in 0..BUCKET_FRAMES {
+        let tracked = tracker.push(&frame(number)).unwrap();
+        assert_eq!(tracked.objects.len(), if number == 0 { 0 } else { 20 });
+        if number > 0 && number % 10 == 0 {
+            tracker.remove(next - 20).unwrap();
+            // An object that is corrected begins anew in another bucket.
+            tracker.prompt(number, next - 10, &click(7)).unwrap();
+        }
+        while tracker.objects().count() < 20 {
+            tracker.prompt(number, next, &click(next % 20)).unwrap();
+            next += 1;
+        }
+        let kept = tracker.kept();
+        // Each object has one prompted frame, and frames in reach on either side.
+        assert!(kept.prompted_frames <= 20 && kept.recent_frames <= 20 * 33, "{number}: {kept}");
+        if number < BUCKET_FRAMES / 2 {
+            (most_early, early) = (most_early.max(kept.bytes), LIVE.load(Ordering::Relaxed));
+        } else {
+            most_late = most_late.max(kept.bytes);
+        }
+    }
+    let late = LIVE.load(Ordering::Relaxed);
+    assert!(most_late <= most_early + most_early / 10, "{most_early} bytes, then {most_late}");
+    assert!(late < early + early / 10, "{early} bytes in the middle, {late} at the end");
 }
 
 /// Objects of a phrase that are born, renewed and removed all the time.

@@ -19,3 +19,4 @@ mod small_sam3;
 mod support;
 mod tokenizer;
 mod tracker;
+mod tracker_resume;

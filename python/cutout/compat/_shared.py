@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import Prompt, Sam
@@ -86,7 +88,7 @@ def prompts(coords, labels, boxes, masks, multimask: bool) -> list[Prompt]:
 
 def prompt(coords, labels, box, mask, multimask: bool) -> Prompt:
     """One prompt of arrays [N, 2], [N], [4] and [1, side, side]."""
-    arguments = {}
+    arguments: dict[str, Any] = {}
     if coords is not None:
         coords = np.asarray(coords, np.float64)
         if coords.ndim != 2 or coords.shape[1] != 2:

@@ -16,6 +16,7 @@ use super::everything::Knobs;
 use crate::environment::Environment;
 use crate::failure::Usage;
 use crate::options::{ModelOption, ModelSource, RunOptions};
+use crate::output::parse_tolerance;
 use crate::progress::Progress;
 use crate::{interrupt, stdio};
 
@@ -57,6 +58,9 @@ pub(crate) struct Batch {
     /// Column of the tables with the picture: bytes or a path (default bytes, image or uri)
     #[arg(long, value_name = "COLUMN")]
     picture_column: Option<String>,
+    /// Also write outlines, as WKB in the column polygon, that leave the border of the pixels by at most this; 0 for exact ones
+    #[arg(long, value_name = "PIXELS", value_parser = parse_tolerance, allow_negative_numbers = true)]
+    polygons: Option<f64>,
     /// Do share I of N, from 0 on; auto takes both from SLURM, auto/N takes I from SLURM or Kubernetes
     #[arg(long, value_name = "I/N")]
     shard: Option<String>,
@@ -94,6 +98,7 @@ impl Batch {
             sam,
             model_sha256: sha256(&model)?,
             task,
+            outlines: self.polygons,
             shard,
             output: self.output.clone(),
             pictures_per_part: self.pictures_per_part.get(),

@@ -21,7 +21,8 @@ pub(crate) struct OutlineOptions {
     pub(crate) simplify: Option<f64>,
 }
 
-fn parse_tolerance(text: &str) -> Result<f64, String> {
+/// A tolerance of outlines, in pixels.
+pub(crate) fn parse_tolerance(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(value) if (0.0..=1e6).contains(&value) => Ok(value),
         Ok(_) | Err(_) => Err("a number of pixels from 0 on".to_owned()),

@@ -31,3 +31,32 @@ pub fn to_geojson(polygons: &[Polygon]) -> String {
     let all: Vec<String> = polygons.iter().map(polygon_text).collect();
     format!("{{\"type\":\"MultiPolygon\",\"coordinates\":[{}]}}", all.join(","))
 }
+
+/// A `MultiPolygon` in well-known binary (little-endian), in pixels with y pointing down: what GeoParquet, PostGIS and Shapely
+/// read. Rings end with their first point.
+pub fn to_wkb(polygons: &[Polygon]) -> Vec<u8> {
+    const LITTLE_ENDIAN: u8 = 1;
+    const POLYGON: u32 = 3;
+    const MULTI_POLYGON: u32 = 6;
+    let mut bytes = Vec::new();
+    let head = |bytes: &mut Vec<u8>, kind: u32, parts: usize| {
+        bytes.push(LITTLE_ENDIAN);
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(count(parts));
+    };
+    head(&mut bytes, MULTI_POLYGON, polygons.len());
+    for polygon in polygons {
+        head(&mut bytes, POLYGON, 1 + polygon.holes.len());
+        for ring in polygon.rings() {
+            let closed: Vec<&Point> = ring.iter().chain(ring.first()).collect();
+            bytes.extend(count(closed.len()));
+            bytes.extend(closed.into_iter().flatten().flat_map(|number| number.to_le_bytes()));
+        }
+    }
+    bytes
+}
+
+/// A number of parts. Pictures have fewer pixels than it can count.
+fn count(parts: usize) -> [u8; 4] {
+    u32::try_from(parts).unwrap_or(u32::MAX).to_le_bytes()
+}

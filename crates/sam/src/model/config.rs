@@ -23,7 +23,7 @@ use super::load::{ConfigError, Shapes};
 use crate::prompt::TokenOrder;
 
 pub(crate) use sam3::interactive_neck;
-pub(crate) use tracking::{Grouping, RecentFrames, TrackingRules};
+pub(crate) use tracking::{Grouping, PromptedRows, RecentFrames, TrackingRules};
 
 /// A ViT with windowed and global attention: the image encoder of SAM 1 in front of its neck, and that of SAM 3.
 #[derive(Clone, Debug, PartialEq, Serialize)]

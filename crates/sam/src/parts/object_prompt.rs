@@ -349,6 +349,52 @@ impl Part for ShowMask {
     }
 }
 
+ports! {
+    /// A mask in low resolution, and pixels of the video that others have taken from it.
+    pub struct ShownLogits {
+        /// `f32[side, side]`.
+        logits,
+        /// Zeros and ones, `f32[1, height, width, 1]`.
+        taken: optional,
+    }
+}
+
+/// A mask as it is at the size of the video, in low resolution.
+#[derive(Clone, Copy, Debug)]
+pub struct ThroughVideo {
+    /// Height and width of the video.
+    pub video: [usize; 2],
+    /// Whether others have taken pixels.
+    pub taken: bool,
+}
+
+impl Part for ThroughVideo {
+    type Inputs = ShownLogits<()>;
+    type Outputs = MaskLogits<()>;
+
+    fn inputs(&self, config: &ModelConfig) -> Result<ShownLogits<TensorType>, ModelError> {
+        let ([height, width], side) = (self.video, config.mask_side());
+        Ok(ShownLogits {
+            logits: TensorType::f32([side, side]),
+            taken: self.taken.then(|| TensorType::f32([1, height, width, 1])),
+        })
+    }
+
+    fn build<'g>(
+        &self,
+        config: &ModelConfig,
+        ShownLogits { logits, taken }: ShownLogits<Value<'g>>,
+        _: &Scope<'g>,
+    ) -> Result<MaskLogits<Value<'g>>, ModelError> {
+        let (side, builder) = (config.mask_side(), logits.builder());
+        let shown = logits.reshape([1, side, side, 1]).resize(ResizeMode::Bilinear, self.video);
+        let left = taken.map_or(shown, |taken| {
+            taken.greater(builder.scalar(0.0)).select(builder.scalar(HIDDEN), shown)
+        });
+        Ok(MaskLogits { logits: resized(left, side).reshape([side, side]) })
+    }
+}
+
 /// Logits of a mask prompt alone, without a pointer.
 #[derive(Clone, Copy, Debug)]
 pub struct FitMask {

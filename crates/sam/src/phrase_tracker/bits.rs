@@ -12,6 +12,8 @@ pub(super) struct BitMask {
 pub(super) enum Measure {
     /// The area of both together (IoU).
     Union,
+    /// The smaller area of the two.
+    Smaller,
 }
 
 impl BitMask {
@@ -36,6 +38,7 @@ impl BitMask {
         let shared: u32 = pairs.map(|(own, other)| (own & other).count_ones()).sum();
         let whole = match measure {
             Measure::Union => self.area + other.area - shared,
+            Measure::Smaller => self.area.min(other.area),
         };
         shared as f32 / whole.max(1) as f32
     }
@@ -52,8 +55,10 @@ mod tests {
         let (left, right) = (BitMask::of(&left), BitMask::of(&right));
         assert_eq!((left.area, right.area), (100, 70));
         assert_eq!(left.overlap(&right, Measure::Union), 40.0 / 130.0);
+        assert_eq!(left.overlap(&right, Measure::Smaller), 40.0 / 70.0);
         let none = BitMask::of(&[-1.0; 130]);
         assert!(none.is_empty());
         assert_eq!(none.overlap(&none, Measure::Union), 0.0);
+        assert_eq!(none.overlap(&left, Measure::Smaller), 0.0);
     }
 }

@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::bits::{BitMask, Measure};
 use super::decisions::Decisions;
-use super::frame::{Candidate, Followed, Searched};
+use super::frame::{Candidate, Followed, Searched, SettledFrame};
 use super::hot_start::FrameStep;
 use super::shrinking::areas;
 use super::*;
+use crate::model::config::MemoryForm;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sam3");
 
@@ -29,17 +30,39 @@ fn options() -> PhraseOptions {
     }
 }
 
-/// The tracker of the fixture's model, with higher object scores, and its frames.
-fn tracker(file: &StageFile, confidence: f32) -> (PhraseTracker, Vec<Image>) {
+/// The numbers of the fixture of SAM 3.1.
+fn multiplex_options() -> PhraseOptions {
+    PhraseOptions {
+        delay: 6,
+        unmatched_frames: 3,
+        duplicate_frames: 3,
+        recondition_every: 2,
+        ..PhraseOptions::sam3_1()
+    }
+}
+
+/// The tracker of the fixture's model, with changed biases of object scores and of masks, and its frames.
+fn tracker(file: &StageFile, run: &Value) -> (PhraseTracker, Vec<Image>) {
+    let added = |name: &str| {
+        // Those of the interactive head stay.
+        let followed = !name.contains("interactive_");
+        let mask = name.contains(".output_hypernetworks_mlps.") && name.ends_with("layers.2.bias");
+        match name.ends_with("pred_obj_score_head.layers.2.bias") {
+            true if followed => run["confidence"].as_f64().unwrap() as f32,
+            false if mask && followed => run["size"].as_f64().unwrap_or(0.0) as f32,
+            true | false => 0.0,
+        }
+    };
     let weights = file.weights();
     let mut tensors: Vec<(String, Tensor)> = weights
         .paths()
         .map(|path| (path.to_owned(), weights.get(path).unwrap().tensor().unwrap()))
         .collect();
     for (name, tensor) in &mut tensors {
-        if name.ends_with("pred_obj_score_head.layers.2.bias") {
+        let added = added(name);
+        if added != 0.0 {
             let raised = tensor.cast(cutout_tensor::DType::F32).unwrap().to_vec::<f32>().unwrap();
-            let raised = raised.into_iter().map(|bias| bias + confidence).collect();
+            let raised = raised.into_iter().map(|bias| bias + added).collect();
             *tensor = Tensor::from_vec::<f32>(tensor.shape().clone(), raised).unwrap();
         }
     }
@@ -80,6 +103,7 @@ fn candidates(file: &Checkpoint, run: &str, pass: &Value) -> Vec<Candidate> {
     let candidate = |(index, score): (usize, &f64)| Candidate {
         score: *score as f32,
         logits: masks[index * size..][..size].to_vec(),
+        central: pass["central"][index].as_bool().unwrap_or(true),
     };
     scores.iter().enumerate().map(candidate).collect()
 }
@@ -145,16 +169,31 @@ impl Fired {
     }
 }
 
+/// What is followed: detections, and the clip with its model.
+const SAM3: [&str; 2] = ["phrases", "clip"];
+const SAM3_1: [&str; 2] = ["multiplex_phrases", "multiplex_clip"];
+
 /// Goes through the clips with these options. Returns the first thing that is not as Meta's, or what took effect.
-fn follow(options: &PhraseOptions) -> Result<Fired, String> {
-    let file = Checkpoint::open(format!("{FOLDER}/phrases.safetensors")).unwrap();
+fn follow(fixture: [&str; 2], options: &PhraseOptions) -> Result<Fired, String> {
+    let form = if fixture == SAM3_1 { MemoryForm::Sam3_1 } else { MemoryForm::Sam3 };
+    follow_by(PhraseRules::of(Some(form)), fixture, options)
+}
+
+/// The same by other rules than those of the model.
+fn follow_by(
+    rules: PhraseRules,
+    [detections, clip]: [&str; 2],
+    options: &PhraseOptions,
+) -> Result<Fired, String> {
+    let file = Checkpoint::open(format!("{FOLDER}/{detections}.safetensors")).unwrap();
     let runs = file.metadata().get("runs").unwrap().to_string();
     let runs: serde_json::Map<String, Value> = serde_json::from_str(&runs).unwrap();
-    let clip = StageFile::load("sam3/clip.safetensors").unwrap();
+    let clip = StageFile::load(&format!("sam3/{clip}.safetensors")).unwrap();
     let mut fired = Fired::default();
     for (name, run) in &runs {
-        let (mut tracker, frames) = tracker(&clip, run["confidence"].as_f64().unwrap() as f32);
+        let (mut tracker, frames) = tracker(&clip, run);
         tracker.options = PhraseOptions { length: Some(frames.len()), ..options.clone() };
+        tracker.rules = rules;
         for pass in run["passes"].as_array().unwrap() {
             let passed = follow_pass((&file, name, pass), &mut tracker, &frames, &mut fired);
             passed.map_err(|error| format!("{name}, pass {}: {error}", pass["pass"]))?;
@@ -180,7 +219,13 @@ fn follow_pass(
     fired.count_masks(&followed);
     fired.count_new(&found[0], &decisions[0]);
     let settled = tracker.settle_objects(step, &found, &decisions, followed);
-    let (answer, removed) = settled.unwrap();
+    let SettledFrame { answer, removed, unconfirmed } = settled.unwrap();
+    if let Some(expected) = pass.get("unconfirmed").map(numbers) {
+        let found: Vec<f64> = unconfirmed.iter().map(|id| *id as f64).collect();
+        if found != expected {
+            return Err(format!("not told yet {found:?}, not {expected:?}"));
+        }
+    }
     let new = (tracker.next_id - before) as usize;
     if new != numbers(&pass["new"]).len() {
         return Err(format!("{new} new objects, not {}", pass["new"]));
@@ -200,7 +245,7 @@ fn follow_pass(
 
 #[test]
 fn a_clip_is_followed_as_by_metas_pipeline() {
-    let fired = follow(&options()).unwrap();
+    let fired = follow(SAM3, &options()).unwrap();
     assert!(fired.shrunk > 0 && fired.empty > 0 && fired.overlapping > 0, "{fired:?}");
 }
 
@@ -215,6 +260,40 @@ fn no_rule_of_the_pipeline_can_be_left_out() {
         ("removal", PhraseOptions { unmatched_frames: 0, duplicate_frames: 0, ..options() }),
     ];
     for (rule, options) in without {
-        assert!(follow(&options).is_err(), "{rule}");
+        assert!(follow(SAM3, &options).is_err(), "{rule}");
     }
+}
+
+/// Objects are born together, join buckets, open new ones, leave, hide and return.
+#[test]
+fn a_clip_is_followed_as_by_metas_pipeline_of_sam_3_1() {
+    let fired = follow(SAM3_1, &multiplex_options()).unwrap();
+    assert!(fired.empty > 0 && fired.overlapping > 0, "{fired:?}");
+}
+
+#[test]
+fn no_rule_of_the_pipeline_of_sam_3_1_can_be_left_out() {
+    let usual = multiplex_options;
+    let without = [
+        ("renewal", PhraseOptions { recondition_every: 0, ..usual() }),
+        ("score of renewing ones", PhraseOptions { recondition_score: 0.0, ..usual() }),
+        ("new object threshold", PhraseOptions { new_object_threshold: 0.9, ..usual() }),
+        ("repeated detections", PhraseOptions { duplicate_iou: 1.0, ..usual() }),
+        ("suppression", PhraseOptions { occlusion_iou: 1.1, ..usual() }),
+        ("removal", PhraseOptions { unmatched_frames: 0, duplicate_frames: 0, ..usual() }),
+    ];
+    let mut ineffective: Vec<&str> = Vec::new();
+    for (rule, options) in without {
+        ineffective.extend(follow(SAM3_1, &options).is_ok().then_some(rule));
+    }
+    let own = PhraseRules::of(Some(MemoryForm::Sam3_1));
+    let without = [
+        ("overlap by the smaller area", PhraseRules { measure: Measure::Union, ..own }),
+        ("three confirmations", PhraseRules { confirmations: 2, ..own }),
+        ("masks that detections edit", PhraseRules { edits_masks: false, ..own }),
+    ];
+    for (rule, rules) in without {
+        ineffective.extend(follow_by(rules, SAM3_1, &usual()).is_ok().then_some(rule));
+    }
+    assert!(ineffective.is_empty(), "{ineffective:?}");
 }

@@ -1,15 +1,19 @@
 //! What happens to the tracks of one phrase on a frame, in the order in which Meta decides it.
 
+use std::collections::BTreeSet;
+
+use super::confirmation::Confirmation;
 use super::hot_start::{FrameStep, Probation};
 use super::matching::{Detected, Matches, Tracked, associate};
 use super::occlusion::Occlusions;
-use super::options::PhraseOptions;
+use super::rules::Policy;
 
 /// What is remembered about the tracks of one phrase between frames. Its size depends on the tracks that there are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PhraseRecord {
     probation: Probation,
     occlusions: Occlusions,
+    confirmation: Confirmation,
 }
 
 /// What a frame shows of one phrase.
@@ -33,8 +37,8 @@ pub(super) struct Decisions {
     pub(super) removed: Vec<usize>,
     /// Tracks with the detection that may renew them.
     pub(super) renewing: Vec<(usize, usize)>,
-    /// Positions of the tracks whose masks give way to another.
-    pub(super) suppressed: Vec<usize>,
+    /// Tracks that are not told yet.
+    pub(super) unconfirmed: BTreeSet<usize>,
     /// Detections beyond the limit of tracks.
     pub(super) dropped: usize,
 }
@@ -45,20 +49,38 @@ impl PhraseRecord {
         &mut self,
         step: FrameStep,
         shown: &Shown<'_>,
-        options: &PhraseOptions,
+        policy: Policy<'_>,
     ) -> Decisions {
-        let matches = associate(shown.detections, shown.tracks, options);
+        let matches = associate(shown.detections, shown.tracks, policy);
         let new = best_of(&matches, shown);
         let dropped = matches.new.len() - new.len();
         let ids: Vec<usize> = (shown.next_id..).take(new.len()).collect();
         self.probation.begin(step, &ids);
         let removed = match shown.was_searched {
-            true => self.probation.judge(step, &matches, options),
+            true => self.probation.judge(step, &matches, policy),
             false => Vec::new(),
         };
-        let suppressed =
-            self.occlusions.suppress(step, shown.tracks, &removed, options.occlusion_iou);
-        Decisions { new, removed, renewing: matches.renewing, suppressed, dropped }
+        let unconfirmed = match policy.rules.confirmations {
+            0 => BTreeSet::new(),
+            frames => {
+                let known = shown.tracks.iter().map(|track| track.id);
+                let left = known.filter(|id| !removed.contains(id)).chain(ids.iter().copied());
+                let seen = matches.tracks_of.iter().flatten().chain(&ids).copied().collect();
+                self.confirmation.count(left, &seen, frames)
+            }
+        };
+        Decisions { new, removed, renewing: matches.renewing, unconfirmed, dropped }
+    }
+
+    /// Positions of the tracks whose masks give way to another. `removed`: tracks that end with this frame.
+    pub(super) fn suppress(
+        &mut self,
+        step: FrameStep,
+        tracks: &[Tracked],
+        removed: &[usize],
+        policy: Policy<'_>,
+    ) -> Vec<usize> {
+        self.occlusions.suppress(step, tracks, removed, policy)
     }
 
     /// Forgets a track that a user removed.
@@ -69,6 +91,7 @@ impl PhraseRecord {
     /// A user pointed at a track: it is no longer on probation.
     pub(super) fn confirm(&mut self, id: usize) {
         self.probation.forget(id);
+        self.confirmation.confirm(id);
     }
 
     /// Counts anew what speaks against tracks: the direction changes.

@@ -1,5 +1,7 @@
 //! One frame, in Meta's order: detect, match, renew, suppress, remember, begin, end.
 
+use std::collections::BTreeSet;
+
 use cutout_imaging::{Mask, Rle, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError, memory};
 
@@ -9,6 +11,7 @@ use super::decisions::{Decisions, Shown};
 use super::hot_start::FrameStep;
 use super::matching::{Detected, Tracked, suppress_duplicates};
 use super::options::PhraseTrackError;
+use super::rules::Policy;
 use super::shrinking::areas;
 use super::{PhraseTracker, Track};
 use crate::find::Detection;
@@ -38,6 +41,8 @@ pub(super) struct Candidate {
     pub(super) score: f32,
     /// `f32[side * side]`.
     pub(super) logits: Vec<f32>,
+    /// Whether it is not at the border of the picture.
+    pub(super) central: bool,
 }
 
 /// An object on the current frame, as it is settled so far.
@@ -48,8 +53,14 @@ pub(super) struct Followed {
     iou: f32,
 }
 
-/// The answer of a frame, and the objects that ended.
-pub(super) type SettledFrame = (UnfinishedFrame, Vec<usize>);
+/// The answer of a frame.
+pub(super) struct SettledFrame {
+    pub(super) answer: UnfinishedFrame,
+    /// Objects that ended.
+    pub(super) removed: Vec<usize>,
+    /// Objects that are not told yet.
+    pub(super) unconfirmed: BTreeSet<usize>,
+}
 
 impl Searched {
     fn candidates(&self) -> &[Candidate] {
@@ -59,7 +70,8 @@ impl Searched {
 
 impl Candidate {
     fn detected(&self) -> Detected {
-        Detected { score: self.score, mask: BitMask::of(&self.logits) }
+        let mask = BitMask::of(&self.logits);
+        Detected { score: self.score, mask, central: self.central }
     }
 }
 
@@ -80,12 +92,13 @@ impl PhraseTracker {
         first.iter().filter_map(|one| one.phrase).for_each(|phrase| {
             self.queries[phrase].is_old = true;
         });
-        let (mut answer, mut removed) = self.settle(step, &first)?;
+        let mut settled = self.settle(step, &first)?;
         if step.backward {
-            let (others, also_removed) = self.settle(step, &later)?;
-            answer.objects.extend(others.objects);
-            removed.extend(also_removed);
-            return Ok((answer, removed));
+            let others = self.settle(step, &later)?;
+            settled.answer.objects.extend(others.answer.objects);
+            settled.removed.extend(others.removed);
+            settled.unconfirmed.extend(others.unconfirmed);
+            return Ok(settled);
         }
         // Meta's code runs the frame on which a phrase is given once to answer it and again when it goes on.
         self.tracker.mark_tracked(step.frame);
@@ -112,11 +125,15 @@ impl PhraseTracker {
         let mut followed = self.followed(found)?;
         let decisions: Vec<Decisions> =
             found.iter().map(|one| self.decide(one, step, &followed)).collect();
-        self.renew(step, found, &decisions, &followed)?;
+        self.renew(step, found, &decisions, &mut followed)?;
         for (one, decisions) in found.iter().zip(&decisions) {
+            let Some(phrase) = one.phrase else { continue };
             let members = self.members(one.phrase, &followed);
-            for position in &decisions.suppressed {
-                followed[members[*position]].logits.fill(SUPPRESSED);
+            let tracks = tracked(&members, &followed);
+            let policy = Policy { options: &self.options, rules: self.rules };
+            let record = &mut self.queries[phrase].record;
+            for position in record.suppress(step, &tracks, &decisions.removed, policy) {
+                followed[members[position]].logits.fill(SUPPRESSED);
             }
         }
         self.remember(found, &followed)?;
@@ -136,6 +153,7 @@ impl PhraseTracker {
         self.enter_new(&mut answer, found, decisions)?;
         let removed: Vec<usize> =
             decisions.iter().flat_map(|decisions| decisions.removed.iter().copied()).collect();
+        let unconfirmed = decisions.iter().flat_map(|decisions| decisions.unconfirmed.clone());
         for id in &removed {
             self.tracker.remove(*id as ObjectId)?;
             self.tracks.remove(&(*id as ObjectId));
@@ -143,7 +161,7 @@ impl PhraseTracker {
         for track in self.tracks.values_mut() {
             track.given.retain(|frame| frame.abs_diff(step.frame) <= RECENT);
         }
-        Ok((answer, removed))
+        Ok(SettledFrame { answer, removed, unconfirmed: unconfirmed.collect() })
     }
 
     /// The detections of each phrase on the current frame, and an entry for the objects without a phrase.
@@ -158,7 +176,8 @@ impl PhraseTracker {
                 let answer = scene.find(&question)?;
                 let detections = answer.phrases().first();
                 self.queries[phrase].presence = detections.map(crate::find::Detections::presence);
-                candidates = Some(self.distinct(in_order(answer.iter().collect())?));
+                let found = self.in_order(answer.iter().collect())?;
+                candidates = Some(self.distinct(found));
             }
             found.push(Searched { phrase: Some(phrase), candidates });
         }
@@ -168,10 +187,8 @@ impl PhraseTracker {
 
     /// Detections without those that repeat a better one.
     pub(super) fn distinct(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
-        let options = &self.options;
         let detected: Vec<Detected> = candidates.iter().map(Candidate::detected).collect();
-        let kept =
-            suppress_duplicates(&detected, options.detection_threshold, options.duplicate_iou);
+        let kept = suppress_duplicates(&detected, self.policy());
         let numbered = candidates.into_iter().enumerate();
         numbered.filter(|(index, _)| kept.contains(index)).map(|(_, one)| one).collect()
     }
@@ -201,6 +218,32 @@ impl PhraseTracker {
         Ok(())
     }
 
+    pub(super) fn policy(&self) -> Policy<'_> {
+        Policy { options: &self.options, rules: self.rules }
+    }
+
+    /// Detections in the order of the detector's queries.
+    fn in_order(
+        &self,
+        mut detections: Vec<&Detection>,
+    ) -> Result<Vec<Candidate>, PhraseTrackError> {
+        detections.sort_by_key(|detection| detection.query());
+        let Size { width, height } = self.tracker.size()?;
+        let border = f64::from(self.rules.border);
+        let inside = |centre: f64, length: usize| {
+            let place = centre / length as f64;
+            border == 0.0 || (border < place && place < 1.0 - border)
+        };
+        let candidate = |detection: &Detection| -> Result<_, PhraseTrackError> {
+            let logits = detection.segment().logits.to_vec::<f32>()?;
+            let rect = detection.rect();
+            let central = inside((rect.x0 + rect.x1) / 2.0, width)
+                && inside((rect.y0 + rect.y1) / 2.0, height);
+            Ok(Candidate { score: detection.score(), logits, central })
+        };
+        detections.into_iter().map(candidate).collect()
+    }
+
     fn side(&self) -> usize {
         self.tracker.sam().model().config().mask_side()
     }
@@ -217,13 +260,7 @@ impl PhraseTracker {
         let Some(phrase) = found.phrase else { return Decisions::default() };
         let detections: Vec<Detected> =
             found.candidates().iter().map(Candidate::detected).collect();
-        let members = self.members(found.phrase, followed).into_iter();
-        let tracks: Vec<Tracked> = members
-            .map(|index| Tracked {
-                id: followed[index].id as usize,
-                mask: BitMask::of(&followed[index].logits),
-            })
-            .collect();
+        let tracks = tracked(&self.members(found.phrase, followed), followed);
         let numbers_left = (ObjectId::MAX - self.next_id) as usize;
         let room = self.options.max_objects.saturating_sub(self.tracks.len());
         let shown = Shown {
@@ -233,7 +270,8 @@ impl PhraseTracker {
             room: room.min(numbers_left),
             was_searched: found.candidates.is_some(),
         };
-        let decisions = self.queries[phrase].record.decide(step, &shown, &self.options);
+        let policy = Policy { options: &self.options, rules: self.rules };
+        let decisions = self.queries[phrase].record.decide(step, &shown, policy);
         for index in &decisions.new {
             let score = found.candidates()[*index].score;
             let track = Track { phrase: found.phrase, score, given: vec![step.frame] };
@@ -249,8 +287,9 @@ impl PhraseTracker {
         step: FrameStep,
         found: &[Searched],
         decisions: &[Decisions],
-        followed: &[Followed],
+        followed: &mut [Followed],
     ) -> Result<(), PhraseTrackError> {
+        let mut given = Vec::new();
         let every = self.options.recondition_every;
         if every == 0 || !step.frame.is_multiple_of(every) {
             return Ok(());
@@ -258,13 +297,25 @@ impl PhraseTracker {
         for (one, decisions) in found.iter().zip(decisions) {
             for (id, detection) in &decisions.renewing {
                 let id = *id as ObjectId;
-                let object = followed.iter().find(|object| object.id == id);
-                if object.is_some_and(|one| one.object_score > self.options.recondition_logit) {
-                    let mask = self.enlarged(&one.candidates()[*detection].logits)?;
-                    self.tracker.give_masks(&[(id, mask)])?;
-                    self.tracks.entry(id).and_modify(|track| track.given.push(step.frame));
+                let logits = &one.candidates()[*detection].logits;
+                let sure = |one: &&mut Followed| {
+                    one.id == id && one.object_score > self.options.recondition_logit
+                };
+                let Some(object) = followed.iter_mut().find(sure) else { continue };
+                if self.rules.edits_masks {
+                    object.agree_with(logits);
+                }
+                let mask = self.enlarged(logits)?;
+                self.tracks.entry(id).and_modify(|track| track.given.push(step.frame));
+                match self.rules.edits_masks {
+                    // Objects that share a memory are renewed together.
+                    true => given.push((id, mask)),
+                    false => self.tracker.give_masks(&[(id, mask)])?,
                 }
             }
+        }
+        if !given.is_empty() {
+            self.tracker.give_masks(&given)?;
         }
         Ok(())
     }
@@ -292,9 +343,10 @@ impl PhraseTracker {
             let members = self.members(one.phrase, followed);
             let masks: Vec<&[f32]> =
                 members.iter().map(|index| &followed[*index].logits[..]).collect();
+            let may_shrink = self.rules.clears_lone_masks || masks.len() > 1;
             for (index, area) in members.iter().zip(areas(&masks, side, 4 * side)?) {
                 let mut logits = followed[*index].logits.clone();
-                if area.shrinks() {
+                if area.shrinks() && may_shrink {
                     logits.iter_mut().for_each(|logit| *logit = logit.min(SUPPRESSED));
                 }
                 let shown = !area.is_empty() && !area.shrinks();
@@ -378,12 +430,22 @@ impl PhraseTracker {
     }
 }
 
-/// Detections in the order of the detector's queries.
-fn in_order(mut detections: Vec<&Detection>) -> Result<Vec<Candidate>, PhraseTrackError> {
-    detections.sort_by_key(|detection| detection.query());
-    let candidate = |detection: &Detection| -> Result<_, PhraseTrackError> {
-        let logits = detection.segment().logits.to_vec::<f32>()?;
-        Ok(Candidate { score: detection.score(), logits })
+impl Followed {
+    /// Takes the logits of a detection where it and the mask do not agree what belongs to the object.
+    fn agree_with(&mut self, detection: &[f32]) {
+        for (own, found) in self.logits.iter_mut().zip(detection) {
+            if (*own > 0.0) != (*found > 0.0) {
+                *own = *found;
+            }
+        }
+    }
+}
+
+/// Objects at these positions.
+fn tracked(members: &[usize], followed: &[Followed]) -> Vec<Tracked> {
+    let of = |index: &usize| Tracked {
+        id: followed[*index].id as usize,
+        mask: BitMask::of(&followed[*index].logits),
     };
-    detections.into_iter().map(candidate).collect()
+    members.iter().map(of).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::matching::Matches;
-use super::options::PhraseOptions;
+use super::rules::Policy;
 
 /// Direction and number of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,14 +48,19 @@ impl Probation {
         &mut self,
         step: FrameStep,
         matches: &Matches,
-        options: &PhraseOptions,
+        Policy { options, rules }: Policy<'_>,
     ) -> Vec<usize> {
         for id in &matches.unmatched {
             if let Some(record) = self.tracks.get_mut(id) {
                 record.unmatched += 1;
             }
         }
-        matches.tracks_of.iter().for_each(|tracks| self.count_duplicates(step, tracks));
+        for tracks in &matches.tracks_of {
+            match rules.counts_all_pairs {
+                true => self.count_pairs(tracks),
+                false => self.count_duplicates(step, tracks),
+            }
+        }
         let on_probation = |id: &usize| {
             let record = self.tracks.get(id);
             record.is_some_and(|record| step.is_within(record.first_frame, options.delay))
@@ -63,8 +68,10 @@ impl Probation {
         let unconfirmed = self.tracks.iter().filter(|(_, record)| {
             options.unmatched_frames > 0 && record.unmatched >= options.unmatched_frames
         });
-        let doubled = self.duplicates.iter().filter(|(_, frames)| {
-            options.duplicate_frames > 0 && **frames >= options.duplicate_frames
+        let doubled = self.duplicates.iter().filter(|((first, later), frames)| {
+            options.duplicate_frames > 0
+                && **frames >= options.duplicate_frames
+                && (!rules.counts_all_pairs || self.is_older(step, *first, *later))
         });
         let mut removed: Vec<usize> = unconfirmed
             .map(|(id, _)| *id)
@@ -77,16 +84,29 @@ impl Probation {
         removed
     }
 
+    /// Whether the first track was born before the other, on this way.
+    fn is_older(&self, step: FrameStep, first: usize, other: usize) -> bool {
+        let born = |id: usize| self.tracks.get(&id).map_or(0, |record| record.first_frame);
+        match step.backward {
+            false => born(first) < born(other),
+            true => born(first) > born(other),
+        }
+    }
+
+    /// Any two tracks with one detection may be duplicates.
+    fn count_pairs(&mut self, tracks: &[usize]) {
+        for (index, first) in tracks.iter().enumerate() {
+            for later in &tracks[index + 1..] {
+                *self.duplicates.entry((*first, *later)).or_default() += 1;
+            }
+        }
+    }
+
     /// Of the tracks with one detection, all but the oldest are duplicates.
     fn count_duplicates(&mut self, step: FrameStep, tracks: &[usize]) {
-        let born = |id: &usize| self.tracks.get(id).map_or(0, |record| record.first_frame);
         let mut oldest: Option<usize> = None;
         for id in tracks {
-            let older = |other: usize| match step.backward {
-                false => born(id) < born(&other),
-                true => born(id) > born(&other),
-            };
-            if oldest.is_none_or(older) {
+            if oldest.is_none_or(|other| self.is_older(step, *id, other)) {
                 oldest = Some(*id);
             }
         }
@@ -111,12 +131,15 @@ impl Probation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::PhraseOptions;
+    use super::super::rules::PhraseRules;
     use super::*;
 
     #[test]
     fn what_speaks_against_tracks_is_counted_anew_on_the_way_back() {
         let options =
             PhraseOptions { unmatched_frames: 3, duplicate_frames: 3, ..Default::default() };
+        let policy = Policy { options: &options, rules: PhraseRules::of(None) };
         let step = |frame, backward| FrameStep { frame, backward };
         let unmatched = Matches { unmatched: vec![1], ..Matches::default() };
         let doubled = Matches { tracks_of: vec![vec![1, 2]], ..Matches::default() };
@@ -125,14 +148,14 @@ mod tests {
             probation.begin(step(4, false), &[1]);
             probation.begin(step(5, false), &[2]);
             for frame in [6, 7] {
-                assert!(probation.judge(step(frame, false), matches, &options).is_empty());
+                assert!(probation.judge(step(frame, false), matches, policy).is_empty());
             }
             probation.turn();
             for frame in [3, 2] {
-                assert!(probation.judge(step(frame, true), matches, &options).is_empty());
+                assert!(probation.judge(step(frame, true), matches, policy).is_empty());
             }
             // Of duplicates, the one that was born later is the older one on this way.
-            assert_eq!(probation.judge(step(1, true), matches, &options), [1]);
+            assert_eq!(probation.judge(step(1, true), matches, policy), [1]);
         }
     }
 }

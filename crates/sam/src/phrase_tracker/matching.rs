@@ -1,13 +1,15 @@
 //! Which detections of a frame belong to which tracks.
 
 use super::bits::{BitMask, Measure};
-use super::options::PhraseOptions;
+use super::rules::Policy;
 
 /// A detection of the current frame.
 pub(super) struct Detected {
     /// Probability of the detector.
     pub(super) score: f32,
     pub(super) mask: BitMask,
+    /// Whether it is not at the border of the picture.
+    pub(super) central: bool,
 }
 
 /// A track on the current frame.
@@ -33,24 +35,28 @@ pub(super) struct Matches {
 pub(super) fn associate(
     detections: &[Detected],
     tracks: &[Tracked],
-    options: &PhraseOptions,
+    Policy { options, rules }: Policy<'_>,
 ) -> Matches {
+    let is_strong = |index: &usize| detections[*index].score >= options.new_object_threshold;
     if tracks.is_empty() {
-        // Whatever their score.
-        let new = (0..detections.len()).collect();
+        let (central, others): (Vec<usize>, Vec<usize>) = (0..detections.len())
+            .filter(|index| !rules.always_needs_score || is_strong(index))
+            .partition(|index| detections[*index].central);
+        let new = [central, others].concat();
         return Matches {
             new,
             tracks_of: vec![Vec::new(); detections.len()],
             ..Matches::default()
         };
     }
-    let overlaps = Overlaps::of(detections, tracks);
+    let overlaps = Overlaps::of(detections, tracks, rules.measure);
     let unmatched = |(index, track): (usize, &Tracked)| {
         let confirmed = overlaps.of_track(index).any(|iou| iou >= options.unmatched_iou);
         (!track.mask.is_empty() && !confirmed).then_some(track.id)
     };
     let is_new = |index: &usize| {
-        detections[*index].score >= options.new_object_threshold
+        is_strong(index)
+            && detections[*index].central
             && !overlaps.of_detection(*index).any(|iou| iou >= options.match_iou)
     };
     let new: Vec<usize> = (0..detections.len()).filter(is_new).collect();
@@ -64,7 +70,9 @@ pub(super) fn associate(
         let close = close.filter(|(_, iou)| *iou >= options.match_iou);
         matches.tracks_of.push(close.map(|(track, _)| tracks[track].id).collect());
         let (best, iou) = certain.best_track(index);
-        let sure = detection.score >= options.recondition_score && !new.contains(&index);
+        let sure = detection.central
+            && detection.score >= options.recondition_score
+            && !new.contains(&index);
         if sure && iou >= options.recondition_iou {
             renew(&mut matches.renewing, tracks[best].id, index);
         }
@@ -80,16 +88,20 @@ fn renew(renewing: &mut Vec<(usize, usize)>, id: usize, detection: usize) {
     }
 }
 
-/// IoU of each detection with each track, `[detections, tracks]`.
+/// Overlap of each detection with each track, `[detections, tracks]`; 0 for detections at the border.
 struct Overlaps {
     values: Vec<f32>,
     tracks: usize,
 }
 
 impl Overlaps {
-    fn of(detections: &[Detected], tracks: &[Tracked]) -> Self {
+    fn of(detections: &[Detected], tracks: &[Tracked], measure: Measure) -> Self {
         let row = |detection: &Detected| {
-            tracks.iter().map(|track| detection.mask.overlap(&track.mask, Measure::Union)).collect()
+            let overlap = |track: &Tracked| match detection.central {
+                true => detection.mask.overlap(&track.mask, measure),
+                false => 0.0,
+            };
+            tracks.iter().map(overlap).collect()
         };
         let values: Vec<Vec<f32>> = detections.iter().map(row).collect();
         Overlaps { values: values.concat(), tracks: tracks.len() }
@@ -129,8 +141,9 @@ impl Overlaps {
     }
 }
 
-/// Detections that remain when those below `threshold` and those that overlap a better one by more than `iou` are left out.
-pub(super) fn suppress_duplicates(detections: &[Detected], threshold: f32, iou: f32) -> Vec<usize> {
+/// Detections that remain when those below the threshold and those that repeat a better one are left out.
+pub(super) fn suppress_duplicates(detections: &[Detected], policy: Policy<'_>) -> Vec<usize> {
+    let (threshold, iou) = (policy.options.detection_threshold, policy.options.duplicate_iou);
     let mut order: Vec<usize> =
         (0..detections.len()).filter(|index| detections[*index].score > threshold).collect();
     // Meta reverses an ascending sort, which puts the last of equals first.
@@ -138,7 +151,8 @@ pub(super) fn suppress_duplicates(detections: &[Detected], threshold: f32, iou: 
     let mut kept: Vec<usize> = Vec::new();
     for index in order {
         let mask = &detections[index].mask;
-        let overlaps = |other: &usize| detections[*other].mask.overlap(mask, Measure::Union) > iou;
+        let overlaps =
+            |other: &usize| detections[*other].mask.overlap(mask, policy.rules.measure) > iou;
         if !kept.iter().any(overlaps) {
             kept.push(index);
         }

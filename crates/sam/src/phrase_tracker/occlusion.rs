@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::bits::Measure;
 use super::hot_start::FrameStep;
 use super::matching::Tracked;
+use super::rules::Policy;
 
 /// Later than any frame: tracks that were just removed.
 const ALWAYS: i64 = 100_000;
@@ -23,11 +24,16 @@ impl Occlusions {
         step: FrameStep,
         tracks: &[Tracked],
         removed: &[usize],
-        iou: f32,
+        Policy { options, rules }: Policy<'_>,
     ) -> Vec<usize> {
+        let iou = options.occlusion_iou;
         let record = |track: &Tracked| {
-            let unknown = if removed.contains(&track.id) { ALWAYS } else { NEVER };
-            self.last.get(&track.id).copied().unwrap_or(unknown)
+            let known = self.last.get(&track.id).copied();
+            match removed.contains(&track.id) {
+                true if rules.ended_give_way => ALWAYS,
+                true => known.unwrap_or(ALWAYS),
+                false => known.unwrap_or(NEVER),
+            }
         };
         let last: Vec<i64> = tracks.iter().map(record).collect();
         let gives_way = |index: &usize| {

@@ -70,7 +70,8 @@ impl From<TensorError> for PhraseTrackError {
     }
 }
 
-/// How objects of a phrase are found and followed. The defaults are Meta's.
+/// How objects of a phrase are found and followed. The defaults are Meta's for SAM 3; [`Sam::phrase_options`](crate::Sam::phrase_options)
+/// has those for a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhraseOptions {
     /// Number of frames, if it is known; see [`crate::TrackOptions::length`].
@@ -87,13 +88,14 @@ pub struct PhraseOptions {
     pub logits: bool,
     /// Detections with at most this probability are ignored.
     pub detection_threshold: f32,
-    /// Detections that overlap a better one by more than this IoU are ignored.
+    /// Detections that overlap a better one by more than this are ignored. Here and below, overlap is IoU with SAM 3 and the share
+    /// of the smaller area with SAM 3.1.
     pub duplicate_iou: f32,
-    /// A detection that overlaps no track by this IoU may start one.
+    /// A detection that overlaps no track by this much may start one.
     pub match_iou: f32,
-    /// A track that no detection overlaps by this IoU is unmatched.
+    /// A track that no detection overlaps by this much is unmatched.
     pub unmatched_iou: f32,
-    /// Least probability of a detection that starts a track while there are others.
+    /// Least probability of a detection that starts a track; with SAM 3 only while there are others.
     pub new_object_threshold: f32,
     /// Frames after which a track is no longer on probation. Unless `latency` is given, answers are held back as long, so
     /// that objects which turn out to be none are not in them.
@@ -106,7 +108,7 @@ pub struct PhraseOptions {
     pub recondition_every: usize,
     /// Least probability of a detection that renews a track.
     pub recondition_score: f32,
-    /// Least IoU of a detection with the track that it renews.
+    /// Least overlap of a detection with the track that it renews.
     pub recondition_iou: f32,
     /// A track is renewed only if its object score is above this logit.
     pub recondition_logit: f32,
@@ -146,9 +148,27 @@ impl Default for PhraseOptions {
 }
 
 impl PhraseOptions {
+    /// Meta's for SAM 3.1. Its limit of 16 objects is not set.
+    pub(super) fn sam3_1() -> Self {
+        PhraseOptions {
+            detection_threshold: 0.4,
+            new_object_threshold: 0.65,
+            recondition_iou: 0.5,
+            // A probability of 0.8.
+            recondition_logit: 4f32.ln(),
+            fill_hole_area: 0,
+            ..PhraseOptions::default()
+        }
+    }
+
     /// As seen now: answers are not held back, and no object is removed because it was not confirmed.
     pub fn instant() -> Self {
-        PhraseOptions { delay: 0, unmatched_frames: 0, duplicate_frames: 0, ..Self::default() }
+        Self::default().at_once()
+    }
+
+    /// These options without waiting: see [`PhraseOptions::instant`].
+    pub fn at_once(self) -> Self {
+        PhraseOptions { delay: 0, unmatched_frames: 0, duplicate_frames: 0, ..self }
     }
 
     /// How many frames follow one before its answer is given.

@@ -7,6 +7,7 @@ use super::decisions::{Decisions, PhraseRecord, Shown};
 use super::hot_start::FrameStep;
 use super::matching::{Detected, Tracked, associate, suppress_duplicates};
 use super::options::PhraseOptions;
+use super::rules::{PhraseRules, Policy};
 
 const FIXTURE: &str = include_str!("../../../../fixtures/sam3/decisions.json");
 
@@ -24,8 +25,11 @@ fn numbers(value: &Value) -> Vec<usize> {
 fn detections(frame: &Value) -> Vec<Detected> {
     let scores = frame["scores"].as_array().unwrap().iter();
     let masks = frame["detections"].as_array().unwrap().iter().map(mask);
-    let detected =
-        |(score, mask): (&Value, BitMask)| Detected { score: score.as_f64().unwrap() as f32, mask };
+    let detected = |(score, mask): (&Value, BitMask)| Detected {
+        score: score.as_f64().unwrap() as f32,
+        mask,
+        central: true,
+    };
     scores.zip(masks).map(detected).collect()
 }
 
@@ -40,19 +44,23 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> 
 }
 
 /// What the detections and tracks of a frame have to do with each other, without a memory of earlier frames.
-fn check_matches(frame: &Value, shown: &Shown<'_>, options: &PhraseOptions) -> Result<(), String> {
-    let found = associate(shown.detections, shown.tracks, options);
+fn check_matches(frame: &Value, shown: &Shown<'_>, policy: Policy<'_>) -> Result<(), String> {
+    let found = associate(shown.detections, shown.tracks, policy);
     same("unmatched", &found.unmatched, &numbers(&frame["unmatched"]))?;
     let expected: Vec<Vec<usize>> =
         frame["tracks_of"].as_array().unwrap().iter().map(numbers).collect();
     same("tracks of detections", &found.tracks_of, &expected)
 }
 
-fn check_decisions(frame: &Value, found: &Decisions, tracks: &[Tracked]) -> Result<(), String> {
+fn check_decisions(
+    frame: &Value,
+    found: &Decisions,
+    suppressed: &[usize],
+    tracks: &[Tracked],
+) -> Result<(), String> {
     same("new", &found.new, &numbers(&frame["new"]))?;
     same("removed", &found.removed, &numbers(&frame["removed"]))?;
-    let suppressed: Vec<usize> =
-        found.suppressed.iter().map(|position| tracks[*position].id).collect();
+    let suppressed: Vec<usize> = suppressed.iter().map(|position| tracks[*position].id).collect();
     same("suppressed", &suppressed, &numbers(&frame["suppressed"]))?;
     let renewing: Vec<Vec<usize>> =
         found.renewing.iter().map(|(id, detection)| vec![*id, *detection]).collect();
@@ -86,8 +94,8 @@ fn compare(options: &PhraseOptions, otherwise: Otherwise) -> Result<(), String> 
             let step = FrameStep { frame: frame["frame"].as_u64().unwrap() as usize, backward };
             let about = |error| format!("{name}, frame {}: {error}", step.frame);
             let all = detections(frame);
-            let kept =
-                suppress_duplicates(&all, options.detection_threshold, options.duplicate_iou);
+            let policy = Policy { options, rules: PhraseRules::of(None) };
+            let kept = suppress_duplicates(&all, policy);
             same("kept", &kept, &numbers(&frame["kept"])).map_err(about)?;
             let (detections, tracks) = (left(all, &kept), tracks(frame));
             let shown = Shown {
@@ -97,9 +105,10 @@ fn compare(options: &PhraseOptions, otherwise: Otherwise) -> Result<(), String> 
                 room: limit.saturating_sub(tracks.len()),
                 was_searched: true,
             };
-            check_matches(frame, &shown, options).map_err(about)?;
-            let found = record.decide(step, &shown, options);
-            check_decisions(frame, &found, &tracks).map_err(about)?;
+            check_matches(frame, &shown, policy).map_err(about)?;
+            let found = record.decide(step, &shown, policy);
+            let suppressed = record.suppress(step, &tracks, &found.removed, policy);
+            check_decisions(frame, &found, &suppressed, &tracks).map_err(about)?;
             next_id += found.new.len();
         }
     }

@@ -7,17 +7,53 @@ use cutout_imaging::{Image, Mapping, Preprocess};
 
 use super::TrackError;
 use crate::model::ModelError;
-use crate::parts::{Encode, Encoded, FrameFeatures, FrameLevels, Pixels};
+use crate::parts::{Encode, Encoded, FollowLevels, FrameFeatures, FrameLevels, Pixels};
 use crate::sam::Sam;
 
 /// Image features of a frame.
 pub(super) struct EncodedFrame {
+    /// From which objects are followed and remembered.
     pub(super) features: FrameFeatures<DeviceValue>,
-    /// Embedding without memories.
-    pub(super) embedding: DeviceValue,
+    /// In SAM 3.1 `None` until the frame has prompts.
+    pub(super) prompting: Option<Prompting>,
     /// What the detector of SAM 3 starts from.
     pub(super) trunk: Option<Encoded<DeviceValue>>,
     pub(super) mapping: Mapping,
+}
+
+/// Features that answer prompts.
+#[derive(Clone)]
+pub(super) struct Prompting {
+    pub(super) features: FrameFeatures<DeviceValue>,
+    /// Embedding without memories.
+    pub(super) embedding: DeviceValue,
+}
+
+impl Prompting {
+    fn of(levels: Encoded<DeviceValue>) -> Result<Self, ModelError> {
+        match levels {
+            Encoded {
+                level0: Some(level0),
+                level1: Some(level1),
+                level2: Some(level2),
+                embedding: Some(embedding),
+                ..
+            } => Ok(Prompting { features: FrameFeatures { level0, level1, level2 }, embedding }),
+            _ => Err(ModelError::NoMemory),
+        }
+    }
+}
+
+impl EncodedFrame {
+    /// The features that answer prompts, computed on first use.
+    pub(super) fn prompting(&mut self, sam: &Sam) -> Result<Prompting, TrackError> {
+        if let Some(known) = &self.prompting {
+            return Ok(known.clone());
+        }
+        let trunk = self.trunk.clone().ok_or(ModelError::NoMemory)?;
+        let made = Prompting::of(sam.model().run(&FrameLevels, trunk)?)?;
+        Ok(self.prompting.insert(made).clone())
+    }
 }
 
 /// Encodes a frame.
@@ -29,27 +65,19 @@ pub(super) fn encode(
     let (pixels, mapping) = preprocess.run(image, sam.pool())?;
     let pixels = sam.model().upload(&pixels)?;
     let encoded = sam.model().run(&Encode { pictures: 1 }, Pixels { pixels })?;
-    let features = encoded.pictures.into_iter().next();
-    let trunk = features.clone().filter(|features| features.trunk.is_some());
-    let levels = match features {
-        Some(features @ Encoded { trunk: Some(_), .. }) => {
-            Some(sam.model().run(&FrameLevels, features)?)
-        }
-        features => features,
-    };
-    match levels {
-        Some(Encoded {
-            level0: Some(level0),
-            level1: Some(level1),
-            level2: Some(level2),
-            embedding: Some(embedding),
-            ..
-        }) => {
-            let features = FrameFeatures { level0, level1, level2 };
-            Ok(EncodedFrame { features, embedding, trunk, mapping })
-        }
-        _ => Err(ModelError::NoMemory.into()),
+    let features = encoded.pictures.into_iter().next().ok_or(ModelError::NoMemory)?;
+    let trunk = features.trunk.is_some().then(|| features.clone());
+    if let (Some(trunk), true) = (&trunk, sam.model().config().memory()?.multiplex.is_some()) {
+        let features = sam.model().run(&FollowLevels, trunk.clone())?;
+        return Ok(EncodedFrame { features, prompting: None, trunk: Some(trunk.clone()), mapping });
     }
+    let levels = match &trunk {
+        Some(trunk) => sam.model().run(&FrameLevels, trunk.clone())?,
+        None => features,
+    };
+    let prompting = Prompting::of(levels)?;
+    let features = prompting.features.clone();
+    Ok(EncodedFrame { features, prompting: Some(prompting), trunk, mapping })
 }
 
 /// A frame being encoded on its own thread.

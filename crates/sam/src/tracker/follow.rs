@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use cutout_graph::DeviceValue;
-use cutout_imaging::Mask;
+use cutout_imaging::{Mask, Size};
 use cutout_tensor::{Tensor, TensorError};
 
+use super::encode::Prompting;
 use super::group::GroupId;
-use super::object::{
-    FrameRecord, Keys, Object, Rated, Reading, SelectedMemories, Selection, TrackPosition,
-};
+use super::object::{FrameRecord, Object, Rated, ShownMask};
 use super::options::{Direction, TrackError};
+use super::timeline::{Keys, Reading, SelectedMemories, Selection, TrackPosition};
 use super::{ObjectId, Tracker};
+use crate::model::config::Grouping;
 use crate::model::{Model, ModelError};
 use crate::parts::{
     AnswerPrompt, Attend, AttendInputs, Bank, BankShape, FitMask, Follow, FollowInputs, Followed,
-    FollowedObject, MaskInputs, MemoryInput, ObjectAnswer, Project, PromptInputs, UseMask,
-    VideoMask,
+    FollowedObject, FrameFeatures, FrameMemory, MaskInputs, MemoryInput, ObjectAnswer, Project,
+    PromptInputs, ShownLogits, ThroughVideo, UseMask, VideoMask,
 };
 use crate::prompt::{Candidates, Prompt, PromptBatch};
 use crate::scene::finite;
@@ -49,10 +50,13 @@ impl Tracker {
         direction: Direction,
         remembering: Remembering,
     ) -> Result<(), TrackError> {
-        let mut groups: BTreeMap<(usize, usize), Vec<ObjectSelection>> = BTreeMap::new();
         let position = self.position(frame, direction)?;
+        if self.rules.grouping == Grouping::Buckets {
+            return self.follow_buckets(position, remembering);
+        }
+        let mut groups: BTreeMap<(usize, usize), Vec<ObjectSelection>> = BTreeMap::new();
         for (id, selection) in self.selections(position)? {
-            if let Some(record) = self.object_mut(id)?.prompted_frames.get_mut(&frame) {
+            if let Some(record) = self.object_mut(id)?.frames.prompted.get_mut(&frame) {
                 record.tracked = Some(direction);
                 continue;
             }
@@ -77,16 +81,29 @@ impl Tracker {
         &self,
         position: TrackPosition,
     ) -> Result<Vec<(ObjectId, Selection)>, ModelError> {
-        let table = self.model().config().memory()?.frames;
+        let reading = self.reading(None)?;
         let groups = self.groups().into_iter();
         let recent: BTreeMap<GroupId, Option<Vec<usize>>> =
             groups.map(|group| (group, self.recent_frames(group, position))).collect();
         let select = |(id, object): (&ObjectId, &Object)| {
             let recent = recent.get(&object.group).and_then(Option::as_deref);
-            let most = self.rules.most_prompted_frames;
-            (*id, object.select(position, Reading { table, most, recent }))
+            (*id, object.frames.select(position, Reading { recent, ..reading }))
         };
         Ok(self.objects.iter().map(select).collect())
+    }
+
+    /// What memory attention reads, by the rules.
+    pub(super) fn reading<'a>(
+        &self,
+        recent: Option<&'a [usize]>,
+    ) -> Result<Reading<'a>, ModelError> {
+        Ok(Reading {
+            table: self.model().config().memory()?.frames,
+            most: self.rules.most_prompted_frames,
+            recent,
+            rows: self.rules.prompted_rows,
+            pointers_ahead: self.rules.pointers_ahead,
+        })
     }
 
     fn position(&self, frame: usize, direction: Direction) -> Result<TrackPosition, ModelError> {
@@ -94,15 +111,18 @@ impl Tracker {
         Ok(TrackPosition { frame, direction, length: self.options.length, pointer_frames })
     }
 
-    /// Whether the keys of all objects' memories fit the cache.
-    fn keys(&self) -> Result<Keys, ModelError> {
+    /// Whether the keys of all memories fit the cache.
+    pub(super) fn keys(&self) -> Result<Keys, ModelError> {
         let config = self.model().config();
         let (memory, width) = (config.memory()?, config.decoder()?.width);
         let cells = config.encoder.grid() * config.encoder.grid();
         // Recent frames and prompted ones.
         let frames = memory.frames - 1 + self.rules.most_prompted_frames.unwrap_or(1);
-        let object = frames * memory.layers * cells * width * size_of::<f32>();
-        let all = object.saturating_mul(self.objects.len());
+        // Several heads have values too.
+        let kinds = if memory.heads == 1 { 1 } else { 2 };
+        let one = kinds * frames * memory.layers * cells * width * size_of::<f32>();
+        let holders = if self.buckets.is_empty() { self.objects.len() } else { self.buckets.len() };
+        let all = one.saturating_mul(holders);
         Ok(if all <= MAX_KEY_BYTES { Keys::Kept } else { Keys::Computed })
     }
 
@@ -117,14 +137,14 @@ impl Tracker {
         let object = self.object_mut(*id)?;
         match keys {
             Keys::Kept => {
-                object.project(selection, |memory| {
-                    sam.model().run(&Project, MemoryInput { memory, image: None })
+                object.frames.project(selection, |FrameMemory { memory, image, .. }| {
+                    sam.model().run(&Project, MemoryInput { memory, image })
                 })?;
-                object.forget_keys(&selection.memories);
+                object.frames.forget_keys(&selection.memories);
             }
-            Keys::Computed => object.forget_keys(&[]),
+            Keys::Computed => object.frames.forget_keys(&[]),
         }
-        Ok(object.read_memories(selection, position, keys))
+        Ok(object.frames.read_memories(selection, position, keys))
     }
 
     fn follow_batch(
@@ -142,7 +162,7 @@ impl Tracker {
         let followed = self.model().run(&part, FollowInputs { frame, bank })?;
         let records = self.records(followed, position.direction)?;
         for (one, record) in objects.iter().zip(records) {
-            self.object_mut(one.id)?.tracked_frames.insert(position.frame, record);
+            self.object_mut(one.id)?.frames.tracked.insert(position.frame, record);
         }
         Ok(())
     }
@@ -157,7 +177,7 @@ impl Tracker {
         let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
         let record = |(index, object): (usize, FollowedObject<DeviceValue>)| {
             // Holes are filled in the returned mask only; the memory is of the predicted mask.
-            let mut record = answers.record(index, object.pointer, self)?;
+            let mut record = answers.record(index, Some(object.pointer), self)?;
             record.memory = object.memory;
             record.tracked = Some(direction);
             record.rated = Rated::Tracked;
@@ -181,12 +201,16 @@ impl Tracker {
         let frame = self.current()?.frame;
         let object = self.objects.get(&id);
         let earlier = object.and_then(|object| object.newest(frame));
-        if let Some(earlier) = earlier.filter(|earlier| earlier.mask.is_none()) {
+        let is_given =
+            |earlier: &FrameRecord| earlier.shown.as_ref().is_some_and(ShownMask::is_given);
+        let refined = |earlier: &&FrameRecord| self.rules.clicks_refine && !is_given(earlier);
+        if let Some(earlier) = earlier.filter(refined) {
             batch.masks = Some(earlier.logits.reshape([1, side, side, 1])?);
         }
         let tracked = object.and_then(|object| object.record(frame)).and_then(|it| it.tracked);
+        let Prompting { features, embedding } = self.prompting()?;
         let embedding = match tracked.filter(|_| self.rules.clicks_attend) {
-            None => self.current()?.encoded.embedding.clone(),
+            None => embedding,
             Some(direction) => self.attended(id, frame, direction)?,
         };
         // `points` includes one padding token.
@@ -194,20 +218,45 @@ impl Tracker {
         let wanted = if points <= 2 { Candidates::Three } else { Candidates::One };
         let part = AnswerPrompt { objects: 1, points, masks: batch.masks.is_some(), wanted };
         let model = self.model();
-        let features = &self.current()?.encoded.features;
         let inputs = PromptInputs {
             points: model.upload(&batch.points)?,
             kinds: model.upload(&batch.kinds)?,
             masks: batch.masks.as_ref().map(|masks| model.upload(masks)).transpose()?,
             embedding,
-            level0: features.level0.clone(),
-            level1: features.level1.clone(),
+            level0: features.level0,
+            level1: features.level1,
         };
         let ObjectAnswer { logits, iou, object_score, pointer } = model.run(&part, inputs)?;
         let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
-        let mut record = answers.record(0, pointer, self)?;
+        let mut record = answers.record(0, Some(pointer), self)?;
         record.tracked = tracked;
         Ok(record)
+    }
+
+    /// The features of the current frame that answer prompts.
+    fn prompting(&mut self) -> Result<Prompting, TrackError> {
+        let sam = self.sam.clone();
+        self.current.as_mut().ok_or(TrackError::NoFrame)?.encoded.prompting(&sam)
+    }
+
+    /// The features of the current frame for a mask prompt.
+    pub(super) fn mask_features(&mut self) -> Result<FrameFeatures<DeviceValue>, TrackError> {
+        let Prompting { features, embedding } = self.prompting()?;
+        Ok(match self.rules.grouping {
+            Grouping::Alone | Grouping::Together => features,
+            Grouping::Buckets => FrameFeatures { level2: embedding, ..features },
+        })
+    }
+
+    /// A record of clicks with its mask as it is at the size of the video, which is what is remembered.
+    pub(super) fn at_video_size(&self, record: FrameRecord) -> Result<FrameRecord, TrackError> {
+        if !self.rules.masks_at_video_size || record.shown.is_some() {
+            return Ok(record);
+        }
+        let Size { width, height } = self.current()?.encoded.mapping.original;
+        let shown = ShownMask::Answered { logits: record.logits.clone(), taken: None };
+        let logits = shown.in_low_resolution(self.model(), [height, width])?;
+        Ok(FrameRecord { logits, shown: Some(shown), ..record })
     }
 
     /// Embedding of the current frame after attention to an object's memories.
@@ -218,11 +267,9 @@ impl Tracker {
         direction: Direction,
     ) -> Result<DeviceValue, TrackError> {
         let position = self.position(frame, direction)?;
-        let table = self.model().config().memory()?.frames;
-        let most = self.rules.most_prompted_frames;
         let recent = self.recent_frames(self.group_of(id), position);
-        let reading = Reading { table, most, recent: recent.as_deref() };
-        let selection = self.object_mut(id)?.select(position, reading);
+        let reading = self.reading(recent.as_deref())?;
+        let selection = self.object_mut(id)?.frames.select(position, reading);
         let keys = self.keys()?;
         let memories = self.read_memories(&ObjectSelection { id, selection }, position, keys)?;
         let (shape, bank) = bank(self.model(), vec![memories], keys)?;
@@ -237,11 +284,10 @@ impl Tracker {
         id: ObjectId,
         mask: &Mask,
     ) -> Result<FrameRecord, TrackError> {
-        let current = self.current()?;
-        let frame = current.frame;
+        let frame = self.current()?.frame;
         let size = [mask.size().height, mask.size().width];
         let uploaded = self.model().upload(&mask_tensor(mask)?)?;
-        let inputs = MaskInputs { mask: uploaded, frame: current.encoded.features.clone() };
+        let inputs = MaskInputs { mask: uploaded, frame: self.mask_features()? };
         let ObjectAnswer { logits, iou, object_score, pointer } =
             self.model().run(&UseMask { size }, inputs)?;
         let answers = HostAnswers::fetch(&logits, &iou, &object_score)?;
@@ -251,13 +297,13 @@ impl Tracker {
             iou: answers.iou[0],
             object_score: answers.object_score[0],
             memory: None,
-            pointer,
+            pointer: Some(pointer),
             tracked: known.and_then(|record| record.tracked),
             rated: Rated::No,
-            mask: self.rules.masks_compete.then(|| mask.clone()),
+            shown: self.rules.masks_compete.then(|| ShownMask::Given(mask.clone())),
         };
         if self.rules.masks_compete {
-            self.take_pixels(id, frame, mask)?;
+            self.take_pixels(self.group_for(id, frame)?, id, mask)?;
         }
         Ok(record)
     }
@@ -265,30 +311,63 @@ impl Tracker {
     /// Takes the pixels of a new mask prompt from the other masks that were given to its group on the frame.
     pub(super) fn take_pixels(
         &mut self,
+        group: GroupId,
         id: ObjectId,
-        frame: usize,
         mask: &Mask,
     ) -> Result<(), TrackError> {
-        let (sam, group) = (self.sam.clone(), self.group_of(id));
+        let (sam, frame) = (self.sam.clone(), self.current()?.frame);
         let size = [mask.size().height, mask.size().width];
         let others = self.objects.iter_mut().filter(|(other, _)| **other != id);
         for (_, object) in others.filter(|(_, object)| object.group == group) {
-            let Some(record) = object.pending_prompts.get_mut(&frame) else { continue };
-            let Some(own) = &record.mask else { continue };
-            let pixels = own.pixels().iter().zip(mask.pixels()).map(|(own, taken)| *own && !taken);
-            let left = Mask::from_pixels(mask.size(), pixels.collect())?;
-            let uploaded = sam.model().upload(&mask_tensor(&left)?)?;
-            let fitted = sam.model().run(&FitMask { size }, VideoMask { mask: uploaded })?;
-            record.logits = fitted.logits.fetch().map_err(ModelError::from)?;
-            record.mask = Some(left);
+            let Some(record) = object.frames.pending.get_mut(&frame) else { continue };
+            let Some(shown) = &mut record.shown else { continue };
+            shown.lose(mask)?;
+            record.logits = shown.in_low_resolution(sam.model(), size)?;
             record.memory = None;
         }
         Ok(())
     }
 }
 
+impl ShownMask {
+    /// Takes pixels from the mask.
+    fn lose(&mut self, pixels: &Mask) -> Result<(), TrackError> {
+        let both = |own: &Mask, keep: fn(bool, bool) -> bool| {
+            let pairs = own.pixels().iter().zip(pixels.pixels());
+            Mask::from_pixels(own.size(), pairs.map(|(own, taken)| keep(*own, *taken)).collect())
+        };
+        match self {
+            ShownMask::Given(mask) => *mask = both(mask, |own, taken| own && !taken)?,
+            ShownMask::Answered { taken, .. } => {
+                *taken = Some(match taken {
+                    Some(known) => both(known, |own, taken| own || taken)?,
+                    None => pixels.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The logits of the mask at the size of the video, in low resolution.
+    fn in_low_resolution(&self, model: &Model, video: [usize; 2]) -> Result<Tensor, TrackError> {
+        let logits = match self {
+            ShownMask::Given(mask) => {
+                let mask = model.upload(&mask_tensor(mask)?)?;
+                model.run(&FitMask { size: video }, VideoMask { mask })?.logits
+            }
+            ShownMask::Answered { logits, taken } => {
+                let part = ThroughVideo { video, taken: taken.is_some() };
+                let taken = taken.as_ref().map(mask_tensor).transpose()?;
+                let taken = taken.map(|taken| model.upload(&taken)).transpose()?;
+                model.run(&part, ShownLogits { logits: model.upload(logits)?, taken })?.logits
+            }
+        };
+        Ok(logits.fetch().map_err(ModelError::from)?)
+    }
+}
+
 /// The memories of several objects as one bank. All have as many memories and pointers as the first.
-fn bank(
+pub(super) fn bank(
     model: &Model,
     memories: Vec<SelectedMemories>,
     keys: Keys,
@@ -311,7 +390,7 @@ fn bank(
 }
 
 /// The answers for a batch of objects, fetched.
-struct HostAnswers {
+pub(super) struct HostAnswers {
     /// `f32[objects, side, side]`.
     logits: Tensor,
     iou: Vec<f32>,
@@ -319,7 +398,7 @@ struct HostAnswers {
 }
 
 impl HostAnswers {
-    fn fetch(
+    pub(super) fn fetch(
         logits: &DeviceValue,
         iou: &DeviceValue,
         object_score: &DeviceValue,
@@ -343,10 +422,10 @@ impl HostAnswers {
     }
 
     /// One object's record, with holes filled, without memory.
-    fn record(
+    pub(super) fn record(
         &self,
         index: usize,
-        pointer: DeviceValue,
+        pointer: Option<DeviceValue>,
         tracker: &Tracker,
     ) -> Result<FrameRecord, TensorError> {
         let mut logits = self.logits(index);
@@ -359,7 +438,7 @@ impl HostAnswers {
             object_score: self.object_score[index],
             tracked: None,
             rated: Rated::No,
-            mask: None,
+            shown: None,
         })
     }
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use cutout_graph::DeviceValue;
 use cutout_tensor::{DType, Tensor};
 
-use super::history::Sighting;
-use super::object::{FrameRecord, Object, Rated, TrackPosition};
+use super::history::{Holder, Sighting};
+use super::object::{FrameRecord, Object, Rated};
 use super::options::{Corrections, Direction, TrackError};
+use super::state::Stored;
+use super::timeline::TrackPosition;
 use super::{ObjectId, Tracker};
 use crate::components::memory::MaskSource;
 use crate::model::ModelError;
@@ -36,6 +38,14 @@ pub(super) struct OpenGroup {
 }
 
 impl OpenGroup {
+    /// Goes on with this group.
+    pub(super) fn open(&mut self, id: GroupId) {
+        if id != self.id {
+            *self = OpenGroup { id, ..OpenGroup::default() };
+        }
+        self.used = true;
+    }
+
     /// Begins the next group.
     fn close(&mut self) {
         if self.used {
@@ -50,16 +60,41 @@ impl Tracker {
         self.objects.get(&object).map_or(self.open_group.id, |object| object.group)
     }
 
-    /// The object, made if it is new.
-    pub(super) fn known_object(&mut self, id: ObjectId) -> &mut Object {
-        if !self.objects.contains_key(&id) {
-            if self.rules.grouping == Grouping::Alone {
-                self.open_group.close();
+    /// The group that an object has when it is prompted on a frame.
+    pub(super) fn group_for(&self, id: ObjectId, frame: usize) -> Result<GroupId, ModelError> {
+        let known = self.objects.contains_key(&id);
+        match self.rules.grouping {
+            Grouping::Buckets => self.bucket_for(id, frame),
+            // Each object has a group of its own.
+            Grouping::Alone if !known => {
+                Ok(self.open_group.id.saturating_add(u32::from(self.open_group.used)))
             }
-            self.open_group.used = true;
+            Grouping::Alone | Grouping::Together => Ok(self.group_of(id)),
         }
-        let group = self.open_group.id;
-        self.objects.entry(id).or_insert_with(|| Object { group, ..Object::default() })
+    }
+
+    /// Enters the answer to a prompt on the current frame, for an object that is of this group from now on.
+    pub(super) fn enter_prompt(
+        &mut self,
+        id: ObjectId,
+        group: GroupId,
+        record: FrameRecord,
+    ) -> Result<(), TrackError> {
+        let frame = self.frame().ok_or(TrackError::NoFrame)?;
+        if self.rules.grouping == Grouping::Buckets {
+            self.enter_bucket(id, group);
+            if let Some(bucket) = self.buckets.get_mut(&group) {
+                // It is encoded again.
+                bucket.frames.pending.remove(&frame);
+            }
+        } else if !self.objects.contains_key(&id) {
+            self.open_group.open(group);
+            self.objects.insert(id, Object { group, ..Object::default() });
+        }
+        let object = self.object_mut(id)?;
+        object.own_prompts.insert(frame);
+        object.frames.pending.insert(frame, record);
+        Ok(())
     }
 
     pub(super) fn members(&self, group: GroupId) -> impl Iterator<Item = (ObjectId, &Object)> {
@@ -84,6 +119,10 @@ impl Tracker {
     pub(super) fn encode_prompts(&mut self) -> Result<(), TrackError> {
         let Some(frame) = self.frame() else { return Ok(()) };
         for group in self.groups() {
+            if self.rules.grouping == Grouping::Buckets {
+                self.encode_bucket(group, frame)?;
+                continue;
+            }
             let is_new =
                 |object: &Object| object.pending(frame).is_some_and(|it| it.memory.is_none());
             if self.members(group).any(|(_, object)| is_new(object)) {
@@ -123,7 +162,7 @@ impl Tracker {
             let object = self.object_mut(id)?;
             if object.pending(frame).is_some() {
                 object.filled_frames.remove(&frame);
-                object.pending_prompts.insert(frame, record);
+                object.frames.pending.insert(frame, record);
             } else {
                 object.filled_frames.insert(frame, record);
             }
@@ -168,13 +207,13 @@ impl Tracker {
         let pointer = self.model().hidden_pointer()?;
         Ok(FrameRecord {
             memory: None,
-            pointer: self.model().upload(&pointer)?,
+            pointer: Some(self.model().upload(&pointer)?),
             logits: Tensor::from_vec([side, side], vec![HIDDEN; side * side])?,
             iou: 0.0,
             object_score: UNANSWERED,
             tracked: None,
             rated: Rated::No,
-            mask: None,
+            shown: None,
         })
     }
 
@@ -182,8 +221,12 @@ impl Tracker {
     /// another group from now on.
     pub(super) fn remember_prompts(&mut self) -> Result<(), TrackError> {
         for group in self.groups() {
+            if self.rules.grouping == Grouping::Buckets {
+                self.remember_bucket(group);
+                continue;
+            }
             let pending = |(_, object): (ObjectId, &Object)| {
-                object.pending_prompts.keys().copied().collect::<Vec<_>>()
+                object.frames.pending.keys().copied().collect::<Vec<_>>()
             };
             let mut frames: Vec<usize> = self.members(group).flat_map(pending).collect();
             frames.sort_unstable();
@@ -192,7 +235,7 @@ impl Tracker {
                 self.remember_frame(group, frame)?;
             }
         }
-        if self.rules.grouping == Grouping::Together {
+        if self.rules.grouping != Grouping::Alone {
             self.open_group.close();
         }
         Ok(())
@@ -201,7 +244,7 @@ impl Tracker {
     fn remember_frame(&mut self, group: GroupId, frame: usize) -> Result<(), TrackError> {
         let passes = |object: &Object| {
             let pending = object.pending(frame);
-            !object.prompted_frames.contains_key(&frame)
+            !object.frames.prompted.contains_key(&frame)
                 && pending.is_none_or(|record| record.tracked.is_some())
         };
         let passes = self.rules.corrections == Corrections::Pass
@@ -215,14 +258,14 @@ impl Tracker {
         };
         for (_, object) in self.members_mut(group) {
             let filled = object.filled_frames.remove(&frame);
-            let pending = object.pending_prompts.remove(&frame);
+            let pending = object.frames.pending.remove(&frame);
             let Some(mut record) = pending.or(filled).or_else(|| joined.clone()) else { continue };
-            record.mask = None;
+            record.shown = None;
             if passes {
-                object.tracked_frames.insert(frame, record);
+                object.frames.tracked.insert(frame, record);
             } else {
-                object.tracked_frames.remove(&frame);
-                object.prompted_frames.insert(frame, record);
+                object.frames.tracked.remove(&frame);
+                object.frames.prompted.insert(frame, record);
             }
         }
         Ok(())
@@ -234,47 +277,55 @@ impl Tracker {
         let object = self.object_mut(id)?;
         let group = object.group;
         object.own_prompts.remove(&frame);
-        object.pending_prompts.remove(&frame);
+        object.frames.pending.remove(&frame);
         let current = self.frame() == Some(frame);
         let shared = self.members(group).any(|(_, object)| object.own_prompts.contains(&frame));
         for (_, object) in self.members_mut(group) {
             if shared {
                 // The memories of this frame are encoded again without the prompt.
-                if let Some(pending) = object.pending_prompts.get_mut(&frame).filter(|_| current) {
+                if let Some(pending) = object.frames.pending.get_mut(&frame).filter(|_| current) {
                     pending.memory = None;
                 }
                 continue;
             }
-            object.pending_prompts.remove(&frame);
+            object.frames.pending.remove(&frame);
             object.filled_frames.remove(&frame);
-            if let Some(mut record) = object.prompted_frames.remove(&frame) {
+            if let Some(mut record) = object.frames.prompted.remove(&frame) {
                 record.tracked = None;
-                object.tracked_frames.insert(frame, record);
+                object.frames.tracked.insert(frame, record);
             }
         }
+        if self.rules.grouping == Grouping::Buckets {
+            self.withdraw_from_bucket(group, frame, shared);
+        }
         let is_prompted = |object: &Object| {
-            !object.prompted_frames.is_empty() || !object.pending_prompts.is_empty()
+            !object.frames.prompted.is_empty() || !object.frames.pending.is_empty()
         };
-        if self.rules.grouping == Grouping::Together
+        if self.rules.grouping != Grouping::Alone
             && !self.members(group).any(|(_, object)| is_prompted(object))
         {
             // Without any prompt there is nothing to track.
-            self.members_mut(group).for_each(|(_, object)| object.tracked_frames.clear());
+            self.members_mut(group).for_each(|(_, object)| object.frames.tracked.clear());
         }
         Ok(())
     }
 
     /// Forgets an object. The ratings of its group's frames are those of the others from now on.
     pub(super) fn forget(&mut self, id: ObjectId) -> Result<(), TrackError> {
+        self.object_mut(id)?;
+        if self.rules.grouping == Grouping::Buckets {
+            self.leave_bucket(id);
+            return Ok(());
+        }
         let object = self.object_mut(id)?;
         let group = object.group;
         for frame in object.own_prompts.clone() {
             self.withdraw(frame, id)?;
         }
         self.objects.remove(&id);
-        self.store.forget(id);
+        self.store.forget(Holder::Object(id));
         for (_, object) in self.members_mut(group) {
-            for record in object.tracked_frames.values_mut() {
+            for record in object.frames.tracked.values_mut() {
                 if record.rated == Rated::No {
                     record.rated = Rated::ByObject;
                 }
@@ -286,8 +337,12 @@ impl Tracker {
     /// Frames on which a group was seen clearly, walking away from `position`, the nearest first, at most `most`.
     fn clear_frames(&self, group: GroupId, position: TrackPosition, most: usize) -> Vec<usize> {
         let Some((first, object)) = self.members(group).next() else { return Vec::new() };
-        let mut frames: Vec<usize> = object.tracked_frames.keys().copied().collect();
-        frames.extend(self.store.stored(first).filter(|frame| object.record(*frame).is_none()));
+        let mut frames: Vec<usize> = object.frames.tracked.keys().copied().collect();
+        frames.extend(
+            self.store
+                .stored(Holder::Object(first))
+                .filter(|frame| object.record(*frame).is_none()),
+        );
         frames.retain(|frame| position.is_behind(*frame));
         frames.sort_unstable_by_key(|frame| frame.abs_diff(position.frame));
         let mut clear = Vec::new();
@@ -306,7 +361,7 @@ impl Tracker {
     /// How clearly all objects of a group are seen on a tracked frame; `None` for a frame without rating.
     fn rating(&self, group: GroupId, frame: usize) -> Option<f32> {
         let sighting = |(id, object): (ObjectId, &Object)| {
-            let held = object.tracked_frames.get(&frame).map(FrameRecord::sighting);
+            let held = object.frames.tracked.get(&frame).map(FrameRecord::sighting);
             held.or_else(|| self.store.sighting(id, frame))
         };
         rating(&self.members(group).map(sighting).collect::<Option<Vec<_>>>()?)

@@ -8,15 +8,34 @@ use std::path::{Path, PathBuf};
 use cutout_weights::{Checkpoint, Metadata, WeightsError, write_safetensors};
 
 use super::ObjectId;
-use super::object::{FrameRecord, Object, Rated};
+use super::group::GroupId;
+use super::object::Rated;
 use super::options::{History, TrackError};
+use super::state::Stored;
+use super::timeline::{Recalled, Timeline};
 use crate::model::Model;
+
+/// Whose records are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    Object(ObjectId),
+    Bucket(GroupId),
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Holder::Object(id) => write!(out, "object-{id}"),
+            Holder::Bucket(group) => write!(out, "bucket-{group}"),
+        }
+    }
+}
 
 /// Records stored in files.
 pub(super) struct RecordStore {
     folder: Option<PathBuf>,
-    /// Stored frames of each object.
-    frames: HashMap<ObjectId, BTreeMap<usize, Sighting>>,
+    /// Stored frames of each object and bucket.
+    frames: HashMap<Holder, BTreeMap<usize, Sighting>>,
     /// Largest distance from the current frame at which a record is read.
     reach: usize,
 }
@@ -62,90 +81,91 @@ impl RecordStore {
     }
 
     /// Stores or drops records of frames that are not wanted, and loads stored records of those that are.
-    pub(super) fn update(
+    pub(super) fn update<R: Stored + Recalled>(
         &mut self,
-        id: ObjectId,
-        object: &mut Object,
+        holder: Holder,
+        records: &mut Timeline<R>,
         wanted: &WantedFrames,
         model: &Model,
     ) -> Result<(), TrackError> {
-        let far: Vec<usize> = object
-            .tracked_frames
-            .keys()
-            .copied()
-            .filter(|frame| !wanted.contains(*frame))
-            .collect();
+        let frames = records.tracked.keys().copied();
+        let far: Vec<usize> = frames.filter(|frame| !wanted.contains(*frame)).collect();
         for other in far {
-            let Some(record) = object.tracked_frames.remove(&other) else { continue };
+            let Some(record) = records.tracked.remove(&other) else { continue };
             let Some(folder) = &self.folder else { continue };
             let (mut tensors, mut metadata) = (Vec::new(), Metadata::new());
             record.store("", &mut tensors, &mut metadata)?;
-            write_safetensors(file(folder, id, other), &tensors, &metadata)
-                .map_err(|source| failed(id, other, source))?;
-            self.frames.entry(id).or_default().insert(other, record.sighting());
+            write_safetensors(file(folder, holder, other), &tensors, &metadata)
+                .map_err(|source| failed(holder, other, source))?;
+            self.frames.entry(holder).or_default().insert(other, record.sighting());
         }
-        let (Some(folder), Some(stored)) = (&self.folder, self.frames.get(&id)) else {
+        let (Some(folder), Some(stored)) = (&self.folder, self.frames.get(&holder)) else {
             return Ok(());
         };
         for other in stored.keys().copied().filter(|frame| wanted.contains(*frame)) {
-            if object.record(other).is_none() {
-                let record = load(folder, id, other, model)?;
-                object.tracked_frames.insert(other, record);
+            if records.record(other).is_none() {
+                records.tracked.insert(other, load(folder, holder, other, model)?);
             }
         }
         Ok(())
     }
 
-    /// Stored frames of an object.
-    pub(super) fn stored(&self, id: ObjectId) -> impl Iterator<Item = usize> {
-        self.frames.get(&id).into_iter().flat_map(|frames| frames.keys().copied())
+    /// Stored frames of an object or bucket.
+    pub(super) fn stored(&self, holder: Holder) -> impl Iterator<Item = usize> {
+        self.frames.get(&holder).into_iter().flat_map(|frames| frames.keys().copied())
     }
 
     /// What was seen of an object on a stored frame.
     pub(super) fn sighting(&self, id: ObjectId, frame: usize) -> Option<Sighting> {
-        self.frames.get(&id)?.get(&frame).copied()
+        self.frames.get(&Holder::Object(id))?.get(&frame).copied()
     }
 
-    /// Declares that frames of an object are stored already.
-    pub(super) fn set_stored(
+    /// Declares that frames of an object or bucket are stored already.
+    pub(super) fn set_stored<R: Stored>(
         &mut self,
-        id: ObjectId,
+        holder: Holder,
         frames: impl Iterator<Item = usize>,
         model: &Model,
     ) -> Result<(), TrackError> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let seen = |frame| Ok((frame, load(folder, id, frame, model)?.sighting()));
+        let seen = |frame| Ok((frame, load::<R>(folder, holder, frame, model)?.sighting()));
         let frames = frames.map(seen).collect::<Result<BTreeMap<_, _>, TrackError>>()?;
-        self.frames.insert(id, frames);
+        self.frames.insert(holder, frames);
         Ok(())
     }
 
-    /// Removes an object's files.
-    pub(super) fn forget(&mut self, id: ObjectId) {
-        let (Some(folder), Some(frames)) = (&self.folder, self.frames.remove(&id)) else { return };
+    /// Removes the files of an object or bucket.
+    pub(super) fn forget(&mut self, holder: Holder) {
+        let (Some(folder), Some(frames)) = (&self.folder, self.frames.remove(&holder)) else {
+            return;
+        };
         for frame in frames.into_keys() {
             // A file that cannot be removed is harmless: it is never read again.
-            let _ignored = fs::remove_file(file(folder, id, frame));
+            let _ignored = fs::remove_file(file(folder, holder, frame));
         }
     }
 }
 
-fn failed(id: ObjectId, frame: usize, source: WeightsError) -> TrackError {
-    TrackError::History { id, frame, source: Box::new(source) }
+fn failed(holder: Holder, frame: usize, source: WeightsError) -> TrackError {
+    TrackError::History {
+        holder: holder.to_string().replace('-', " "),
+        frame,
+        source: Box::new(source),
+    }
 }
 
 /// Reads a stored record.
-fn load(
+fn load<R: Stored>(
     folder: &Path,
-    id: ObjectId,
+    holder: Holder,
     frame: usize,
     model: &Model,
-) -> Result<FrameRecord, TrackError> {
-    let fail = |source| failed(id, frame, source);
-    let checkpoint = Checkpoint::open(file(folder, id, frame)).map_err(fail)?;
-    FrameRecord::load(&checkpoint, "", model, &fail)
+) -> Result<R, TrackError> {
+    let fail = |source| failed(holder, frame, source);
+    let checkpoint = Checkpoint::open(file(folder, holder, frame)).map_err(fail)?;
+    R::load(&checkpoint, "", model, &fail)
 }
 
-fn file(folder: &Path, id: ObjectId, frame: usize) -> PathBuf {
-    folder.join(format!("object-{id}-frame-{frame}.safetensors"))
+fn file(folder: &Path, holder: Holder, frame: usize) -> PathBuf {
+    folder.join(format!("{holder}-frame-{frame}.safetensors"))
 }

@@ -2,8 +2,10 @@
 
 use cutout_graph::{DeviceValue, Ports, flatten};
 
-use super::object::{FrameRecord, Object};
+use super::bucket::{Bucket, BucketRecord};
+use super::object::{FrameRecord, Object, ShownMask};
 use super::{Current, Tracker};
+use crate::model::config::Grouping;
 use crate::parts::{Encoded, FrameFeatures, FrameMemory};
 
 /// What a tracker keeps.
@@ -36,42 +38,63 @@ impl Tracker {
     /// What is kept now.
     pub fn kept(&self) -> Kept {
         let records = self.objects.values().flat_map(Object::records);
-        let features = self.current.as_ref().map_or(0, Current::bytes);
+        let apart = self.rules.grouping == Grouping::Buckets;
+        let features = self.current.as_ref().map_or(0, |current| current.bytes(apart));
         let empty = self.open_group.empty.values().cloned().map(bytes_of::<FrameMemory<()>>);
+        let buckets = self.buckets.values().map(Bucket::bytes).sum::<usize>();
         Kept {
             objects: self.objects.len(),
             prompted_frames: self.objects.values().map(Object::prompted_count).sum(),
-            recent_frames: self.objects.values().map(|object| object.tracked_frames.len()).sum(),
+            recent_frames: self.objects.values().map(|object| object.frames.tracked.len()).sum(),
             held_back: 0,
-            bytes: records.map(FrameRecord::bytes).sum::<usize>() + features + empty.sum::<usize>(),
+            bytes: records.map(FrameRecord::bytes).sum::<usize>()
+                + features
+                + empty.sum::<usize>()
+                + buckets,
         }
     }
 }
 
 impl Object {
     fn records(&self) -> impl Iterator<Item = &FrameRecord> {
-        let prompted = self.prompted_frames.values().chain(self.pending_prompts.values());
-        prompted.chain(self.filled_frames.values()).chain(self.tracked_frames.values())
+        let prompted = self.frames.prompted.values().chain(self.frames.pending.values());
+        prompted.chain(self.filled_frames.values()).chain(self.frames.tracked.values())
     }
 
     fn prompted_count(&self) -> usize {
-        self.prompted_frames.len() + self.pending_prompts.len() + self.filled_frames.len()
+        self.frames.prompted.len() + self.frames.pending.len() + self.filled_frames.len()
     }
 }
 
 impl FrameRecord {
     fn bytes(&self) -> usize {
-        let mask = self.mask.as_ref().map_or(0, |mask| mask.pixels().len());
+        let mask = self.shown.as_ref().map_or(0, ShownMask::bytes);
         let memory = self.memory.clone().map_or(0, bytes_of::<FrameMemory<()>>);
-        self.logits.ty().bytes() + self.pointer.ty().bytes() + mask + memory
+        let pointer = self.pointer.as_ref().map_or(0, |pointer| pointer.ty().bytes());
+        self.logits.ty().bytes() + pointer + mask + memory
+    }
+}
+
+impl Bucket {
+    fn bytes(&self) -> usize {
+        let kinds = [&self.frames.pending, &self.frames.prompted, &self.frames.tracked];
+        let of = |record: &BucketRecord| {
+            let memory = record.memory.clone().map_or(0, bytes_of::<FrameMemory<()>>);
+            record.pointers.ty().bytes() + memory
+        };
+        kinds.into_iter().flat_map(std::collections::BTreeMap::values).map(of).sum()
     }
 }
 
 impl Current {
-    fn bytes(&self) -> usize {
+    /// `apart`: whether prompts are answered from other features than objects are followed from.
+    fn bytes(&self, apart: bool) -> usize {
         let trunk = self.encoded.trunk.clone().map_or(0, bytes_of::<Encoded<()>>);
-        let embedding = self.encoded.embedding.ty().bytes();
-        bytes_of::<FrameFeatures<()>>(self.encoded.features.clone()) + trunk + embedding
+        let prompting = self.encoded.prompting.as_ref().map_or(0, |prompting| {
+            let features = bytes_of::<FrameFeatures<()>>(prompting.features.clone());
+            prompting.embedding.ty().bytes() + if apart { features } else { 0 }
+        });
+        bytes_of::<FrameFeatures<()>>(self.encoded.features.clone()) + trunk + prompting
     }
 }
 

@@ -36,12 +36,13 @@ pub struct TrackOptions {
     /// Number of frames, if it is known. Meta's model places object pointers in time by it in clips of fewer than sixteen
     /// frames; a live source counts as long.
     pub length: Option<usize>,
-    /// Most prompted frames that memory attention reads, closest in time first. By default all with SAM 2, four with SAM 3.
+    /// Most prompted frames that memory attention reads, closest in time first. By default all with SAM 2, four with SAM 3 and 3.1.
     pub most_prompted_frames: Option<usize>,
-    /// Effect of corrections. By default [`Corrections::Pass`] with SAM 2, [`Corrections::Condition`] with SAM 3.
+    /// Effect of corrections. By default [`Corrections::Pass`] with SAM 2, [`Corrections::Condition`] with SAM 3. With SAM 3.1 an
+    /// object that is corrected begins anew.
     pub corrections: Option<Corrections>,
     /// Whether memory attention passes over past frames on which the objects were not seen clearly. By default no with SAM 2,
-    /// yes with SAM 3.
+    /// yes with SAM 3. SAM 3.1 never does.
     pub memory_selection: Option<bool>,
     /// Largest hole, in pixels of the low-resolution mask, that is filled. Meta's code fills those of 8 on a GPU and
     /// none on a processor.
@@ -78,7 +79,7 @@ pub enum Direction {
 pub enum TrackError {
     /// The model has no memory, or none that is run yet.
     #[error(
-        "{model} cannot track here: tracking needs a file with the memory of SAM 2, SAM 2.1 or SAM 3"
+        "{model} cannot track here: tracking needs a file with the memory of SAM 2, 2.1, 3 or 3.1"
     )]
     NoMemory {
         /// The model.
@@ -152,10 +153,10 @@ pub enum TrackError {
     #[error(transparent)]
     StateFile(#[from] Box<cutout_weights::WeightsError>),
     /// The history cannot be written or read.
-    #[error("the history of object {id}, frame {frame}: {source}")]
+    #[error("the history of {holder}, frame {frame}: {source}")]
     History {
-        /// The object.
-        id: ObjectId,
+        /// The object or the bucket of objects, as text.
+        holder: String,
         /// The frame.
         frame: usize,
         /// What went wrong.

@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use cutout_graph::DeviceValue;
 use cutout_imaging::Size;
 use cutout_tensor::{DType, TensorError};
 use cutout_weights::{
     Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError, write_safetensors,
 };
 
+use super::Tracker;
+use super::bucket::BucketRecord;
+use super::group::GroupId;
+use super::history::{Holder, Sighting};
 use super::object::{FrameRecord, Object, Rated};
 use super::options::{Direction, TrackError, TrackOptions};
-use super::{ObjectId, Tracker};
+use super::timeline::Timeline;
 use crate::model::{Model, ModelError};
 use crate::parts::FrameMemory;
 use crate::sam::Sam;
@@ -20,12 +25,15 @@ use crate::sam::Sam;
 const FINGERPRINT: &str = "fingerprint";
 const HEIGHT: &str = "height";
 const SOFTWARE: &str = "software";
-/// Prefix of what belongs to an object.
+/// Prefixes of what belongs to an object and to a bucket of objects.
 const TRACKER: &str = "tracker/";
-/// What belongs to an object besides its records.
+const BUCKET: &str = "bucket/";
+/// What belongs to an object or bucket besides its records.
 const GROUP: &str = "group";
 const OWN_PROMPTS: &str = "own_prompts";
+const SLOT: &str = "slot";
 const STORED: &str = "stored";
+const USED: &str = "used";
 /// Prefix of the caller's notes.
 const USER: &str = "user/";
 const WIDTH: &str = "width";
@@ -49,17 +57,21 @@ impl Tracker {
             .extend(notes.iter().map(|(key, note)| (format!("{USER}{key}"), note.as_str().into())));
         let mut tensors = Vec::new();
         for (id, object) in &self.objects {
-            let stored = self.store.stored(*id).map(|frame| frame.to_string());
-            metadata.insert(object_key(*id, STORED), stored.collect::<Vec<_>>().join(",").into());
-            metadata.insert(object_key(*id, GROUP), object.group.to_string().into());
-            let own: Vec<String> = object.own_prompts.iter().map(usize::to_string).collect();
-            metadata.insert(object_key(*id, OWN_PROMPTS), own.join(",").into());
-            for (kind, records) in object.kinds() {
-                for (frame, record) in records {
-                    let prefix = format!("{TRACKER}{id}/{kind}/{frame}/");
-                    record.store(&prefix, &mut tensors, &mut metadata)?;
-                }
+            let key = |name: &str| format!("{TRACKER}{id}/{name}");
+            metadata.insert(key(STORED), listed(self.store.stored(Holder::Object(*id))).into());
+            metadata.insert(key(GROUP), object.group.to_string().into());
+            metadata.insert(key(SLOT), object.slot.to_string().into());
+            metadata.insert(key(OWN_PROMPTS), listed(object.own_prompts.iter().copied()).into());
+            for (frame, record) in &object.filled_frames {
+                record.store(&key(&format!("{FILLED}/{frame}/")), &mut tensors, &mut metadata)?;
             }
+            object.frames.store(&key(""), &mut tensors, &mut metadata)?;
+        }
+        for (group, bucket) in &self.buckets {
+            let key = |name: &str| format!("{BUCKET}{group}/{name}");
+            metadata.insert(key(STORED), listed(self.store.stored(Holder::Bucket(*group))).into());
+            metadata.insert(key(USED), bucket.used.to_string().into());
+            bucket.frames.store(&key(""), &mut tensors, &mut metadata)?;
         }
         Ok(write_safetensors(path, &tensors, &metadata).map_err(Box::new)?)
     }
@@ -88,32 +100,8 @@ impl Sam {
             return Err(wrong("it has no size"));
         };
         tracker.expected_size = Some(Size::new(width, height));
-        for key in records_in(&file) {
-            let (id, kind, frame) =
-                parsed(&key).ok_or_else(|| wrong(&format!("{key:?} is no record")))?;
-            let record =
-                FrameRecord::load(&file, &key, self.model(), &|error| Box::new(error).into())?;
-            if record.logits.shape()[..] != [self.model().config().mask_side(); 2] {
-                return Err(wrong(&format!("{key:?} has masks of another size")));
-            }
-            let object = tracker.objects.entry(id).or_default();
-            object
-                .kind_mut(kind)
-                .ok_or_else(|| wrong(&format!("{key:?} is no record")))?
-                .insert(frame, record);
-        }
-        let listed = |key: &str| -> Vec<usize> {
-            let frames = text(key).unwrap_or_default().split(',');
-            frames.filter_map(|frame| frame.parse().ok()).collect()
-        };
-        for (id, object) in &mut tracker.objects {
-            let group = text(&object_key(*id, GROUP)).and_then(|group| group.parse().ok());
-            object.group = group.ok_or_else(|| wrong(&format!("object {id} has no group")))?;
-            object.own_prompts = listed(&object_key(*id, OWN_PROMPTS)).into_iter().collect();
-            let stored = listed(&object_key(*id, STORED)).into_iter();
-            tracker.store.set_stored(*id, stored, self.model())?;
-            tracker.open_group.id = tracker.open_group.id.max(object.group.saturating_add(1));
-        }
+        tracker.load_objects(&file)?;
+        tracker.load_buckets(&file)?;
         let notes = file.metadata().iter().filter_map(|(key, value)| {
             Some((key.strip_prefix(USER)?.to_owned(), value.as_text()?.to_owned()))
         });
@@ -125,64 +113,193 @@ fn fingerprint(sam: &Sam) -> String {
     format!("{:016x}", sam.fingerprint())
 }
 
-fn object_key(id: ObjectId, key: &str) -> String {
-    format!("{TRACKER}{id}/{key}")
+/// Numbers as text.
+fn listed(numbers: impl Iterator<Item = usize>) -> String {
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The prefixes of all records in a file.
-fn records_in(file: &Checkpoint) -> BTreeSet<String> {
-    let prefix = |name: &str| name.strip_suffix(POINTER).map(str::to_owned);
-    file.tensors().iter().filter_map(|tensor| prefix(&tensor.name)).collect()
-}
+/// What a file says besides tensors.
+struct Notes<'a>(&'a Checkpoint);
 
-/// Object, kind and frame of a prefix such as `tracker/1/tracked/7/`.
-fn parsed(prefix: &str) -> Option<(ObjectId, &str, usize)> {
-    let mut parts = prefix.strip_prefix(TRACKER)?.strip_suffix('/')?.split('/');
-    let found = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?.parse().ok()?);
-    parts.next().is_none().then_some(found)
-}
-
-impl Object {
-    /// The records by kind.
-    fn kinds(&self) -> [(&'static str, &BTreeMap<usize, FrameRecord>); 4] {
-        [
-            ("filled", &self.filled_frames),
-            ("pending", &self.pending_prompts),
-            ("prompted", &self.prompted_frames),
-            ("tracked", &self.tracked_frames),
-        ]
+impl Notes<'_> {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.0.metadata().get(key).and_then(MetadataValue::as_text)
     }
 
-    fn kind_mut(&mut self, kind: &str) -> Option<&mut BTreeMap<usize, FrameRecord>> {
+    fn number<N: std::str::FromStr>(&self, key: &str) -> Option<N> {
+        self.text(key).and_then(|text| text.parse().ok())
+    }
+
+    fn numbers(&self, key: &str) -> Vec<usize> {
+        let numbers = self.text(key).unwrap_or_default().split(',');
+        numbers.filter_map(|number| number.parse().ok()).collect()
+    }
+
+    fn wrong(&self, reason: String) -> TrackError {
+        TrackError::State { file: self.0.file().to_owned(), reason }
+    }
+
+    /// Prefix, holder, kind and frame of all records whose names begin with `start` and end with `end`, such as
+    /// `tracker/1/tracked/7/logits`.
+    fn records(
+        &self,
+        start: &str,
+        end: &str,
+    ) -> Result<Vec<(String, u32, String, usize)>, TrackError> {
+        let names = self.0.tensors().iter().map(|tensor| tensor.name.as_str());
+        let prefixes = names.filter(|name| name.starts_with(start));
+        let prefixes: BTreeSet<&str> = prefixes.filter_map(|name| name.strip_suffix(end)).collect();
+        let parsed = |prefix: &str| {
+            let mut parts = prefix.strip_prefix(start)?.strip_suffix('/')?.split('/');
+            let holder = parts.next()?.parse().ok()?;
+            let (kind, frame) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+            parts.next().is_none().then(|| (prefix.to_owned(), holder, kind, frame))
+        };
+        let checked =
+            |prefix| parsed(prefix).ok_or_else(|| self.wrong(format!("{prefix:?} is no record")));
+        prefixes.into_iter().map(checked).collect()
+    }
+}
+
+impl Tracker {
+    fn load_objects(&mut self, file: &Checkpoint) -> Result<(), TrackError> {
+        let (sam, notes) = (self.sam.clone(), Notes(file));
+        let side = sam.model().config().mask_side();
+        for (prefix, id, kind, frame) in notes.records(TRACKER, LOGITS)? {
+            let record =
+                FrameRecord::load(file, &prefix, sam.model(), &|error| Box::new(error).into())?;
+            if record.logits.shape()[..] != [side; 2] {
+                return Err(notes.wrong(format!("{prefix:?} has masks of another size")));
+            }
+            let object: &mut Object = self.objects.entry(id).or_default();
+            let records = match kind.as_str() {
+                FILLED => Some(&mut object.filled_frames),
+                kind => object.frames.kind_mut(kind),
+            };
+            let records = records.ok_or_else(|| notes.wrong(format!("{prefix:?} is no record")))?;
+            records.insert(frame, record);
+        }
+        for (id, object) in &mut self.objects {
+            let key = |name: &str| format!("{TRACKER}{id}/{name}");
+            let group = notes.number(&key(GROUP));
+            object.group = group.ok_or_else(|| notes.wrong(format!("object {id} has no group")))?;
+            object.slot = notes.number(&key(SLOT)).unwrap_or_default();
+            object.own_prompts = notes.numbers(&key(OWN_PROMPTS)).into_iter().collect();
+            let stored = notes.numbers(&key(STORED)).into_iter();
+            self.store.set_stored::<FrameRecord>(Holder::Object(*id), stored, sam.model())?;
+            self.open_group.id = self.open_group.id.max(object.group.saturating_add(1));
+        }
+        Ok(())
+    }
+
+    fn load_buckets(&mut self, file: &Checkpoint) -> Result<(), TrackError> {
+        let (sam, notes) = (self.sam.clone(), Notes(file));
+        for (prefix, group, kind, frame) in notes.records(BUCKET, POINTERS)? {
+            let record =
+                BucketRecord::load(file, &prefix, sam.model(), &|error| Box::new(error).into())?;
+            let bucket = self.buckets.entry(group as GroupId).or_default();
+            let records = bucket.frames.kind_mut(&kind);
+            let records = records.ok_or_else(|| notes.wrong(format!("{prefix:?} is no record")))?;
+            records.insert(frame, record);
+        }
+        if self.buckets.is_empty() {
+            return Ok(());
+        }
+        let slots = self.slots()?;
+        for (group, bucket) in &mut self.buckets {
+            let key = |name: &str| format!("{BUCKET}{group}/{name}");
+            bucket.used = notes.number(&key(USED)).unwrap_or(slots).min(slots);
+            let stored = notes.numbers(&key(STORED)).into_iter();
+            self.store.set_stored::<BucketRecord>(Holder::Bucket(*group), stored, sam.model())?;
+        }
+        let outside = self.objects.iter().find(|(_, object)| {
+            self.buckets.get(&object.group).is_none_or(|bucket| object.slot >= bucket.used)
+        });
+        match outside {
+            Some((id, _)) => Err(notes.wrong(format!("object {id} is in no bucket"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Kinds of records.
+const FILLED: &str = "filled";
+const PENDING: &str = "pending";
+const PROMPTED: &str = "prompted";
+const FOLLOWED: &str = "tracked";
+
+impl<R: Stored> Timeline<R> {
+    /// Adds all records, with `prefix` before their names.
+    fn store(
+        &self,
+        prefix: &str,
+        tensors: &mut Vec<OutgoingTensor<'static>>,
+        metadata: &mut Metadata,
+    ) -> Result<(), ModelError> {
+        let kinds =
+            [(PENDING, &self.pending), (PROMPTED, &self.prompted), (FOLLOWED, &self.tracked)];
+        for (kind, records) in kinds {
+            for (frame, record) in records {
+                record.store(&format!("{prefix}{kind}/{frame}/"), tensors, metadata)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn kind_mut(&mut self, kind: &str) -> Option<&mut BTreeMap<usize, R>> {
         match kind {
-            "filled" => Some(&mut self.filled_frames),
-            "pending" => Some(&mut self.pending_prompts),
-            "prompted" => Some(&mut self.prompted_frames),
-            "tracked" => Some(&mut self.tracked_frames),
+            PENDING => Some(&mut self.pending),
+            PROMPTED => Some(&mut self.prompted),
+            FOLLOWED => Some(&mut self.tracked),
             _ => None,
         }
     }
 }
 
+/// A record that can be kept in a file.
+pub(super) trait Stored: Sized {
+    /// Adds its tensors and numbers, with `prefix` before their names. Keys of memories are recomputed on use.
+    fn store(
+        &self,
+        prefix: &str,
+        tensors: &mut Vec<OutgoingTensor<'static>>,
+        metadata: &mut Metadata,
+    ) -> Result<(), ModelError>;
+
+    /// Reads what [`Stored::store`] added. `fail` makes the error of a tensor that cannot be read.
+    fn load(
+        file: &Checkpoint,
+        prefix: &str,
+        model: &Model,
+        fail: &dyn Fn(WeightsError) -> TrackError,
+    ) -> Result<Self, TrackError>;
+
+    fn sighting(&self) -> Sighting;
+}
+
 /// Names of the tensors and numbers of a record.
+const GIVEN: &str = "given";
+const IMAGE: &str = "image";
 const IOU: &str = "iou";
 const LOGITS: &str = "logits";
 const MEMORY: &str = "memory";
 const OBJECT_SCORE: &str = "object_score";
 const POINTER: &str = "pointer";
+const POINTERS: &str = "pointers";
 const RATED: &str = "rated";
 const TRACKED: &str = "tracked";
 
-impl FrameRecord {
-    /// Adds the tensors and numbers of a record, with `prefix` before their names. Keys are recomputed on use.
-    pub(super) fn store(
+impl Stored for FrameRecord {
+    fn store(
         &self,
         prefix: &str,
         tensors: &mut Vec<OutgoingTensor<'static>>,
         metadata: &mut Metadata,
     ) -> Result<(), ModelError> {
         let name = |name: &str| format!("{prefix}{name}");
-        tensors.push(OutgoingTensor::new(name(POINTER), self.pointer.fetch()?));
+        if let Some(pointer) = &self.pointer {
+            tensors.push(OutgoingTensor::new(name(POINTER), pointer.fetch()?));
+        }
         tensors.push(OutgoingTensor::new(name(LOGITS), self.logits.clone()));
         if let Some(memory) = &self.memory {
             tensors.push(OutgoingTensor::new(name(MEMORY), memory.memory.fetch()?));
@@ -205,8 +322,7 @@ impl FrameRecord {
         Ok(())
     }
 
-    /// Reads what [`FrameRecord::store`] added. `fail` makes the error of a tensor that cannot be read.
-    pub(super) fn load(
+    fn load(
         file: &Checkpoint,
         prefix: &str,
         model: &Model,
@@ -214,20 +330,20 @@ impl FrameRecord {
     ) -> Result<Self, TrackError> {
         let name = |name: &str| format!("{prefix}{name}");
         let tensor = |own: &str| file.tensor(&name(own)).map_err(fail);
-        let (pointer, logits) = (tensor(POINTER)?, tensor(LOGITS)?);
+        let logits = tensor(LOGITS)?;
+        let uploaded = |own: &str| -> Result<Option<DeviceValue>, TrackError> {
+            let known = file.info(&name(own)).is_some();
+            Ok(known.then(|| tensor(own)).transpose()?.map(|it| model.upload(&it)).transpose()?)
+        };
         if logits.ty().dtype != DType::F32 {
             let message = format!("{} is not f32", name(LOGITS));
             return Err(TensorError::Shape(message).into());
         }
-        let memory = match file.info(&name(MEMORY)) {
-            None => None,
-            Some(_) => Some(FrameMemory::plain(model.upload(&tensor(MEMORY)?)?, None)),
-        };
         let text = |key: &str| file.metadata().get(&name(key)).and_then(MetadataValue::as_text);
         let number = |key| text(key).and_then(|bits| bits.parse().ok()).map(f32::from_bits);
         Ok(FrameRecord {
-            memory,
-            pointer: model.upload(&pointer)?,
+            memory: uploaded(MEMORY)?.map(|memory| FrameMemory::plain(memory, None)),
+            pointer: uploaded(POINTER)?,
             logits,
             iou: number(IOU).unwrap_or(0.0),
             // A missing score reads as "no object".
@@ -242,7 +358,54 @@ impl FrameRecord {
                 Some("by object") => Rated::ByObject,
                 Some(_) | None => Rated::No,
             },
-            mask: None,
+            shown: None,
         })
+    }
+
+    fn sighting(&self) -> Sighting {
+        Sighting { object_score: self.object_score, iou: self.iou, rated: self.rated }
+    }
+}
+
+impl Stored for BucketRecord {
+    fn store(
+        &self,
+        prefix: &str,
+        tensors: &mut Vec<OutgoingTensor<'static>>,
+        metadata: &mut Metadata,
+    ) -> Result<(), ModelError> {
+        let name = |name: &str| format!("{prefix}{name}");
+        tensors.push(OutgoingTensor::new(name(POINTERS), self.pointers.fetch()?));
+        if let Some(FrameMemory { memory, image: Some(image), .. }) = &self.memory {
+            tensors.push(OutgoingTensor::new(name(MEMORY), memory.fetch()?));
+            tensors.push(OutgoingTensor::new(name(IMAGE), image.fetch()?));
+        }
+        metadata.insert(name(GIVEN), listed(self.given.iter().copied()).into());
+        Ok(())
+    }
+
+    fn load(
+        file: &Checkpoint,
+        prefix: &str,
+        model: &Model,
+        fail: &dyn Fn(WeightsError) -> TrackError,
+    ) -> Result<Self, TrackError> {
+        let name = |name: &str| format!("{prefix}{name}");
+        let tensor = |own: &str| -> Result<DeviceValue, TrackError> {
+            Ok(model.upload(&file.tensor(&name(own)).map_err(fail)?)?)
+        };
+        let memory = match file.info(&name(MEMORY)) {
+            None => None,
+            Some(_) => Some(FrameMemory::plain(tensor(MEMORY)?, Some(tensor(IMAGE)?))),
+        };
+        let multiplex = model.config().memory()?.multiplex.as_ref();
+        let slots = multiplex.ok_or(ModelError::NoMemory)?.slots;
+        let given = Notes(file).numbers(&name(GIVEN)).into_iter();
+        let given = given.filter(|slot| *slot < slots).collect();
+        Ok(BucketRecord { memory, pointers: tensor(POINTERS)?, given })
+    }
+
+    fn sighting(&self) -> Sighting {
+        Sighting { object_score: 0.0, iou: 0.0, rated: Rated::No }
     }
 }

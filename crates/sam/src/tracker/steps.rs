@@ -6,12 +6,14 @@ use cutout_imaging::{Image, Mask, Size};
 use cutout_tensor::Tensor;
 
 use super::follow::{Remembering, mask_tensor};
-use super::object::{FrameRecord, Rated};
+use super::group::GroupId;
+use super::object::{FrameRecord, Rated, ShownMask};
 use super::options::{Direction, TrackError};
 use super::{Current, ObjectId, Tracker};
 use crate::components::memory::MaskSource;
 use crate::masks::Segment;
 use crate::model::ModelError;
+use crate::model::config::Grouping;
 use crate::parts::{FitMask, MaskInputs, ShowMask, UseMask, VideoMask};
 use crate::scene::{Scene, SourcePicture};
 
@@ -45,7 +47,14 @@ impl Tracker {
         self.keep_prompts()?;
         if let Some(most) = self.rules.most_prompted_frames {
             for object in self.objects.values_mut() {
-                object.forget_far_prompts(direction, most, goes_back);
+                object.frames.forget_far_prompts(direction, most, goes_back);
+                let known = &object.frames;
+                object.own_prompts.retain(|frame| {
+                    known.prompted.contains_key(frame) || known.pending.contains_key(frame)
+                });
+            }
+            for bucket in self.buckets.values_mut() {
+                bucket.frames.forget_far_prompts(direction, most, goes_back);
             }
         }
         self.follow(frame, direction, Remembering::Later)
@@ -54,14 +63,18 @@ impl Tracker {
     /// Counts a frame as tracked for the objects that were given masks on it since.
     pub(crate) fn mark_tracked(&mut self, frame: usize) {
         for object in self.objects.values_mut() {
-            if let Some(record) = object.prompted_frames.get_mut(&frame) {
+            if let Some(record) = object.frames.prompted.get_mut(&frame) {
                 record.tracked = Some(Direction::Forward);
             }
         }
     }
 
-    /// Makes prompted frames of an object's group frames as others.
+    /// Makes prompted frames of an object's group frames as others. Objects of buckets begin anew when they are prompted, and
+    /// have none.
     pub(crate) fn demote(&mut self, id: ObjectId, frames: &[usize]) -> Result<(), TrackError> {
+        if self.rules.grouping == Grouping::Buckets {
+            return Ok(());
+        }
         let group = self.group_of(id);
         let members: Vec<ObjectId> = self.members(group).map(|(id, _)| id).collect();
         for frame in frames {
@@ -118,6 +131,10 @@ impl Tracker {
 
     /// Remembers the current frame: the memory of each object is of the mask given here.
     pub(crate) fn remember_settled(&mut self, settled: &[Settled]) -> Result<(), TrackError> {
+        if self.rules.grouping == Grouping::Buckets {
+            let masks = settled.iter().map(|one| (one.id, (&one.logits[..], one.object_score)));
+            return self.remember_settled_buckets(&masks.collect());
+        }
         let batch = self.model().backend().batch_limit();
         for objects in settled.chunks(batch) {
             let logits = objects.iter().flat_map(|one| one.logits.iter().copied()).collect();
@@ -127,7 +144,7 @@ impl Tracker {
                 let frame = self.frame().ok_or(TrackError::NoFrame)?;
                 let object = self.object_mut(one.id)?;
                 let records =
-                    [object.prompted_frames.get_mut(&frame), object.tracked_frames.get_mut(&frame)];
+                    [object.frames.prompted.get_mut(&frame), object.frames.tracked.get_mut(&frame)];
                 records.into_iter().flatten().for_each(|record| {
                     record.memory = Some(memory.clone());
                 });
@@ -137,16 +154,50 @@ impl Tracker {
     }
 
     /// Gives objects masks of the model's size on the current frame, and remembers them. Objects that are new are a group of
-    /// their own.
+    /// their own, or join a bucket.
     pub(crate) fn give_masks(&mut self, masks: &[(ObjectId, Mask)]) -> Result<(), TrackError> {
         let frame = self.frame().ok_or(TrackError::NoFrame)?;
-        for (id, mask) in masks {
+        let groups = self.groups_for(masks, frame)?;
+        let mut shown = Vec::new();
+        for ((id, mask), group) in masks.iter().zip(groups) {
             let record = self.answer_model_mask(*id, mask)?;
-            let known = self.known_object(*id);
-            known.own_prompts.insert(frame);
-            known.pending_prompts.insert(frame, record);
+            if let Some(ShownMask::Given(mask)) = &record.shown {
+                shown.push((*id, group, mask.clone()));
+            }
+            if self.rules.grouping != Grouping::Buckets
+                && let Some((_, _, mask)) = shown.last()
+            {
+                self.take_pixels(group, *id, mask)?;
+            }
+            self.enter_prompt(*id, group, record)?;
+        }
+        if self.rules.grouping == Grouping::Buckets {
+            // A pixel that several of the masks have is left to none of them.
+            for (id, group, mask) in &shown {
+                self.take_pixels(*group, *id, mask)?;
+            }
         }
         self.keep_prompts()
+    }
+
+    /// The groups of objects that are given masks.
+    fn groups_for(
+        &self,
+        masks: &[(ObjectId, Mask)],
+        frame: usize,
+    ) -> Result<Vec<GroupId>, TrackError> {
+        if self.rules.grouping != Grouping::Buckets {
+            let group = |(id, _): &(ObjectId, Mask)| self.group_for(*id, frame);
+            return Ok(masks.iter().map(group).collect::<Result<_, _>>()?);
+        }
+        let is_new = |(id, _): &&(ObjectId, Mask)| !self.objects.contains_key(id);
+        let count = masks.iter().filter(is_new).count();
+        let mut new = self.buckets_for_births(frame, count)?.into_iter();
+        let group = |(id, _): &(ObjectId, Mask)| match self.objects.get(id) {
+            Some(object) => object.group,
+            None => new.next().unwrap_or_default(),
+        };
+        Ok(masks.iter().map(group).collect())
     }
 
     /// Encodes new prompts, and makes their frames frames that memory attention reads.
@@ -158,7 +209,7 @@ impl Tracker {
     fn answer_model_mask(&mut self, id: ObjectId, mask: &Mask) -> Result<FrameRecord, TrackError> {
         let frame = self.frame().ok_or(TrackError::NoFrame)?;
         let shown = self.as_shown(mask)?;
-        let features = self.current()?.encoded.features.clone();
+        let features = self.mask_features()?;
         let size = |mask: &Mask| [mask.size().height, mask.size().width];
         let model = self.model();
         let inputs = MaskInputs { mask: model.upload(&mask_tensor(mask)?)?, frame: features };
@@ -169,18 +220,16 @@ impl Tracker {
             Ok(value.fetch().map_err(ModelError::from)?.to_vec::<f32>()?[0])
         };
         let known = self.objects.get(&id).and_then(|object| object.record(frame));
-        let record = FrameRecord {
+        Ok(FrameRecord {
             memory: None,
-            pointer: answer.pointer,
+            pointer: Some(answer.pointer),
             logits: fitted.logits.fetch().map_err(ModelError::from)?,
             iou: number(answer.iou)?,
             object_score: number(answer.object_score)?,
             tracked: known.and_then(|record| record.tracked),
             rated: Rated::No,
-            mask: Some(shown.clone()),
-        };
-        self.take_pixels(id, frame, &shown)?;
-        Ok(record)
+            shown: Some(ShownMask::Given(shown)),
+        })
     }
 
     /// A mask of the model's size as large as the video.

@@ -182,7 +182,7 @@ impl PhraseRun {
         phrases: &[String],
         (threshold, goes_back): (Option<f32>, bool),
     ) -> Result<Self, Problem> {
-        let usual = PhraseOptions::default();
+        let usual = sam.phrase_options();
         let options = PhraseOptions {
             length: Some(clip.frames.count()),
             detection_threshold: threshold.unwrap_or(usual.detection_threshold),

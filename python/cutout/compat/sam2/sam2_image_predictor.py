@@ -70,8 +70,11 @@ class SAM2ImagePredictor:
 
         answers = []
         for index, scene in enumerate(self._scenes):
-            arguments = (of(part, index) for part in (point_coords_batch, point_labels_batch, box_batch, mask_input_batch))
-            answers.append(self._answer(scene, *arguments, multimask_output, return_logits, normalize_coords))
+            coords, labels = of(point_coords_batch, index), of(point_labels_batch, index)
+            box, mask = of(box_batch, index), of(mask_input_batch, index)
+            answers.append(
+                self._answer(scene, coords, labels, box, mask, multimask_output, return_logits, normalize_coords)
+            )
         masks, scores, low = zip(*answers)
         return list(masks), list(scores), list(low)
 

@@ -25,7 +25,7 @@ class Sam3Image(Model):
         return predictor
 
 
-def checkpoint_of_sam3(checkpoint_path, device) -> Model:
+def checkpoint_of_sam3(checkpoint_path, device) -> Sam3Image:
     """The model of a checkpoint that finds objects by phrase."""
     if checkpoint_path is None:
         raise ValueError("checkpoint_path is needed: fetch one with `cutout pull sam3` (gated), nothing is fetched here")

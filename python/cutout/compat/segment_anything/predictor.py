@@ -36,14 +36,16 @@ class SamPredictor:
         if not np.array_equal(as_bytes, found):
             raise ValueError("values of the picture must be whole numbers from 0 to 255")
         self.reset_image()
-        size = tuple(int(length) for length in original_image_size)
+        height, width = (int(length) for length in original_image_size)
+        size = (height, width)
         picture = np.ascontiguousarray(as_bytes[0].transpose(1, 2, 0))
         self._remember(self.model.sam.embed_resized(picture, size), size)
 
     def _remember(self, scene, original_size) -> None:
         self._scene = scene
-        self.original_size = tuple(original_size)
-        self.input_size = self.transform.get_preprocess_shape(*self.original_size, self.model.image_size)
+        height, width = original_size
+        self.original_size: tuple[int, int] | None = (height, width)
+        self.input_size: tuple[int, int] | None = self.transform.get_preprocess_shape(height, width, self.model.image_size)
         self.is_image_set = True
 
     def predict(

@@ -103,7 +103,7 @@ pub(super) fn track_phrase(
 ) -> Result<PhraseTimes> {
     let warm = sam.track(TrackOptions::default())?.reach();
     let mut times = |phrases: &[&str], most: usize| -> Result<(Samples, usize)> {
-        let options = PhraseOptions { max_objects: most, ..PhraseOptions::instant() };
+        let options = PhraseOptions { max_objects: most, ..sam.phrase_options().at_once() };
         let mut tracker = sam.track_phrases(phrases, options)?;
         for _ in 0..warm {
             find(&mut tracker, &clip.next()?)?;
@@ -115,7 +115,7 @@ pub(super) fn track_phrase(
         }
         Ok((samples, tracker.objects().count()))
     };
-    let (one, objects) = times(&phrases[..1], PhraseOptions::default().max_objects)?;
+    let (one, objects) = times(&phrases[..1], sam.phrase_options().max_objects)?;
     let (two, _) = times(&phrases, objects)?;
     Ok(PhraseTimes { one, two, objects })
 }

@@ -94,10 +94,15 @@ fn runs(facts: &Facts<'_>) -> String {
 fn abilities(facts: &Facts<'_>) -> String {
     let config = facts.config();
     let has = |part: &str| config.as_ref().is_some_and(|config| !config[part].is_null());
+    let slots = config.as_ref().and_then(|config| config["memory"]["multiplex"]["slots"].as_u64());
+    let tracks = match slots {
+        Some(slots) => format!("tracks objects through videos, up to {slots} in one pass"),
+        None => "tracks objects through videos".to_owned(),
+    };
     let all = [
         ("decoder", "segments by clicks, boxes and masks"),
         ("finder", "finds objects by phrases and exemplars"),
-        ("memory", "tracks objects through videos"),
+        ("memory", &tracks),
     ];
     let words: Vec<&str> =
         all.iter().filter(|(part, _)| has(part)).map(|(_, word)| *word).collect();

@@ -8,6 +8,7 @@ use clap::Args;
 use cutout_imaging::Image;
 use cutout_sam::{
     Direction, History, PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
+    Sam,
 };
 use cutout_video::{FoundObject, FrameResult, FrameSource, ObjectMask, open};
 
@@ -22,7 +23,7 @@ use crate::prompts::parse_share;
 
 /// Flags of phrases.
 #[derive(Args)]
-#[command(next_help_heading = "Phrases (SAM 3)")]
+#[command(next_help_heading = "Phrases (SAM 3, 3.1)")]
 pub(super) struct PhraseFlags {
     /// Ignore detections with at most this probability
     #[arg(long, value_name = "SCORE", value_parser = parse_share, allow_negative_numbers = true)]
@@ -66,8 +67,9 @@ impl PhraseFlags {
         }
     }
 
-    fn options(&self) -> PhraseOptions {
-        let usual = if self.instant { PhraseOptions::instant() } else { PhraseOptions::default() };
+    /// Those of the model, as the flags change them.
+    fn options(&self, usual: PhraseOptions) -> PhraseOptions {
+        let usual = if self.instant { usual.at_once() } else { usual };
         PhraseOptions {
             latency: self.latency,
             detection_threshold: self.detection_threshold.unwrap_or(usual.detection_threshold),
@@ -94,7 +96,7 @@ impl Track {
         self.claim(&mut self.run.claims(&model), &places)?;
         let source = open(&self.video, &options)?;
         let sam = model.start(&self.run)?;
-        let tracker = sam.track_phrases(&[], self.phrase_options(&*source, &places));
+        let tracker = sam.track_phrases(&[], self.phrase_options(&sam, &*source, &places));
         let tracker = tracker.with_context(|| model.shown())?;
         let overlay = overlay_options(source.frame_rate(), options.tools);
         let length = source.length();
@@ -136,8 +138,13 @@ impl Track {
         Ok(())
     }
 
-    fn phrase_options(&self, source: &dyn FrameSource, places: &Places) -> PhraseOptions {
-        let options = self.phrases.options();
+    fn phrase_options(
+        &self,
+        sam: &Sam,
+        source: &dyn FrameSource,
+        places: &Places,
+    ) -> PhraseOptions {
+        let options = self.phrases.options(sam.phrase_options());
         PhraseOptions {
             length: source.length(),
             history: self.history.clone().map_or(History::Recent, History::Disk),

@@ -268,7 +268,7 @@ impl Args for TrackPrompts {
 fn finding_flags() -> [Arg; 3] {
     let flag = |name: &'static str, value: &'static str| {
         let flag = Arg::new(name).long(name).value_name(value).action(clap::ArgAction::Append);
-        flag.help_heading("Phrases (SAM 3)")
+        flag.help_heading("Phrases (SAM 3, 3.1)")
     };
     [
         flag("text", "PHRASE").help(

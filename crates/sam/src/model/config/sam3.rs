@@ -363,7 +363,9 @@ mod tests {
     use super::*;
     use crate::model::load::parameters;
     use crate::model::part::{Part, Stages, graph_of};
-    use crate::parts::{Detect, Encode, EncodeText, FindFeatures, graphs};
+    use crate::parts::{
+        BankShape, Detect, Encode, EncodeText, FindFeatures, Follow, FollowBuckets, graphs,
+    };
 
     fn needed(config: &ModelConfig) -> HashMap<String, Shape> {
         parameters(&graphs(config).expect("the sizes fit each other"))
@@ -429,14 +431,23 @@ mod tests {
         }
     }
 
+    fn cost<P: Part>(part: P, config: &ModelConfig) -> u64 {
+        let (graph, _) = graph_of(&part, config, Stages::Hidden).expect("the preset can be built");
+        graph.iter().map(|(id, _)| graph.cost(id).flops).sum()
+    }
+
+    /// One memory attention for a bucket, and not one for each object.
+    #[test]
+    fn sixteen_objects_of_a_bucket_cost_less_than_two_objects_alone() {
+        let (remember, full) = (true, |objects| BankShape::kept(objects, 10, 19));
+        let alone = cost(Follow { bank: full(2), remember }, &ModelConfig::sam3());
+        let bucket = cost(FollowBuckets { bank: full(1), remember }, &ModelConfig::sam3_1());
+        assert!(bucket < alone, "{bucket} of a bucket, {alone} of two objects");
+    }
+
     #[test]
     fn a_second_phrase_costs_little() {
         let config = ModelConfig::sam3();
-        fn cost<P: Part>(part: P, config: &ModelConfig) -> u64 {
-            let (graph, _) =
-                graph_of(&part, config, Stages::Hidden).expect("the preset can be built");
-            graph.iter().map(|(id, _)| graph.cost(id).flops).sum()
-        }
         let second = cost(EncodeText { tokens: 6, kept: 6 }, &config)
             + cost(Detect { text: 6, exemplars: 1 }, &config);
         let image = cost(Encode { pictures: 1 }, &config) + cost(FindFeatures, &config);

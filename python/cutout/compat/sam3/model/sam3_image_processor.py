@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...._arrays import tensor
@@ -59,10 +61,10 @@ class Sam3Processor:
     def add_geometric_prompt(self, box: list, label: bool, state: dict) -> dict:
         """Adds an exemplar, wanted or not: centre, width and height as shares of the picture."""
         self._check(state)
-        box = array(box).astype(np.float64).reshape(-1)
-        if box.shape != (4,):
-            raise ValueError(f"a box is centre x, centre y, width, height, not {box.shape[0]} numbers")
-        state.setdefault("boxes_asked", []).append(box)
+        given = array(box).astype(np.float64).reshape(-1)
+        if given.shape != (4,):
+            raise ValueError(f"a box is centre x, centre y, width, height, not {given.shape[0]} numbers")
+        state.setdefault("boxes_asked", []).append(given)
         state.setdefault("labels_asked", []).append(1 if label else 0)
         return self._find(state)
 
@@ -87,7 +89,7 @@ class Sam3Processor:
         height, width = state["original_height"], state["original_width"]
         scale = np.array([width, height, width, height], np.float64)
         corners = [_corners(box) * scale for box in state.get("boxes_asked", [])]
-        options = {"threshold": float(self.confidence_threshold)}
+        options: dict[str, Any] = {"threshold": float(self.confidence_threshold)}
         if corners:
             options["boxes"] = [tuple(box.tolist()) for box in corners]
             options["box_labels"] = state["labels_asked"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pathlib
 import tempfile
 import uuid
+from collections.abc import Callable
 
 import numpy as np
 
-from .... import Frame, Mask, Prompt, Sam
+from .... import Frame, Mask, PhraseTracker, Prompt, Sam, Tracker
 from ...._inputs import array
 from ..._clip import Clip
 from ..._shared import whole
@@ -30,8 +31,8 @@ class _Session:
 
     def reset(self) -> None:
         """Forgets all prompts and objects."""
-        self.phrases = None
-        self.clicks = None
+        self.phrases: PhraseTracker | None = None
+        self.clicks: Tracker | None = None
         # Frame of the prompt that began the phrases; frames of clicks.
         self.begun: int | None = None
         self.clicked: set[int] = set()
@@ -50,15 +51,15 @@ class _Session:
     def find(self, frame: int, text, boxes, labels) -> None:
         """Begins anew with a phrase, a box or both, and looks for them on a frame."""
         self.reset()
-        self.phrases = self.sam.track_phrases(text, history=self._history("phrases"), **self.options)
+        phrases = self.sam.track_phrases(text, history=self._history("phrases"), **self.options)
         if boxes is not None:
             corners = [tuple(box) for box in boxes.tolist()]
-            self.phrases.add_exemplars(frame, None if text is None else 0, boxes=corners, box_labels=labels)
+            phrases.add_exemplars(frame, None if text is None else 0, boxes=corners, box_labels=labels)
         # Meta's code searches the frame once for the answer to the prompt, and again when the video is followed. A step forward
         # on the frame of a new phrase does both.
-        self.phrases.step(frame, self.clip.frame(frame), backward=True)
-        self.begun = frame
-        self.keep(self.phrases.finish())
+        phrases.step(frame, self.clip.frame(frame), backward=True)
+        self.phrases, self.begun = phrases, frame
+        self.keep(phrases.finish())
         self.shown = self.found.pop(frame)
 
     def click(self, frame: int, object_id: int, prompt: Prompt) -> None:
@@ -95,7 +96,7 @@ class _Session:
 
     @staticmethod
     def _numbered(answer: Frame, first: int) -> dict[int, Mask]:
-        return {mask.id - first: mask for mask in answer.objects}
+        return {mask.id - first: mask for mask in answer.objects if mask.id is not None}
 
     def follow(self, order: range, reverse: bool):
         """Yields the numbers of the frames whose answers are settled, in their order."""
@@ -171,7 +172,7 @@ class Sam3VideoPredictor:
         """Answers a request by its type: start_session, add_prompt, remove_object, reset_session, cancel_propagation or
         close_session."""
         kind, given = request["type"], {key: value for key, value in request.items() if key != "type"}
-        handlers = {
+        handlers: dict[str, Callable[..., dict]] = {
             "start_session": self.start_session,
             "add_prompt": self.add_prompt,
             "remove_object": self.remove_object,
