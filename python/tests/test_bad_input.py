@@ -185,9 +185,12 @@ def test_an_interrupt_ends_a_call():
             print("interrupted", flush=True)
     """
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "ready\n"
-    # The work of the call takes many times as long.
-    time.sleep(1.0)
-    child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=60)[0] == "interrupted\n"
-    assert child.returncode == 0
+    try:
+        assert child.stdout.readline() == "ready\n"
+        # The work of the call takes many times as long.
+        time.sleep(1.0)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=60)[0] == "interrupted\n"
+        assert child.returncode == 0
+    finally:
+        child.kill()

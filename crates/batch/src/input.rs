@@ -53,6 +53,9 @@ pub enum InputError {
         /// What is wrong.
         reason: String,
     },
+    /// Boxes are asked for, and the input has none.
+    #[error("{0}: boxes come from a column of .parquet tables, which this is not")]
+    NoBoxes(String),
     /// The same id twice.
     #[error("{0}: twice among the inputs; ids must differ")]
     Twice(String),
@@ -111,10 +114,14 @@ fn add(input: &str, columns: &Columns, items: &mut Vec<Item>) -> Result<(), Inpu
         return add_pattern(input, columns, items);
     }
     let found = fs::metadata(path).map_err(|source| unreadable(path, source))?;
+    let extension = extension(path);
+    if columns.boxes.is_some() && (found.is_dir() || extension != "parquet") {
+        return Err(InputError::NoBoxes(input.to_owned()));
+    }
     if found.is_dir() {
         return add_folder(path, items);
     }
-    match extension(path).as_str() {
+    match extension.as_str() {
         "txt" => add_list(path, items),
         "parquet" => parquet_input::add(path, columns, items),
         "tar" => add_archive(path, items),

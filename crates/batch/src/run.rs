@@ -50,13 +50,8 @@ pub enum Event<'a> {
         /// Pictures of the shard.
         all: usize,
     },
-    /// A picture failed; its row says so.
-    Failed {
-        /// The picture.
-        id: &'a str,
-        /// Why.
-        reason: &'a str,
-    },
+    /// A picture failed, which one and why; its row says so.
+    Failed(&'a str),
 }
 
 /// What a run did.
@@ -97,16 +92,14 @@ pub enum BatchError {
     #[error("no thread for the run: {0}")]
     Thread(std::io::Error),
     /// Too many pictures failed.
-    #[error("{errors} pictures failed, more than the {most} allowed; the last: {id}: {reason}")]
+    #[error("{errors} pictures failed, more than the {most} allowed; the last: {last}")]
     TooManyErrors {
         /// Pictures that failed.
         errors: usize,
         /// How many may.
         most: usize,
-        /// The last of them.
-        id: String,
-        /// Why.
-        reason: String,
+        /// The last of them, with the reason.
+        last: String,
     },
     /// Finished parts that nobody asked to go on with.
     #[error("{}: finished already; resuming keeps it, another folder begins anew", .0.display())]
@@ -284,16 +277,16 @@ impl Work<'_> {
 
     fn count_error(&mut self, item: &Item, reason: &str) -> Result<(), BatchError> {
         self.summary.errors += 1;
-        if (self.report)(Event::Failed { id: &item.id, reason }).is_break() {
+        // Errors of files name them already.
+        let is_named = reason.contains(&item.id);
+        let last = if is_named { reason.to_owned() } else { format!("{}: {reason}", item.id) };
+        if (self.report)(Event::Failed(&last)).is_break() {
             return Err(BatchError::Stopped);
         }
         let errors = self.summary.errors;
         match self.batch.max_errors.filter(|most| errors > *most) {
             None => Ok(()),
-            Some(most) => {
-                let (id, reason) = (item.id.clone(), reason.to_owned());
-                Err(BatchError::TooManyErrors { errors, most, id, reason })
-            }
+            Some(most) => Err(BatchError::TooManyErrors { errors, most, last }),
         }
     }
 }

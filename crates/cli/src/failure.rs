@@ -62,7 +62,7 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
 }
 
 /// A message without the numbers that the standard library adds to errors of the system, such as ` (os error 2)`.
-fn without_codes(message: &str) -> String {
+pub(crate) fn without_codes(message: &str) -> String {
     let mut parts = message.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::failure::without_codes;
+
 /// Writes a line to standard output: results, for programs.
 pub(crate) fn print(text: &str) -> Result<()> {
     check_open()?;
@@ -87,7 +89,7 @@ pub(crate) const CLOSED_PIPE_EXIT_CODE: u8 = 141;
 
 /// Writes a warning to standard error.
 pub(crate) fn warn(text: &str) {
-    note(&format!("warning: {}", one_line(text)));
+    note(&format!("warning: {}", one_line(&without_codes(text))));
 }
 
 /// The text with line ends written out: names from files must not look like lines of this program.

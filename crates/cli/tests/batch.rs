@@ -337,6 +337,12 @@ pub(crate) fn wrong_inputs_and_too_many_errors() {
     let folder = folder_with_pictures();
     batch(&folder, &["photos"], &["-o", "out", "--max-errors", "0"])
         .fails(&["broken.png", "1 pictures failed"]);
+    folder.write("list.txt", "gone.png");
+    let gone = batch(&folder, &["list.txt"], &["-o", "out-list", "--max-errors", "0"]);
+    assert!(!gone.stderr.contains("os error"), "{}", gone.stderr);
+    gone.fails(&["warning: gone.png: cannot read", "last: gone.png: cannot read"]);
+    batch(&folder, &["photos"], &["-o", "x", "--boxes-column", "boxes"])
+        .fails(&["photos", ".parquet"]);
     batch(&folder, &["absent"], &["-o", "x"]).fails(&["absent"]);
     batch(&folder, &["*.nothing"], &["-o", "x"]).fails(&["*.nothing", "no pictures"]);
     batch(&folder, &["photos", "photos/a.png"], &["-o", "x"]).fails(&["photos/a.png", "twice"]);

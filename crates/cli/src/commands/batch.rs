@@ -166,11 +166,7 @@ fn run(batch: &Run, items: &[Item]) -> Result<Summary> {
                 bar.set_length(all as u64);
                 bar.set(done as u64);
             }
-            Event::Failed { id, reason } => {
-                let named =
-                    if reason.contains(id) { reason.to_owned() } else { format!("{id}: {reason}") };
-                stdio::warn(&named);
-            }
+            Event::Failed(reason) => stdio::warn(reason),
         }
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
