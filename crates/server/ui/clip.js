@@ -195,6 +195,12 @@ export class Clip extends EventTarget {
     }
   }
 
+  /** A file of all masks, after the server was told of every mark. */
+  async file(format) {
+    await this.#sending;
+    return this.remote.file(format);
+  }
+
   // Tracking.
 
   /** Whether the page goes along with the frames that arrive. */

@@ -411,7 +411,7 @@ byId("clip-downloads").addEventListener("click", async (event) => {
   if (!format) return;
   const ending = { labels: "labels.zip", jsonl: "masks.jsonl", overlay: "overlay.zip" }[format] ?? `overlay.${format}`;
   status("Writing the file…", true);
-  await save(() => clip.remote.file(format), clip.name, ending);
+  await save(() => clip.file(format), clip.name, ending);
   status("");
 });
 
