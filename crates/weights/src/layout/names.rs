@@ -1,6 +1,7 @@
 //! Renaming tables: Hugging Face's names on the left, Meta's on the right.
 
 mod sam3;
+mod sam3_prefixes;
 
 use super::identity::{Dialect, Family};
 use super::rules::{How, Rule, whole};
@@ -32,7 +33,7 @@ pub(super) fn stages(
     contents: Contents,
 ) -> &'static [&'static [Rule]] {
     match (family, dialect) {
-        (Family::Sam3 | Family::Sam3_1, Dialect::Meta) => &[sam3::META_DETECTOR],
+        (Family::Sam3 | Family::Sam3_1, Dialect::Meta) => &[sam3_prefixes::META_DETECTOR],
         (Family::Sam1 | Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::Meta) => &[],
         (Family::Sam1, Dialect::HuggingFace) => &[PROMPT_AND_MASK, SAM1],
         (Family::Sam2 | Family::Sam2_1 | Family::Sam2Image, Dialect::HuggingFace) => {
@@ -47,7 +48,7 @@ pub(super) fn stages(
 
 /// Detector and tracker in one file, or the detector alone.
 const SAM3: [&[Rule]; 10] = [
-    sam3::BOTH,
+    sam3_prefixes::BOTH,
     sam3::VISION,
     sam3::NECKS,
     sam3::TEXT,
@@ -82,7 +83,7 @@ pub(super) fn computed(name: &str) -> Option<&'static str> {
 /// Every table.
 #[cfg(test)]
 pub(super) fn all() -> Vec<&'static [Rule]> {
-    let sam3 = [sam3::META_DETECTOR, sam3::TRACKER_ALONE, SAM1];
+    let sam3 = [sam3_prefixes::META_DETECTOR, sam3::TRACKER_ALONE, SAM1];
     SAM3.into_iter().chain(sam3).collect()
 }
 

@@ -7,26 +7,6 @@ const fn stacked(from: &'static str, to: &'static str, index: usize) -> Rule {
     Rule { from, to, how: How::Stacked(index) }
 }
 
-/// SAM 3's detector without its prefix, as in some of Meta's files, and the prefixes that files of SAM 3.1 had at first.
-pub(in crate::layout) const META_DETECTOR: &[Rule] = &[
-    whole("sam3_model.*", "detector.*"),
-    whole("sam2_predictor.*", "tracker.*"),
-    whole("backbone.*", "detector.backbone.*"),
-    whole("geometry_encoder.*", "detector.geometry_encoder.*"),
-    whole("transformer.*", "detector.transformer.*"),
-    whole("segmentation_head.*", "detector.segmentation_head.*"),
-    whole("dot_prod_scoring.*", "detector.dot_prod_scoring.*"),
-];
-
-/// Prefixes of a file with detector and tracker. The names are distinct without them. `transformers` writes the tracker's
-/// prefix twice.
-pub(in crate::layout) const BOTH: &[Rule] = &[
-    whole("detector_model.*", "*"),
-    whole("tracker_model.tracker_model.*", "*"),
-    whole("tracker_model.*", "*"),
-    whole("tracker_neck.*", "clicks.neck.*"),
-];
-
 /// A file with the tracker only: either with the names of the model, whose neck is the one for clicks, or, as `transformers`
 /// saves it, with the names that the same tensors have in a file with both.
 pub(in crate::layout) const TRACKER_ALONE: &[Rule] = &[
