@@ -149,7 +149,7 @@ impl PhraseTracker {
         self.inner.get(|tracker| tracker.objects().collect())
     }
 
-    /// The lowest number that a new object may have.
+    /// The smallest id that a new object can have.
     #[getter]
     fn next_id(&self) -> PyResult<ObjectId> {
         self.inner.get(cutout::PhraseTracker::next_id)

@@ -92,7 +92,7 @@ impl PhraseTracker {
         Ok(self.tracker.check_prompt(prompt, size)?)
     }
 
-    /// The lowest number that a new object may have.
+    /// The smallest id that a new object can have.
     pub fn next_id(&self) -> ObjectId {
         self.next_id
     }

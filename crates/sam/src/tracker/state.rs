@@ -28,7 +28,7 @@ const SOFTWARE: &str = "software";
 /// Prefixes of what belongs to an object and to a bucket of objects.
 const TRACKER: &str = "tracker/";
 const BUCKET: &str = "bucket/";
-/// What belongs to an object or bucket besides its records.
+/// Metadata keys of an object or a bucket.
 const GROUP: &str = "group";
 const OWN_PROMPTS: &str = "own_prompts";
 const SLOT: &str = "slot";

@@ -63,7 +63,7 @@ impl TrackPosition {
         }
     }
 
-    /// Steps since a frame was tracked; `None` for a frame still ahead.
+    /// How many frames before the current one, in the direction of tracking, a frame lies; `None` if it lies after it.
     fn distance(self, frame: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => self.frame.checked_sub(frame),
@@ -119,7 +119,8 @@ impl Reading<'_> {
         }
     }
 
-    /// Frames whose pointers are read, with their ranks. Of chosen frames the oldest is left out, as in Meta's code.
+    /// Frames whose pointers are read, with their ranks. If frames were selected by score, the oldest of them is not read, as in
+    /// Meta's code.
     fn pointers(self, position: TrackPosition) -> impl Iterator<Item = (usize, usize)> {
         let reach = position.pointer_reach();
         let end = self.recent.map_or(reach, |frames| reach.min(frames.len()));
