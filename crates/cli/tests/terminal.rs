@@ -3,6 +3,8 @@
 
 use std::process::{Command, Stdio};
 
+use cutout_testing::skip;
+
 use crate::support::{Ended, Folder, MODEL, folder_with_model};
 
 /// Runs the program on a terminal, which `script` makes; `None` where there is no such program.
@@ -17,7 +19,7 @@ fn on_a_terminal(folder: &Folder, arguments: &[&str]) -> Option<Ended> {
     match command.output() {
         Ok(output) => Some(Ended::of(output)),
         Err(error) => {
-            eprintln!("SKIPPED: the program `script` cannot be run: {error}");
+            skip(&format!("no terminal: the program `script` cannot be run: {error}"));
             None
         }
     }

@@ -18,10 +18,10 @@ use cutout_graph::{
     Weights, interpret_in,
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
-use cutout_testing::{Random, RandomGraph, case_tensors, check_backend, compare_outputs};
+use cutout_testing::{Random, RandomGraph, case_tensors, check_backend, compare_outputs, skip};
 
 fn card() -> Option<Cuda> {
-    Cuda::open_poisoned(0).inspect_err(|error| println!("skipped: {error}")).ok()
+    Cuda::open_poisoned(0).inspect_err(|error| skip(&error.to_string())).ok()
 }
 
 fn profile(precision: Precision) -> Profile {

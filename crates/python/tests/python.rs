@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cutout_testing::skip;
+
 /// Name of the interpreter that makes the virtual environment.
 const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 
@@ -83,7 +85,7 @@ fn the_tests_of_the_python_package_pass() {
     let interpreter = match interpreter(&target.join("python")) {
         Ok(interpreter) => interpreter,
         Err(reason) => {
-            return say(&format!("SKIPPED: the tests of the Python package did not run: {reason}"));
+            return skip(&format!("the tests of the Python package did not run: {reason}"));
         }
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package");
@@ -95,6 +97,6 @@ fn the_tests_of_the_python_package_pass() {
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
     // Which tests were skipped, and why.
-    let skipped = said.lines().filter(|line| line.starts_with("SKIPPED"));
-    skipped.chain(said.lines().last()).for_each(say);
+    said.lines().filter_map(|line| line.strip_prefix("SKIPPED ")).for_each(skip);
+    said.lines().last().into_iter().for_each(say);
 }

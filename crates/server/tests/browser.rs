@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use cutout_testing::skip;
 use serde_json::{Value, json};
 
 use crate::support::Running;
-use crate::support::webdriver::{Browser, keys, skip};
+use crate::support::webdriver::{Browser, keys};
 
 /// A page with the sample picture, and the folder of its downloads.
 pub(crate) struct Page {

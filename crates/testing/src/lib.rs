@@ -8,6 +8,7 @@ mod outputs;
 mod random;
 mod random_graph;
 mod rounded;
+mod skip;
 mod small_sam3;
 mod stages;
 
@@ -18,5 +19,6 @@ pub use outputs::compare_outputs;
 pub use random::Random;
 pub use random_graph::RandomGraph;
 pub use rounded::with_rounded_products;
+pub use skip::skip;
 pub use small_sam3::{SmallSam3, rotation_tables};
 pub use stages::{StageFile, check_graph, compare_stages};

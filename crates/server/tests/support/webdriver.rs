@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use cutout_testing::skip;
 use serde_json::{Value, json};
 
 use super::request;
@@ -38,12 +39,6 @@ pub(crate) struct Browser {
 fn program(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-/// Says why a test does not run.
-#[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
-pub(crate) fn skip(reason: &str) {
-    eprintln!("SKIPPED: {reason}");
 }
 
 impl Browser {
