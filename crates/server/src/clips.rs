@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 pub(crate) use frames::Frames;
 pub(crate) use multipart::pictures_in;
-pub(crate) use tracking::{Masked, PhraseRun, Tracking};
+pub(crate) use tracking::{Masked, Means, PhraseRun, Tracking};
 pub(crate) use upload::{Recording, Upload};
 
 use crate::options::Limits;
@@ -151,6 +151,11 @@ impl Clip {
         objects.sort_unstable();
         objects.dedup();
         objects
+    }
+
+    /// The marks of an object on a frame.
+    pub(crate) fn marks(&self, frame: usize, object: ObjectId) -> Option<Marks> {
+        lock(&self.notes).prompts.get(&frame)?.get(&object).cloned()
     }
 
     /// Notes a prompt.

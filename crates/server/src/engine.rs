@@ -50,6 +50,7 @@ struct Shared {
     most: usize,
     dropped: AtomicU64,
     refused: AtomicU64,
+    left: AtomicU64,
 }
 
 #[derive(Default)]
@@ -75,12 +76,18 @@ pub(crate) struct Turn {
     time: Duration,
 }
 
-/// Marks a job as unwanted when the request that waits for it is dropped.
-struct Waiting(Arc<AtomicBool>);
+/// Marks a job as unwanted when the request that waits for it ends: it is answered, its time is up, or it is dropped because its client
+/// left.
+struct Waiting {
+    shared: Arc<Shared>,
+    is_gone: Arc<AtomicBool>,
+    has_left: bool,
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_gone.store(true, Ordering::Relaxed);
+        self.shared.left.fetch_add(u64::from(self.has_left), Ordering::Relaxed);
     }
 }
 
@@ -107,6 +114,7 @@ impl Engine {
             most,
             dropped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            left: AtomicU64::new(0),
         });
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -124,7 +132,6 @@ impl Engine {
         let Ticket { lane, preview, time } = ticket;
         let is_preview = preview.is_some();
         let is_gone = Arc::new(AtomicBool::new(false));
-        let waiting = Waiting(Arc::clone(&is_gone));
         let (sender, answer) = oneshot::channel();
         let work: Work = Box::new(move |turn| {
             // The receiver is gone if the client is.
@@ -132,8 +139,11 @@ impl Engine {
         });
         let deadline = Instant::now() + time;
         let turn = Turn { shared: Arc::clone(&self.shared), is_gone, deadline, time };
+        let (shared, gone) = (Arc::clone(&self.shared), Arc::clone(&turn.is_gone));
         self.shared.push(lane, Job { work, turn, preview })?;
+        let mut waiting = Waiting { shared, is_gone: gone, has_left: true };
         let answer = tokio::time::timeout(time, answer).await;
+        waiting.has_left = false;
         drop(waiting);
         match answer {
             Ok(Ok(answer)) => answer,
@@ -145,9 +155,16 @@ impl Engine {
         }
     }
 
-    /// Jobs that wait.
+    /// Jobs that wait, without those whose clients left.
     pub(crate) fn waiting(&self) -> usize {
-        self.shared.lock().len()
+        let mut queue = self.shared.lock();
+        queue.drop_unwanted();
+        queue.len()
+    }
+
+    /// Jobs whose clients left before the answer.
+    pub(crate) fn left(&self) -> u64 {
+        self.shared.left.load(Ordering::Relaxed)
     }
 
     /// Previews that were dropped for newer ones.

@@ -56,6 +56,7 @@ impl Metrics {
             ("cutout_weight_bytes", "gauge", loaded.iter().sum::<usize>() as u64),
             ("cutout_previews_dropped_total", "counter", app.engine.dropped()),
             ("cutout_jobs_refused_total", "counter", app.engine.refused()),
+            ("cutout_jobs_left_total", "counter", app.engine.left()),
         ];
         for (name, kind, value) in single {
             let _infallible = writeln!(text, "# TYPE {name} {kind}\n{name} {value}");

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use cutout_imaging::{DecodeLimits, decode};
-use cutout_sam::{Sam, Scene};
+use cutout_sam::Scene;
 use cutout_video::Tools;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use crate::api::unknown_picture;
-use crate::clips::{Clip, Clips, Frames, Recording, Upload};
+use crate::clips::{Clip, Clips, Frames, Means, Recording, Upload};
 use crate::dialects::{LabelStudio, LiveTracks};
 use crate::engine::{Engine, Lane, Preview, Ticket, Turn};
 use crate::library::{Library, Picture};
@@ -211,8 +211,10 @@ impl Shared {
             .run(ticket, move |turn| {
                 let start = Instant::now();
                 let sam = models.named(Some(&picture.model))?.open()?;
+                turn.check()?;
                 let (scene, is_new) = picture.embed(&sam)?;
-                let answer = work(turn, &scene, is_new.then(|| start.elapsed()));
+                let time = is_new.then(|| start.elapsed());
+                let answer = turn.check().and_then(|()| work(turn, &scene, time));
                 library.note(&picture, &scene);
                 answer
             })
@@ -223,15 +225,16 @@ impl Shared {
     pub(crate) async fn with_clip<T: Send + 'static>(
         &self,
         clip: &Arc<Clip>,
-        lane: Lane,
-        work: impl FnOnce(&Clip, &Sam, &Turn) -> Result<T, Problem> + Send + 'static,
+        (lane, preview): (Lane, Option<Preview>),
+        work: impl FnOnce(&Clip, Means<'_>) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let (models, clip) = (Arc::clone(&self.models), Arc::clone(clip));
-        let ticket = Ticket { lane, preview: None, time: self.limits.answer_time };
+        let (models, clip, limits) = (Arc::clone(&self.models), Arc::clone(clip), self.limits);
+        let ticket = Ticket { lane, preview, time: limits.answer_time };
         self.engine
             .run(ticket, move |turn| {
                 let sam = models.named(Some(&clip.model))?.open()?;
-                work(&clip, &sam, turn)
+                turn.check()?;
+                work(&clip, Means { sam: &sam, limits: &limits, turn })
             })
             .await
     }

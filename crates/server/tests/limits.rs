@@ -142,37 +142,3 @@ fn one_picture_is_embedded_once_and_the_library_is_bounded() {
     assert_eq!(server.get(&format!("/api/v1/images/{first}")).status, 404);
     assert_eq!(server.get("/api/v1/info").json(200)["pictures"], 1);
 }
-
-#[test]
-fn work_ends_when_its_client_leaves_or_the_server_stops() {
-    let mut server = Running::start_with(|options| {
-        options.limits = Limits { stop_time: Duration::from_secs(1), ..options.limits };
-    });
-    let id = server.add_still_life();
-    let body = json!({"points_per_side": 64, "pred_iou_thresh": 0.0}).to_string();
-    let start_long = || {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        let head = format!(
-            "POST /api/v1/images/{id}/everything HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream
-    };
-    let leaving = start_long();
-    // Clicks are answered while the long request runs.
-    let click =
-        server.post(&format!("/api/v1/images/{id}/segment"), &json!({"box": [9, 9, 90, 90]}));
-    assert_eq!(click.status, 200);
-    drop(leaving);
-    // A second long request gets its turn only when the first has ended, which takes minutes unless it is cancelled.
-    let waited = Instant::now();
-    let short = json!({"points_per_side": 1});
-    assert_eq!(server.post(&format!("/api/v1/images/{id}/everything"), &short).status, 200);
-    assert!(waited.elapsed() < Duration::from_secs(15), "{:?}", waited.elapsed());
-    let _running = start_long();
-    let begun = Instant::now();
-    server.stop();
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert!(TcpStream::connect(server.address).is_err());
-}

@@ -7,6 +7,7 @@ mod browser;
 mod browser_clip;
 mod dialect_clips;
 mod dialects;
+mod leaving;
 mod limits;
 mod mutations;
 mod phrases;

@@ -2,6 +2,7 @@
 
 mod case_tensors;
 pub mod fixtures;
+mod gated;
 pub mod harness;
 mod interpreted;
 mod outputs;
@@ -13,6 +14,7 @@ mod small_sam3;
 mod stages;
 
 pub use case_tensors::{case_tensors, input_tensor};
+pub use gated::{Gate, Gated};
 pub use harness::{Report, check_backend, check_reference_against_fixtures};
 pub use interpreted::Interpreted;
 pub use outputs::compare_outputs;

@@ -110,8 +110,8 @@ impl Run {
             false => {
                 let (phrases, threshold) = (request.phrases.clone(), request.threshold);
                 let how = (threshold, request.direction == Way::Both);
-                let started = app.with_clip(&clip, Lane::Long, move |clip, sam, _| {
-                    PhraseRun::new(clip, sam, &phrases, how)
+                let started = app.with_clip(&clip, (Lane::Long, None), move |clip, means| {
+                    PhraseRun::new(clip, means.sam, &phrases, how)
                 });
                 let started = started.await?;
                 clip.forget_masks();
@@ -159,12 +159,11 @@ async fn patient(
 ) -> Result<Option<Vec<Masked>>, Problem> {
     loop {
         let phrases = phrases.map(|(phrases, is_last)| (Arc::clone(phrases), is_last));
-        let limits = app.limits;
-        let masks = app.with_clip(clip, Lane::Long, move |clip, sam, _| match phrases {
+        let masks = app.with_clip(clip, (Lane::Long, None), move |clip, means| match phrases {
             Some((phrases, is_last)) => {
                 lock(&phrases).show(clip, (frame, direction), is_last).map(|()| None)
             }
-            None => clip.step(frame, direction, (sam, &limits)).map(Some),
+            None => clip.step(frame, direction, means).map(Some),
         });
         match masks.await {
             Err(Problem::Busy(_)) => tokio::time::sleep(PAUSE).await,

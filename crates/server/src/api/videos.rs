@@ -100,7 +100,7 @@ pub(super) async fn remove_object(
 ) -> Result<StatusCode, Problem> {
     let clip = app.clips.get(&id)?;
     clip.check_idle()?;
-    app.with_clip(&clip, Lane::Short, move |clip, _, _| clip.remove_object(object)).await?;
+    app.with_clip(&clip, (Lane::Short, None), move |clip, _| clip.remove_object(object)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn take_back(
 ) -> Result<StatusCode, Problem> {
     let clip = app.clips.get(&id)?;
     clip.check_idle()?;
-    app.with_clip(&clip, Lane::Short, move |clip, _, _| clip.take_back(frame, object)).await?;
+    app.with_clip(&clip, (Lane::Short, None), move |clip, _| clip.take_back(frame, object)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -161,9 +161,8 @@ impl App {
         if !known.contains(&object) && known.len() >= most {
             return Err(Problem::Invalid(format!("a clip has at most {most} objects")));
         }
-        let limits = self.limits;
-        self.with_clip(clip, Lane::Short, move |clip, sam, _| {
-            clip.prompt((frame, object), marks, anew, (sam, &limits))
+        self.with_clip(clip, (Lane::Short, None), move |clip, means| {
+            clip.prompt((frame, object), marks, anew, means)
         })
         .await
     }

@@ -11,12 +11,21 @@ use cutout_video::{FoundObject, ObjectMask};
 
 use super::{Clip, Marks};
 use crate::api::prompt_from;
+use crate::engine::Turn;
 use crate::options::Limits;
 use crate::problem::Problem;
 
 /// What a model remembers of a clip.
 pub(crate) struct Tracking {
     tracker: Tracker,
+}
+
+/// What a job has to work with on the inference thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    pub(crate) sam: &'a Sam,
+    pub(crate) limits: &'a Limits,
+    pub(crate) turn: &'a Turn,
 }
 
 /// A mask of a frame, for answers.
@@ -54,8 +63,9 @@ impl Masked {
 }
 
 impl Tracking {
-    /// A tracker that has the prompts of a clip.
-    fn new(clip: &Clip, sam: &Sam, limits: &Limits) -> Result<Self, Problem> {
+    /// A tracker that has the prompts of a clip. An error between two frames when nobody waits any more.
+    fn new(clip: &Clip, means: Means<'_>) -> Result<Self, Problem> {
+        let Means { sam, limits, turn } = means;
         clip.frames.clear_history();
         // What is out of reach is kept on disk for clips that are short enough, so that any frame can be corrected.
         let history = match clip.frames.count() <= limits.history_frames {
@@ -65,6 +75,7 @@ impl Tracking {
         let length = Some(clip.frames.count());
         let mut tracker = sam.track(TrackOptions { length, history, ..TrackOptions::default() })?;
         for (frame, objects) in clip.prompts() {
+            turn.check()?;
             tracker.visit(frame, &clip.frames.read(frame)?)?;
             for (object, marks) in objects {
                 tracker.prompt(frame, object, &prompt_of(&marks)?)?;
@@ -77,11 +88,10 @@ impl Tracking {
     fn of<'t>(
         kept: &'t mut Option<Tracking>,
         clip: &Clip,
-        sam: &Sam,
-        limits: &Limits,
+        means: Means<'_>,
     ) -> Result<&'t mut Tracking, Problem> {
         if kept.is_none() {
-            *kept = Some(Tracking::new(clip, sam, limits)?);
+            *kept = Some(Tracking::new(clip, means)?);
         }
         kept.as_mut().ok_or_else(|| Problem::Internal("there is no tracker".to_owned()))
     }
@@ -93,27 +103,48 @@ fn prompt_of(marks: &Marks) -> Result<Prompt, Problem> {
 
 impl Clip {
     /// Gives a prompt and returns the mask on its frame. `anew` forgets the answers to earlier prompts, of which a later one
-    /// is a refinement.
+    /// is a refinement. Without an answer the marks stay as they were.
     pub(crate) fn prompt(
         &self,
         (frame, object): (usize, ObjectId),
         marks: Marks,
         anew: bool,
-        (sam, limits): (&Sam, &Limits),
+        means: Means<'_>,
     ) -> Result<Masked, Problem> {
         let prompt = prompt_of(&marks)?;
         // A wrong prompt is refused before anything is forgotten.
-        sam.track(TrackOptions::default())?.check_prompt(&prompt, self.frames.size())?;
+        means.sam.track(TrackOptions::default())?.check_prompt(&prompt, self.frames.size())?;
         let mut kept = self.tracking();
+        let before = self.marks(frame, object).filter(|_| anew);
         if anew {
             *kept = None;
             self.forget_prompt(frame, object);
         }
-        let tracking = Tracking::of(&mut kept, self, sam, limits)?;
+        let answer = self.answer(&mut kept, (frame, object), &prompt, means);
+        if answer.is_ok() {
+            self.note_prompt(frame, object, marks);
+        } else if anew {
+            // It is made again from all marks.
+            *kept = None;
+            before.into_iter().for_each(|before| self.note_prompt(frame, object, before));
+        }
+        answer
+    }
+
+    /// The mask of a prompt, which the model remembers.
+    fn answer(
+        &self,
+        kept: &mut Option<Tracking>,
+        (frame, object): (usize, ObjectId),
+        prompt: &Prompt,
+        means: Means<'_>,
+    ) -> Result<Masked, Problem> {
+        let tracking = Tracking::of(kept, self, means)?;
+        means.turn.check()?;
         tracking.tracker.visit(frame, &self.frames.read(frame)?)?;
-        let answer = Masked::of(&tracking.tracker.prompt(frame, object, &prompt)?)?;
-        self.keep(frame, [answer.for_files()], limits.mask_bytes)?;
-        self.note_prompt(frame, object, marks);
+        means.turn.check()?;
+        let answer = Masked::of(&tracking.tracker.prompt(frame, object, prompt)?)?;
+        self.keep(frame, [answer.for_files()], means.limits.mask_bytes)?;
         Ok(answer)
     }
 
@@ -151,10 +182,12 @@ impl Clip {
         &self,
         frame: usize,
         direction: Direction,
-        (sam, limits): (&Sam, &Limits),
+        means: Means<'_>,
     ) -> Result<Vec<Masked>, Problem> {
+        let limits = means.limits;
         let mut kept = self.tracking();
-        let tracking = Tracking::of(&mut kept, self, sam, limits)?;
+        let tracking = Tracking::of(&mut kept, self, means)?;
+        means.turn.check()?;
         let tracked = tracking.tracker.push_at(frame, &self.frames.read(frame)?, direction)?;
         let masks = tracked.objects.iter().map(Masked::of).collect::<Result<Vec<_>, _>>()?;
         self.keep(frame, masks.iter().map(Masked::for_files), limits.mask_bytes)?;

@@ -5,8 +5,8 @@ pub(crate) mod webdriver;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,9 +32,10 @@ impl Running {
 
     /// The same with other options.
     pub(crate) fn start_with(change: impl FnOnce(&mut Options)) -> Self {
-        let model = ModelSource::built_in(|| {
-            Sam::builtin_with(Profile::default()).map_err(|error| error.to_string())
-        });
+        // Servers share one model, so that its programs are compiled once.
+        static MODEL: OnceLock<Sam> = OnceLock::new();
+        let open = || Sam::builtin_with(Profile::default()).unwrap();
+        let model = ModelSource::built_in(move || Ok(MODEL.get_or_init(open).clone()));
         let mut options = Options::new(([127, 0, 0, 1], 0).into(), vec![model]);
         change(&mut options);
         let server = Server::bind(options).unwrap();
