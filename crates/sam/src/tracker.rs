@@ -9,6 +9,7 @@ use cutout_tensor::OutOfMemory;
 use crate::masks::{Segment, fill_holes};
 use crate::model::Model;
 use crate::model::config::TrackingRules;
+use crate::prompt::Prompt;
 use crate::sam::Sam;
 
 mod bucket;
@@ -216,13 +217,8 @@ impl Tracker {
         object: ObjectId,
         prompt: impl Into<TrackPrompt<'p>>,
     ) -> Result<TrackedObject, TrackError> {
-        let current = self.frame().ok_or(TrackError::NoFrame)?;
-        if frame != current {
-            return Err(TrackError::OtherFrame { asked: frame, current });
-        }
-        let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
         let prompt = prompt.into();
-        self.check_prompt(prompt, mapping.original)?;
+        self.check_on(frame, prompt)?;
         let record = match prompt {
             TrackPrompt::Points(prompt) => self.answer_points(object, prompt)?,
             TrackPrompt::Mask(mask) => self.answer_mask(object, mask)?,
@@ -232,6 +228,28 @@ impl Tracker {
         let group = self.group_for(object, frame)?;
         self.enter_prompt(object, group, record)?;
         Ok(TrackedObject { id: object, segment })
+    }
+
+    /// The mask that [`Tracker::prompt`] would return for these points. Nothing is remembered.
+    pub fn preview(
+        &mut self,
+        frame: usize,
+        object: ObjectId,
+        prompt: &Prompt,
+    ) -> Result<TrackedObject, TrackError> {
+        self.check_on(frame, prompt.into())?;
+        let record = self.answer_points(object, prompt)?;
+        Ok(TrackedObject { id: object, segment: self.segment(&record) })
+    }
+
+    /// Checks a prompt on a frame, which must be the current one.
+    fn check_on(&self, frame: usize, prompt: TrackPrompt<'_>) -> Result<(), TrackError> {
+        let current = self.frame().ok_or(TrackError::NoFrame)?;
+        if frame != current {
+            return Err(TrackError::OtherFrame { asked: frame, current });
+        }
+        let (mapping, _) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
+        self.check_prompt(prompt, mapping.original)
     }
 
     /// Removes the prompts of an object on a frame. Its mask there counts as tracked; with SAM 3, only if no object that was

@@ -20,4 +20,5 @@ mod small_sam3;
 mod support;
 mod tokenizer;
 mod tracker;
+mod tracker_preview;
 mod tracker_resume;

@@ -33,7 +33,7 @@ pub(crate) struct Clip {
 
 impl Clip {
     /// Meta's.
-    fn load(version: &str, test: &str) -> Self {
+    pub(crate) fn load(version: &str, test: &str) -> Self {
         let parts = ["image", "memory", "clip"].map(|part| format!("{version}_{part}"));
         Clip::of(&parts, &format!("{test}-{version}"))
     }

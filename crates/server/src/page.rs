@@ -52,6 +52,7 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
         "pointer.js", SCRIPT, "../ui/pointer.js";
         "keyboard.js", SCRIPT, "../ui/keyboard.js";
         "panel.js", SCRIPT, "../ui/panel.js";
+        "preview.js", SCRIPT, "../ui/preview.js";
         "ball.gif", "image/gif", "../../../examples/ball.gif";
         "still-life.jpg", "image/jpeg", "../../../examples/still-life.jpg";
     }

@@ -7,24 +7,34 @@ use cutout_testing::skip;
 use serde_json::{Value, json};
 
 use crate::support::Running;
-use crate::support::webdriver::{Browser, keys};
+use crate::support::webdriver::{Browser, PATIENCE, keys};
 
 /// A page with the sample picture, and the folder of its downloads.
 pub(crate) struct Page {
     pub(crate) browser: Browser,
-    downloads: PathBuf,
+    pub(crate) downloads: PathBuf,
     // Last, so that the browser is closed before the server stops.
-    server: Running,
+    pub(crate) server: Running,
 }
 
 impl Page {
-    /// `None` where there is no browser.
+    /// A page of a server with the built-in model. `None` where there is no browser.
     pub(crate) fn open(name: &str, width: u32, height: u32) -> Option<Self> {
+        Page::of(Running::start, name, width, height)
+    }
+
+    /// A page of a server.
+    pub(crate) fn of(
+        start: impl FnOnce() -> Running,
+        name: &str,
+        width: u32,
+        height: u32,
+    ) -> Option<Self> {
         let downloads =
             std::env::temp_dir().join(format!("cutout-page-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&downloads).unwrap();
         let browser = Browser::open(width, height, &downloads)?;
-        let server = Running::start();
+        let server = start();
         browser.go(&format!("http://{}/", server.address));
         browser.wait("document.querySelector('#model').options.length > 0");
         Some(Page { browser, downloads, server })
@@ -56,6 +66,23 @@ impl Page {
         let found: [f64; 3] =
             serde_json::from_value(self.browser.script(script, &json!([width, height]))).unwrap();
         [found[0] + x * found[2], found[1] + y * found[2]]
+    }
+
+    /// How bright the canvas is at a position of the window: the sum of red, green and blue.
+    pub(crate) fn brightness(&self, [x, y]: [f64; 2]) -> f64 {
+        let script = "const c = document.querySelector('#canvas'), r = c.getBoundingClientRect();
+            const [red, green, blue] = c.getContext('2d').getImageData(arguments[0] - r.left, arguments[1] - r.top, 1, 1).data;
+            return red + green + blue;";
+        self.browser.script(script, &json!([x.round(), y.round()])).as_f64().unwrap()
+    }
+
+    /// Waits until the brightness at a position, as a share of an earlier one, is below or above a bound.
+    pub(crate) fn wait_brightness(&self, at: [f64; 2], earlier: f64, is_fit: impl Fn(f64) -> bool) {
+        let start = Instant::now();
+        while !is_fit(self.brightness(at) / earlier) {
+            assert!(start.elapsed() < PATIENCE, "{} of {earlier}", self.brightness(at));
+            std::thread::sleep(Duration::from_millis(30));
+        }
     }
 
     /// Presses Tab until an element has the focus, as somebody without a pointer gets there.
@@ -108,8 +135,12 @@ impl Drop for Page {
 fn clicks_boxes_undo_and_downloads() {
     let Some(page) = Page::with_sample("mouse") else { return };
     let browser = &page.browser;
-    let pot = page.place(200.0, 280.0);
+    let (pot, wall) = (page.place(200.0, 280.0), page.place(600.0, 40.0));
+    let (of_pot, of_wall) = (page.brightness(pot), page.brightness(wall));
+    // What is under the pointer lights up: everything else is dimmed.
     browser.hover(pot);
+    page.wait_brightness(wall, of_wall, |share| share < 0.8);
+    page.wait_brightness(pot, of_pot, |share| (share - 1.0).abs() < 0.05);
     browser.drag(&[pot]);
     page.wait_objects(1);
     assert_eq!(browser.evaluate("document.querySelectorAll('#candidates button').length"), 3);

@@ -108,6 +108,41 @@ fn a_clip_is_marked_tracked_corrected_and_saved() {
 }
 
 #[test]
+fn what_is_under_the_pointer_lights_up_on_the_frame_that_is_shown() {
+    let Some(page) = Page::with_clip("clip-hover", 1280, 800) else { return };
+    let browser = &page.browser;
+    let (ball, wall) = (page.on_clip(BALL), page.on_clip((300.0, 20.0)));
+    let (of_ball, of_wall) = (page.brightness(ball), page.brightness(wall));
+    let is_dim = |share: f64| share < 0.8;
+    let is_as_before = |share: f64| (share - 1.0).abs() < 0.05;
+    // On its way the pointer asks about other places; the last one stays.
+    browser.hover(ball);
+    page.wait_brightness(wall, of_wall, is_dim);
+    page.wait_brightness(ball, of_ball, is_as_before);
+    assert_eq!(browser.evaluate("document.querySelectorAll('.object').length"), 0);
+    // It belongs to the frame: on the next one there is nothing until the pointer moves.
+    browser.press(&[], &[keys::RIGHT]);
+    page.wait_frame(1);
+    page.wait_brightness(wall, of_wall, is_as_before);
+    browser.hover(page.on_clip((BALL.0 + 6.0, BALL.1)));
+    page.wait_brightness(wall, of_wall, is_dim);
+    // Outside the picture there is nothing.
+    browser.hover(page.on_clip((-8.0, 20.0)));
+    page.wait_brightness(wall, of_wall, is_as_before);
+    // While the clip plays nobody asks.
+    let asked =
+        "performance.getEntriesByType('resource').filter(e => e.name.endsWith('/prompt')).length";
+    let before = browser.evaluate(asked);
+    assert!(before.as_u64().unwrap() >= 2, "{before}");
+    browser.press(&[], &[keys::HOME]);
+    browser.click("#play");
+    browser.hover(ball);
+    page.wait_frame(23);
+    assert_eq!(browser.evaluate(asked), before);
+    page.expect_no_errors();
+}
+
+#[test]
 fn tracking_is_cancelled_and_goes_on() {
     let Some(page) = Page::with_clip("cancel", 1280, 800) else { return };
     let browser = &page.browser;

@@ -209,6 +209,32 @@ fn tracking_stops_at_the_next_frame_when_nobody_listens() {
 }
 
 #[test]
+fn the_newest_preview_of_a_clip_takes_the_place_of_older_ones() {
+    let server = Slow::start(|_| ());
+    let added = server.send("POST", "/api/v1/videos", &[], BALL).json(200);
+    let path = format!("/api/v1/videos/{}/prompt", added["video_id"].as_str().unwrap());
+    let preview = |sequence: u64| {
+        let body = json!({"frame": sequence, "object": 1, "points": [[62, 150, 1]],
+            "hover": {"client": "a", "sequence": sequence}});
+        server.begin(&path, body.to_string().as_bytes())
+    };
+    server.gate.hold_after(0);
+    let first = preview(1);
+    server.gate.wait_until_held();
+    let old = preview(2);
+    server.wait_for_queue(1);
+    let new = preview(3);
+    assert_eq!(old.answer().json(409)["error"]["code"], "stale");
+    // One that runs is answered; frame 2 is never encoded.
+    server.gate.open();
+    assert_eq!((first.answer().status, new.answer().status), (200, 200));
+    let of_two = server.gate.runs();
+    let before = server.gate.runs();
+    assert_eq!(preview(4).answer().status, 200);
+    assert_eq!(of_two, 2 * (server.gate.runs() - before));
+}
+
+#[test]
 fn prompts_that_are_given_again_stop_between_frames() {
     let server = Slow::start(|_| ());
     let picture = server.add_still_life();

@@ -190,6 +190,37 @@ fn objects_and_prompts_are_taken_back() {
 }
 
 #[test]
+fn a_preview_is_the_mask_of_the_click_and_keeps_nothing() {
+    let server = Running::start();
+    let id = id_of(&add(&server, &[], BALL));
+    let preview = |frame: usize, object: u32, sequence: u64| {
+        json!({"frame": frame, "object": object, "points": [ON_BALL],
+        "hover": {"client": "a", "sequence": sequence}})
+    };
+    let shown = prompt(&server, &id, preview(0, 1, 1));
+    prompt(&server, &id, preview(4, 1, 2));
+    let state = server.get(&format!("/api/v1/videos/{id}")).json(200);
+    assert_eq!((&state["prompts"], &state["masked_frames"]), (&json!([]), &json!([])));
+    assert!(server.post(&path(&id, "track"), &json!({})).error(400).contains("no prompt yet"));
+    let mut expected = Expected::new(ball_frames());
+    let mask = expected.prompt(0, 1, &Prompt::point(62, 150));
+    assert_eq!(rle(&shown["mask"]), mask);
+    let click = json!({"frame": 0, "object": 1, "points": [ON_BALL]});
+    assert_eq!(rle(&prompt(&server, &id, click)["mask"]), mask);
+    // Between the marks and the run, on other frames too.
+    prompt(&server, &id, preview(7, 2, 3));
+    for (frame, found) in track(&server, &id, json!({"max_frames": 3})).iter().enumerate() {
+        expected.assert_same(found, frame, Direction::Forward);
+    }
+    let refused = |body: Value| server.post(&path(&id, "prompt"), &body).error(400);
+    assert!(refused(preview(24, 1, 4)).contains("no frame 24"));
+    assert!(refused(preview(0, 256, 5)).contains("1 to 255"));
+    let mut anew = preview(0, 1, 6);
+    anew["anew"] = json!(true);
+    assert!(refused(anew).contains("hover"));
+}
+
+#[test]
 fn clips_come_as_files_archives_and_forms() {
     let server = Running::start();
     let frames = &ball_frames()[..3];

@@ -71,6 +71,27 @@ async function listen(response, hear) {
   }
 }
 
+/** Errors of a preview that need no words: a newer one took its place, too many wait, tracking began, or a click will send the clip again. */
+const QUIET = new Set(["stale", "busy", "conflict", "not_found"]);
+
+/** A series of previews, of which the server computes the newest. */
+class Previews {
+  #client = crypto.randomUUID?.() ?? String(Math.random());
+  #sequence = 0;
+
+  /** The answer to a preview; null if there is none. `send` gets what makes a request a preview. */
+  async ask(send) {
+    this.#sequence += 1;
+    const hover = { client: this.#client, sequence: this.#sequence };
+    try {
+      return await (await send({ hover, outputs: ["path"], simplify: 0.8 })).json();
+    } catch (error) {
+      if (QUIET.has(error.code)) return null;
+      throw error;
+    }
+  }
+}
+
 const FORMS = { outputs: ["path"], simplify: 0.6 };
 
 /** A clip on the server. */
@@ -78,6 +99,7 @@ export class RemoteClip {
   #body;
   #model;
   #id = null;
+  #previews = new Previews();
 
   /** One file, or pictures in their order. */
   constructor(files, model) {
@@ -110,6 +132,12 @@ export class RemoteClip {
     const body = { frame, object, points, anew, ...FORMS };
     if (box) body.box = box;
     return (await (await patient(() => post(this.#path("/prompt"), body))).json()).mask;
+  }
+
+  /** The mask that a click on a frame would have as a new object; null if there is none now. */
+  async preview(frame, object, point, signal) {
+    const send = (more) => post(this.#path("/prompt"), { frame, object, points: [point], ...more }, signal);
+    return (await this.#previews.ask(send))?.mask ?? null;
   }
 
   takeBack(frame, object) {
@@ -156,8 +184,7 @@ export class RemotePicture {
   #file;
   #model;
   #id = null;
-  #client = crypto.randomUUID?.() ?? String(Math.random());
-  #sequence = 0;
+  #previews = new Previews();
 
   constructor(file, model) {
     this.#file = file;
@@ -188,17 +215,10 @@ export class RemotePicture {
     return (await patient(() => this.#ask("segment", body))).json();
   }
 
-  /** The mask under the pointer; null if a newer request replaced this one. */
-  async preview(point) {
-    this.#sequence += 1;
-    const hover = { client: this.#client, sequence: this.#sequence };
-    try {
-      const body = { points: [point], outputs: ["path"], simplify: 0.8, hover };
-      return (await (await this.#ask("segment", body)).json()).masks[0];
-    } catch (error) {
-      if (error.code === "stale" || error.code === "busy") return null;
-      throw error;
-    }
+  /** The mask under the pointer; null if there is none now. */
+  async preview(point, signal) {
+    const answer = await this.#previews.ask((more) => this.#ask("segment", { points: [point], ...more }, signal));
+    return answer?.masks[0] ?? null;
   }
 
   async find(phrases) {

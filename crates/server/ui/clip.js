@@ -6,6 +6,8 @@ import { Frames } from "./frames.js";
 
 /** Frames per second where the clip does not say. */
 const USUAL_RATE = 25;
+/** Largest number of an object. */
+const LARGEST_OBJECT = 255;
 
 export class Clip extends EventTarget {
   #store;
@@ -175,6 +177,14 @@ export class Clip extends EventTarget {
       if (object) this.dispatchEvent(new CustomEvent("answer", { detail: object }));
     }
     store.changed();
+  }
+
+  /** Asks for the mask that a click on the frame that is shown would have; null while frames follow each other. */
+  previews() {
+    const { remote, frame } = this;
+    const { next } = this.#store;
+    if (!this.isOpen || this.isPlaying || this.isTracking || next > LARGEST_OBJECT) return null;
+    return (point, signal) => remote.preview(frame, next, point, signal);
   }
 
   /** Takes a step back that the server refused. */

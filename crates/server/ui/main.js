@@ -10,6 +10,7 @@ import * as timeline from "./timeline.js";
 import { Store } from "./state.js";
 import { View } from "./view.js";
 import { follow, percent } from "./panel.js";
+import { Preview } from "./preview.js";
 import * as pointer from "./pointer.js";
 import * as keyboard from "./keyboard.js";
 
@@ -90,6 +91,7 @@ clip.addEventListener("open", ({ detail: bitmap }) => {
 });
 clip.addEventListener("move", () => {
   view.isMoving = clip.isPlaying || clip.isTracking;
+  preview.clear();
   view.draw();
 });
 clip.addEventListener("picture", ({ detail: bitmap }) => view.replace(bitmap));
@@ -116,11 +118,11 @@ async function connect() {
   if (!current) return;
   const mine = (current.remote = new RemotePicture(current.file, byId("model").value));
   isReady = false;
-  view.hover = null;
+  preview.clear();
   status("Looking at the picture…", true);
   try {
     const answer = await mine.send();
-    if (current.remote !== mine) return;
+    if (current?.remote !== mine) return;
     isReady = true;
     const time = answer.embed_ms >= 1 ? ` in ${(answer.embed_ms / 1000).toFixed(2)} s` : "";
     status("");
@@ -128,7 +130,7 @@ async function connect() {
     if (answer.warning) complain(new Error(answer.warning));
     canvas.focus({ preventScroll: true });
   } catch (error) {
-    if (current.remote !== mine) return;
+    if (current?.remote !== mine) return;
     status("");
     complain(error);
   }
@@ -149,7 +151,7 @@ function ask(object) {
       if (object.box) prompt.box = object.box;
       if (object.from) prompt.mask_id = object.from;
       const answer = await remote.segment(prompt);
-      if (current.remote !== remote) return;
+      if (current?.remote !== remote) return;
       store.setAnswer(object, answer);
       describe(object);
     } catch (error) {
@@ -182,7 +184,7 @@ function click(place, label) {
   if (!isReady) return status("Still looking at the picture…", true);
   if (clip.isTracking) return complain(new Error("Tracking runs. Cancel it to mark objects."));
   clip.pause();
-  view.hover = null;
+  preview.clear();
   if (view.everything) return pickEverything(place);
   store.addPoint(...round(place), label);
 }
@@ -190,47 +192,32 @@ function click(place, label) {
 function box(corners) {
   if (!isReady || view.everything || clip.isTracking) return;
   clip.pause();
-  view.hover = null;
+  preview.clear();
   store.setBox(round(corners));
 }
 
-// The preview under the pointer: one request at a time, the newest position wins.
+// The preview under the pointer.
 
-let wanted = null;
-let isPreviewing = false;
+const preview = new Preview({ source: previews, show: light, complain });
 
-async function hover(place) {
-  wanted = place;
-  // Hovering asks about pictures; the objects of a clip are marked by clicks.
-  if (!current) return;
-  if (view.everything) {
-    view.everything.over = place && view.pick(view.everything.masks, place);
-    return view.draw();
-  }
-  if (!place || store.active) {
-    if (view.hover) {
-      view.hover = null;
-      view.draw();
-    }
-    return;
-  }
-  if (isPreviewing || !isReady) return;
-  isPreviewing = true;
-  try {
-    while (wanted && !store.active && !view.everything) {
-      const [x, y] = wanted;
-      const { remote } = current;
-      const mask = await remote.preview([Math.floor(x) + 0.5, Math.floor(y) + 0.5, 1]);
-      if (current.remote !== remote) break;
-      view.hover = mask && wanted && !store.active ? mask : null;
-      view.draw();
-      if (!wanted || (wanted[0] === x && wanted[1] === y)) break;
-    }
-  } catch (error) {
-    complain(error);
-  } finally {
-    isPreviewing = false;
-  }
+/** Asks about the picture, or about the frame that is shown. */
+function previews() {
+  if (!isReady || store.active || view.everything) return null;
+  if (!current) return clip.previews();
+  const { remote } = current;
+  return (point, signal) => remote.preview(point, signal);
+}
+
+function light(mask) {
+  if (view.hover === mask) return;
+  view.hover = mask;
+  view.draw();
+}
+
+function hover(place) {
+  if (!view.everything) return preview.move(place);
+  view.everything.over = place && view.pick(view.everything.masks, place);
+  return view.draw();
 }
 
 // Everything.
@@ -251,6 +238,7 @@ async function everything() {
   if (!isReady || !current) return;
   search = new AbortController();
   const own = search;
+  preview.clear();
   byId("everything").setAttribute("aria-pressed", "true");
   status("Searching the whole picture…", true);
   try {
@@ -286,14 +274,17 @@ byId("phrase-form").addEventListener("submit", async (event) => {
   const phrases = byId("phrase").value.split(",").map((phrase) => phrase.trim()).filter(Boolean);
   if (!isReady || phrases.length === 0) return;
   if (!current) return clip.track(film.direction(), phrases);
+  const { remote } = current;
   status(`Looking for ${phrases.join(", ")}…`, true);
   try {
-    const answer = await current.remote.find(phrases);
+    const answer = await remote.find(phrases);
+    if (current?.remote !== remote) return;
     const found = answer.phrases.flatMap(({ phrase, masks }) => masks.map((mask) => ({ name: phrase, mask })));
     if (found.length) store.addFixed(found);
     status(found.length ? "" : `No ${phrases.join(", ")} in this picture.`);
     say(`${found.length} found`);
   } catch (error) {
+    if (current?.remote !== remote) return;
     status("");
     complain(error);
   }

@@ -63,9 +63,12 @@ export class Objects extends EventTarget {
   get canRedo() { return this.#future.length > 0; }
   get active() { return this.state.objects.find((object) => object.id === this.state.active) ?? null; }
 
+  /** The number of the next new object. */
+  get next() { return this.#count + 1; }
+
   /** A new object with a name and colour of its own. */
   fresh(more) {
-    this.#count = Math.max(this.#count + 1, more?.id ?? 0);
+    this.#count = Math.max(this.next, more?.id ?? 0);
     const number = this.#count;
     return {
       id: number, name: `Object ${number}`, colour: COLOURS[(number - 1) % COLOURS.length], hidden: false, ...more,

@@ -15,8 +15,8 @@ use cutout_sam::{AutoMask, Candidates, Everything, Find, Label, Point, Prompt, R
 
 use super::images::milliseconds_since;
 use super::types::{
-    EverythingAnswer, EverythingRequest, FindAnswer, FindRequest, MaskAnswer, Output, PhraseAnswer,
-    RunLengths, SegmentAnswer, SegmentRequest,
+    EverythingAnswer, EverythingRequest, FindAnswer, FindRequest, Hover, MaskAnswer, Output,
+    PhraseAnswer, RunLengths, SegmentAnswer, SegmentRequest,
 };
 use crate::engine::{Lane, Preview};
 use crate::library::Picture;
@@ -41,7 +41,7 @@ pub(super) async fn segment(
     let form = Form::new(&request.outputs, request.simplify)?;
     let picture = app.picture(&id)?;
     let prompt = prompt_of(&request, &picture)?;
-    let preview = preview_of(&request)?;
+    let preview = preview_of(request.hover.as_ref())?;
     let is_preview = preview.is_some();
     let own = picture.clone();
     let answer = app.with_scene(picture, Lane::Short, preview, move |_, scene, _| {
@@ -231,8 +231,9 @@ fn rect_of([x0, y0, x1, y1]: [f64; 4]) -> Rect {
     Rect { x0, y0, x1, y1 }
 }
 
-fn preview_of(request: &SegmentRequest) -> Result<Option<Preview>, Problem> {
-    let Some(hover) = &request.hover else { return Ok(None) };
+/// The series that a preview belongs to.
+pub(super) fn preview_of(hover: Option<&Hover>) -> Result<Option<Preview>, Problem> {
+    let Some(hover) = hover else { return Ok(None) };
     if hover.client.is_empty() || hover.client.len() > CLIENT_NAME {
         return Err(Problem::Invalid(format!("hover.client has 1 to {CLIENT_NAME} bytes")));
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::types::{MaskAnswer, Output, run_lengths};
+use super::types::{Hover, MaskAnswer, Output, run_lengths};
 
 /// How a clip is added. The body is a file (GIF, APNG, WebP, a zip archive of pictures, or a video where the server has
 /// `ffmpeg`), or a form with such a file or with pictures in their order.
@@ -77,6 +77,9 @@ pub(crate) struct VideoPromptRequest {
     /// How far outlines may be from the edges of the pixels, in pixels.
     #[serde(default)]
     pub(crate) simplify: Option<f64>,
+    /// Set for previews under the pointer: the mask that these marks would have, of which nothing is kept.
+    #[serde(default)]
+    pub(crate) hover: Option<Hover>,
 }
 
 /// One object on one frame.

@@ -11,13 +11,13 @@ use axum::response::{IntoResponse, Response};
 use cutout_imaging::encode_jpeg;
 use cutout_sam::ObjectId;
 
-use super::answers::Form;
+use super::answers::{Form, preview_of};
 use super::images::milliseconds_since;
 use super::video_types::{
     MarksAnswer, ObjectAnswer, VideoAnswer, VideoPromptAnswer, VideoPromptRequest, VideoQuery,
 };
 use crate::clips::{Clip, Marks, Masked, Upload, pictures_in};
-use crate::engine::Lane;
+use crate::engine::{Lane, Preview};
 use crate::problem::Problem;
 use crate::server::{App, parse};
 
@@ -84,10 +84,18 @@ pub(super) async fn prompt(
     app.check_count("points", request.points.len())?;
     let form = Form::new(&request.outputs, request.simplify)?;
     let clip = app.clips.get(&id)?;
+    let preview = preview_of(request.hover.as_ref())?;
     let VideoPromptRequest { frame, object, points, rect, anew, .. } = request;
-    let marks = Marks { points, rect };
+    let (at, marks) = ((frame, object), Marks { points, rect });
     let start = Instant::now();
-    let masked = app.prompt_clip(&clip, (frame, object), marks, anew).await?;
+    let masked = match preview {
+        Some(_) if anew => {
+            let text = "a preview forgets nothing: send `anew` without `hover`";
+            return Err(Problem::Invalid(text.to_owned()));
+        }
+        Some(preview) => app.preview_clip(&clip, at, marks, preview).await?,
+        None => app.prompt_clip(&clip, at, marks, anew).await?,
+    };
     let milliseconds = milliseconds_since(start);
     let mask = ObjectAnswer::of(&masked, &form)?;
     Ok(Json(VideoPromptAnswer { frame, mask, milliseconds }))
@@ -149,13 +157,7 @@ impl App {
         marks: Marks,
         anew: bool,
     ) -> Result<Masked, Problem> {
-        clip.check_idle()?;
-        clip.check_frame(frame)?;
-        if !(1..=LARGEST_OBJECT).contains(&object) {
-            return Err(Problem::Invalid(format!(
-                "objects have numbers from 1 to {LARGEST_OBJECT}"
-            )));
-        }
+        check_place(clip, (frame, object))?;
         let known = clip.objects();
         let most = self.limits.clip_objects;
         if !known.contains(&object) && known.len() >= most {
@@ -166,6 +168,30 @@ impl App {
         })
         .await
     }
+
+    /// The mask that a prompt on a frame of a clip would have.
+    async fn preview_clip(
+        &self,
+        clip: &Arc<Clip>,
+        at: (usize, ObjectId),
+        marks: Marks,
+        preview: Preview,
+    ) -> Result<Masked, Problem> {
+        check_place(clip, at)?;
+        let how = (Lane::Short, Some(preview));
+        self.with_clip(clip, how, move |clip, means| clip.preview(at, &marks, means)).await
+    }
+}
+
+/// An error where a clip takes no prompt now, or not there.
+fn check_place(clip: &Clip, (frame, object): (usize, ObjectId)) -> Result<(), Problem> {
+    clip.check_idle()?;
+    clip.check_frame(frame)?;
+    if !(1..=LARGEST_OBJECT).contains(&object) {
+        let text = format!("objects have numbers from 1 to {LARGEST_OBJECT}");
+        return Err(Problem::Invalid(text));
+    }
+    Ok(())
 }
 
 impl ObjectAnswer {

@@ -131,6 +131,25 @@ impl Clip {
         answer
     }
 
+    /// The mask that a prompt would have, for the pointer to show. Nothing is remembered, but the features of the frame serve a prompt
+    /// that follows.
+    pub(crate) fn preview(
+        &self,
+        (frame, object): (usize, ObjectId),
+        marks: &Marks,
+        means: Means<'_>,
+    ) -> Result<Masked, Problem> {
+        // A run may have begun while this waited.
+        self.check_idle()?;
+        let prompt = prompt_of(marks)?;
+        let mut kept = self.tracking();
+        let tracking = Tracking::of(&mut kept, self, means)?;
+        means.turn.check()?;
+        tracking.tracker.visit(frame, &self.frames.read(frame)?)?;
+        means.turn.check()?;
+        Masked::of(&tracking.tracker.preview(frame, object, &prompt)?)
+    }
+
     /// The mask of a prompt, which the model remembers.
     fn answer(
         &self,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::request;
 
 /// Longest wait for the page. A busy machine is slow; a defect waits for ever.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Key codes of WebDriver.
 pub(crate) mod keys {
@@ -121,11 +121,20 @@ impl Browser {
         }
     }
 
+    /// Name of the first element of a selector.
+    fn element(&self, selector: &str) -> String {
+        let found = self.post("element", &json!({"using": "css selector", "value": selector}));
+        found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
+    }
+
     /// Clicks the first element of a selector.
     pub(crate) fn click(&self, selector: &str) {
-        let found = self.post("element", &json!({"using": "css selector", "value": selector}));
-        let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
-        self.post(&format!("element/{id}/click"), &json!({}));
+        self.post(&format!("element/{}/click", self.element(selector)), &json!({}));
+    }
+
+    /// Types into the first element of a selector. What is typed into a field for files is a path.
+    pub(crate) fn type_into(&self, selector: &str, text: &str) {
+        self.post(&format!("element/{}/value", self.element(selector)), &json!({"text": text}));
     }
 
     /// Moves the pointer through positions of the window, with the button down from the first to the last.
