@@ -1,10 +1,13 @@
 //! A small random SAM 3 over HTTP: phrases in pictures and clips, by the API and by the tools' requests.
 
+use std::sync::OnceLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cutout_imaging::{Image, Rle, Size, encode_image};
 use cutout_sam::{Find, Found, PhraseOptions, Sam};
 use cutout_server::ModelSource;
+use cutout_tensor::Tensor;
 use cutout_testing::SmallSam3;
 use cutout_weights::{Metadata, OutgoingTensor, write_safetensors};
 use serde_json::{Value, json};
@@ -18,38 +21,73 @@ const THRESHOLD: f64 = 1e-6;
 
 /// The model in a file.
 fn model() -> Sam {
-    static MODEL: std::sync::OnceLock<Sam> = std::sync::OnceLock::new();
-    let open = || {
-        let path =
-            std::env::temp_dir().join(format!("cutout-http-{}.safetensors", std::process::id()));
-        let weights = SmallSam3::load().unwrap().weights_with_memory().unwrap();
-        let tensors: Vec<OutgoingTensor> =
-            weights.into_iter().map(|(name, tensor)| OutgoingTensor::new(name, tensor)).collect();
-        write_safetensors(&path, &tensors, &Metadata::default()).unwrap();
-        let sam = Sam::open(&path).unwrap();
-        // The weights are mapped; the name is not needed any more.
-        std::fs::remove_file(&path).unwrap();
-        sam
+    static MODEL: OnceLock<Sam> = OnceLock::new();
+    MODEL.get_or_init(|| written("doubtful", |_, tensor| tensor)).clone()
+}
+
+/// The model with larger scores, so that it finds objects without a threshold of its own, as the page asks.
+fn sure_model() -> Sam {
+    static MODEL: OnceLock<Sam> = OnceLock::new();
+    let change = |name: &str, tensor: Tensor| {
+        let more = match name {
+            "detector.transformer.decoder.presence_token_head.layers.2.bias" => 6.0,
+            "detector.dot_prod_scoring.hs_proj.bias"
+            | "detector.dot_prod_scoring.prompt_proj.bias" => 1.5,
+            _ => return tensor,
+        };
+        let values = tensor.to_vec::<f32>().unwrap();
+        let values = values.iter().map(|value| value + more).collect();
+        Tensor::from_vec(tensor.shape().to_vec(), values).unwrap()
     };
-    MODEL.get_or_init(open).clone()
+    MODEL.get_or_init(|| written("sure", change)).clone()
+}
+
+/// The small model from a file, with weights changed.
+fn written(name: &str, change: impl Fn(&str, Tensor) -> Tensor) -> Sam {
+    let path =
+        std::env::temp_dir().join(format!("cutout-http-{name}-{}.safetensors", std::process::id()));
+    let weights = SmallSam3::load().unwrap().weights_with_memory().unwrap();
+    let weights = weights.into_iter().map(|(name, tensor)| {
+        let tensor = change(&name, tensor);
+        (name, tensor)
+    });
+    let tensors: Vec<OutgoingTensor> =
+        weights.map(|(name, tensor)| OutgoingTensor::new(name, tensor)).collect();
+    write_safetensors(&path, &tensors, &Metadata::default()).unwrap();
+    let sam = Sam::open(&path).unwrap();
+    // The weights are mapped; the name is not needed any more.
+    std::fs::remove_file(&path).unwrap();
+    sam
+}
+
+fn source(id: &str, title: &str, open: fn() -> Sam) -> ModelSource {
+    ModelSource {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        finds: true,
+        answers_clicks: true,
+        tracks: true,
+        open: Box::new(move || Ok(open())),
+        opened: None,
+    }
 }
 
 fn server(labels: &[&str]) -> Running {
     Running::start_with(|options| {
         options.labels = labels.iter().map(|label| (*label).to_owned()).collect();
-        options.models.push(ModelSource {
-            id: "sam3".to_owned(),
-            title: "Small SAM 3".to_owned(),
-            finds: true,
-            answers_clicks: true,
-            tracks: true,
-            open: Box::new(|| Ok(model())),
-            opened: None,
-        });
+        options.models.push(source("sam3", "Small SAM 3", model));
     })
 }
 
-fn picture(shift: usize) -> Image {
+/// A server for the page: the built-in model, one that finds what is asked for, and one that does not.
+pub(crate) fn server_for_page() -> Running {
+    Running::start_with(|options| {
+        options.models.push(source("sure", "Small SAM 3", sure_model));
+        options.models.push(source("doubtful", "Small SAM 3 that doubts", model));
+    })
+}
+
+pub(crate) fn picture(shift: usize) -> Image {
     let pixel = |i: usize| {
         let i = i + shift;
         [(i * 7 % 251) as u8, (i / 3 % 256) as u8, (i * i % 239) as u8]
@@ -57,7 +95,7 @@ fn picture(shift: usize) -> Image {
     Image::from_rgb(SIZE, (0..SIZE.width * SIZE.height).flat_map(pixel).collect()).unwrap()
 }
 
-fn png() -> Vec<u8> {
+pub(crate) fn png() -> Vec<u8> {
     encode_image(&picture(0)).unwrap()
 }
 

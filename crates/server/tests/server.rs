@@ -5,6 +5,7 @@
 mod api;
 mod browser;
 mod browser_clip;
+mod browser_phrases;
 mod dialect_clips;
 mod dialects;
 mod leaving;
