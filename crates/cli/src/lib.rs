@@ -2,6 +2,7 @@
 //!
 //! A library, so that the Python package installs the same command.
 
+mod card;
 mod checkpoints;
 mod claims;
 mod commands;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use cutout_imaging::{DecodeError, DecodeLimits, Image, is_picture_name};
+use cutout_imaging::{DecodeError, DecodeLimits, Image, Size, is_picture_name};
 
 use crate::stdio;
 
@@ -34,4 +34,15 @@ pub(crate) fn pictures_in(input: &Path) -> Result<Vec<PathBuf>> {
         bail!("{}: no pictures in this folder", input.display());
     }
     Ok(pictures)
+}
+
+/// A deterministic picture with edges and gradients; `shift` moves its discs to the left, in pixels.
+pub(crate) fn drawn(size: Size, shift: usize) -> Result<Image> {
+    let pixel = |i: usize| {
+        let (x, y) = (i % size.width, i / size.width);
+        let disc =
+            ((x + shift) % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
+        [(x * 255 / size.width) as u8, (y * 255 / size.height) as u8, if disc { 220 } else { 40 }]
+    };
+    Ok(Image::from_rgb(size, (0..size.pixels(3)?).flat_map(pixel).collect())?)
 }

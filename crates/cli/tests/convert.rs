@@ -43,6 +43,47 @@ pub(crate) fn formats_and_types() {
     assert!(folder.read("q4.GGUF").len() < folder.read("keep.gguf").len() / 2);
 }
 
+/// The card's lines, by their names, as the numbers after them.
+fn card(text: &str) -> Vec<(String, Vec<f64>)> {
+    let lines = text.lines().skip_while(|line| !line.starts_with("before")).map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_number = |word: &&&str| **word == "-" || word.parse::<f64>().is_ok();
+        let named = words.iter().take_while(|word| !is_number(word)).count();
+        let numbers = words[named..].iter().filter_map(|word| word.parse().ok()).collect();
+        (words[..named].join(" "), numbers)
+    });
+    lines.collect()
+}
+
+#[test]
+pub(crate) fn what_fewer_bits_cost_is_printed() {
+    let folder = folder_with_model();
+    let convert = |output: &str, flags: &[&str]| {
+        folder.cutout(&[&["convert", MODEL, output], flags].concat())
+    };
+    // Of the logits: the small encoder has matrices that are too narrow for blocks.
+    let errors = |flags: &[&str], expected: &[&str]| {
+        let rows = card(&convert("out.gguf", flags).succeeds());
+        let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [&["before"], expected].concat(), "{flags:?}");
+        rows.iter().skip(1).map(|(_, numbers)| numbers[1]).collect::<Vec<f64>>()
+    };
+    let half = errors(&["--quantize", "f16"], &["f16 in f32"])[0];
+    let eight = errors(&["--quantize", "q8_0"], &["q8_0 in f32", "q8_0 in int8"]);
+    let four = errors(&["--quantize", "q4_0"], &["q4_0 in f32", "q4_0 in int8"])[0];
+    assert!(0.0 < half && half < eight[0] && eight[0] < four, "{half} {eight:?} {four}");
+    // Another picture has other errors.
+    let with_picture = ["--quantize", "q8_0", "--images", "picture.png"];
+    assert_ne!(errors(&with_picture, &["q8_0 in f32", "q8_0 in int8"]), eight);
+    assert_eq!(card(&convert("out.gguf", &["--quantize", "q8_0", "--no-card"]).succeeds()), []);
+    assert_eq!(card(&convert("out.gguf", &[]).succeeds()), []);
+    convert("new.gguf", &["--quantize", "q8_0", "--images", "absent.png"]).fails(&["absent.png"]);
+    assert!(!folder.has("new.gguf"));
+    convert("new.gguf", &["--images", "picture.png"]).wrong_usage(&["--quantize"]);
+    convert("new.gguf", &["--quantize", "q8_0", "--images", "picture.png", "--no-card"])
+        .wrong_usage(&["--no-card"]);
+}
+
 #[test]
 fn a_round_trip_is_lossless() {
     let folder = folder_with_model();

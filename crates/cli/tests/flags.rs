@@ -239,6 +239,8 @@ flag_tests! {
     }
     convert {
         "--quantize" => crate::convert::formats_and_types,
+        "--images" => crate::convert::what_fewer_bits_cost_is_printed,
+        "--no-card" => crate::convert::what_fewer_bits_cost_is_printed,
     }
     models {
         "--json" => crate::models::the_usual_places_are_searched,

@@ -1,7 +1,7 @@
 //! Temporary files and folders, and the removal of those that nobody finishes.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,10 +42,11 @@ impl TemporaryFile {
             let temporary = path.with_file_name(unused_name(FILE_SUFFIX));
             match OpenOptions::new().write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
-                    // Where locks do not exist, the file is never taken for an abandoned one.
-                    let _ignored = file.try_lock();
                     enter(&temporary);
-                    return Ok((file, TemporaryFile { path: temporary, renamed: false }));
+                    let kept = TemporaryFile { path: temporary, renamed: false };
+                    if is_held(&file, &kept.path) {
+                        return Ok((file, kept));
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -81,16 +82,21 @@ impl TemporaryFolder {
     pub fn create() -> io::Result<Self> {
         let parent = std::env::temp_dir();
         remove_abandoned_once(&parent);
-        let path = parent.join(unused_name(FOLDER_SUFFIX));
-        create_private(&path)?;
-        enter(&path);
-        let lock = File::create(path.join(LOCK));
-        let lock = lock.inspect_err(|_| {
-            leave(&path);
-            remove(&path);
-        })?;
-        let _ignored = lock.try_lock();
-        Ok(TemporaryFolder { path, _lock: lock })
+        loop {
+            let path = parent.join(unused_name(FOLDER_SUFFIX));
+            create_private(&path)?;
+            enter(&path);
+            let lock_path = path.join(LOCK);
+            let lock = File::create(&lock_path).inspect_err(|_| {
+                leave(&path);
+                remove(&path);
+            })?;
+            let held = is_held(&lock, &lock_path);
+            let folder = TemporaryFolder { path, _lock: lock };
+            if held {
+                return Ok(folder);
+            }
+        }
     }
 
     /// Path of the folder.
@@ -142,15 +148,30 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// Locks a file that was just created, and returns whether it is safe from other processes. One that looked at it before it was
+/// locked may hold the lock, or have removed the file already.
+fn is_held(file: &File, path: &Path) -> bool {
+    match file.try_lock() {
+        Ok(()) => path.exists(),
+        Err(TryLockError::WouldBlock) => false,
+        // Where locks do not exist, a file is never taken for an abandoned one.
+        Err(TryLockError::Error(_)) => true,
+    }
+}
+
 /// Removes what killed processes left in a folder, the first time that this process writes there.
 fn remove_abandoned_once(folder: &Path) {
     let known = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-    if !SEARCHED.lock().unwrap_or_else(PoisonError::into_inner).insert(known) {
-        return;
+    if SEARCHED.lock().unwrap_or_else(PoisonError::into_inner).insert(known) {
+        remove_abandoned(folder);
     }
+}
+
+fn remove_abandoned(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     for path in entries.filter(is_temporary).map(|entry| entry.path()) {
-        if is_abandoned(&path) {
+        // The lock is held until the file is gone: whoever gets it later finds no file.
+        if let Some(_lock) = lock_of_abandoned(&path) {
             remove(&path);
         }
     }
@@ -162,8 +183,45 @@ fn is_temporary(entry: &fs::DirEntry) -> bool {
     name.starts_with(PREFIX) && (name.ends_with(FILE_SUFFIX) || name.ends_with(FOLDER_SUFFIX))
 }
 
-/// Whether no process holds the lock.
-fn is_abandoned(path: &Path) -> bool {
+/// The locked file of something that no process holds.
+fn lock_of_abandoned(path: &Path) -> Option<File> {
     let lock = if path.is_dir() { path.join(LOCK) } else { path.to_owned() };
-    File::options().write(true).open(lock).is_ok_and(|file| file.try_lock().is_ok())
+    let file = File::options().write(true).open(lock).ok()?;
+    file.try_lock().is_ok().then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    /// As if other processes began to write to the same folder all the time.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "stands for another process")]
+    fn what_was_just_created_is_not_removed_by_others() {
+        let folder = TemporaryFolder::create().unwrap();
+        let ended = AtomicBool::new(false);
+        let look = || {
+            while !ended.load(Ordering::Relaxed) {
+                remove_abandoned(folder.path());
+            }
+        };
+        let lost = thread::scope(|scope| {
+            scope.spawn(look);
+            let target = folder.path().join("target");
+            let write = |_: &usize| {
+                let (file, temporary) = TemporaryFile::beside(&target).unwrap();
+                thread::yield_now();
+                let renamed = temporary.rename(&target);
+                drop(file);
+                renamed.is_err()
+            };
+            let lost = (0..2000).filter(write).count();
+            ended.store(true, Ordering::Relaxed);
+            lost
+        });
+        assert_eq!(lost, 0);
+    }
 }

@@ -13,12 +13,37 @@ use cutout_sam::device::settled_profile;
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
-    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, FrameLevels, PrepareImage,
-    Project, Remember, UseMask,
+    BankShape, Decode, Detect, Encode, EncodeExemplars, EncodeText, FindFeatures, Follow,
+    FollowBuckets, FollowLevels, FrameLevels, PrepareImage, Project, Remember, RememberBuckets,
+    UseMask,
 };
 
 fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
     graph_of(&part, config, Stages::Hidden).unwrap().0
+}
+
+/// The tracker of models that follow each object by itself.
+fn object_graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
+    let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16), remember: true };
+    vec![
+        ("follow", graph(config, follow(1))),
+        ("follow_5", graph(config, follow(5))),
+        ("project", graph(config, Project)),
+        ("remember_3", graph(config, Remember { source: MaskSource::Prompted, objects: 3 })),
+    ]
+}
+
+/// The tracker of models that follow objects in buckets.
+fn bucket_graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
+    let follow = |buckets| FollowBuckets { bank: BankShape::kept(buckets, 7, 16), remember: true };
+    let remember = RememberBuckets { source: MaskSource::Prompted, buckets: 2 };
+    vec![
+        ("follow_levels", graph(config, FollowLevels)),
+        ("follow", graph(config, follow(1))),
+        ("follow_2", graph(config, follow(2))),
+        ("project", graph(config, Project)),
+        ("remember_2", graph(config, remember)),
+    ]
 }
 
 fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
@@ -31,15 +56,13 @@ fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
             ("decoder_64", graph(config, many)),
         ]);
     }
-    if config.memory.is_some() {
-        let follow = |objects| Follow { bank: BankShape::kept(objects, 7, 16), remember: true };
-        graphs.extend([
-            ("follow", graph(config, follow(1))),
-            ("follow_5", graph(config, follow(5))),
-            ("project", graph(config, Project)),
-            ("remember_3", graph(config, Remember { source: MaskSource::Prompted, objects: 3 })),
-            ("use_mask", graph(config, UseMask { size: [427, 640] })),
-        ]);
+    if let Some(memory) = &config.memory {
+        graphs.push(("use_mask", graph(config, UseMask { size: [427, 640] })));
+        if memory.multiplex.is_some() {
+            graphs.append(&mut bucket_graphs(config));
+        } else {
+            graphs.append(&mut object_graphs(config));
+        }
     }
     if config.memory.is_some() && config.finder.is_some() {
         graphs.push(("frame_levels", graph(config, FrameLevels)));
@@ -48,6 +71,7 @@ fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
         graphs.extend([
             ("find_features", graph(config, FindFeatures)),
             ("text", graph(config, EncodeText { tokens: 4, kept: 4 })),
+            ("exemplars", graph(config, EncodeExemplars { boxes: 2, points: 0 })),
             ("detector", graph(config, Detect { text: 4, exemplars: 1 })),
         ]);
     }
@@ -88,4 +112,9 @@ fn sam2_lowers() {
 #[test]
 fn sam3_lowers() {
     lowers("sam3", &ModelConfig::sam3());
+}
+
+#[test]
+fn sam3_1_lowers() {
+    lowers("sam3.1", &ModelConfig::sam3_1());
 }

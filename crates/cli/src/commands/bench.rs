@@ -126,7 +126,7 @@ impl Bench {
 
     fn picture(&self) -> Result<Image> {
         let Some(path) = &self.image else {
-            return generated_picture(Size::new(1800, 1200), 0);
+            return crate::picture::drawn(Size::new(1800, 1200), 0);
         };
         Ok(crate::picture::open(path)?)
     }
@@ -237,17 +237,6 @@ fn variant(phrase: &str, number: usize) -> String {
 /// A point at fractions of the picture's width and height.
 fn at(size: Size, x: f64, y: f64) -> Prompt {
     Prompt::point(x * size.width as f64, y * size.height as f64)
-}
-
-/// A deterministic picture with edges and gradients; `shift` moves its discs to the left, in pixels.
-fn generated_picture(size: Size, shift: usize) -> Result<Image> {
-    let pixel = |i: usize| {
-        let (x, y) = (i % size.width, i / size.width);
-        let disc =
-            ((x + shift) % 300).abs_diff(150).pow(2) + (y % 300).abs_diff(150).pow(2) < 90 * 90;
-        [(x * 255 / size.width) as u8, (y * 255 / size.height) as u8, if disc { 220 } else { 40 }]
-    };
-    Ok(Image::from_rgb(size, (0..size.pixels(3)?).flat_map(pixel).collect())?)
 }
 
 /// Measurements in the order of the stages.

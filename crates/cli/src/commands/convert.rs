@@ -11,21 +11,26 @@ use cutout_weights::{
     Checkpoint, Encoding, Outgoing, OutgoingTensor, WeightsError, write_gguf, write_safetensors,
 };
 
+use crate::card::{Candidate, Questions, table};
 use crate::claims::Claims;
 use crate::failure::Usage;
-use crate::options::ModelSource;
+use crate::options::{ModelSource, PrecisionName};
 use crate::progress::Progress;
-use crate::{format, stdio};
+use crate::{format, picture, stdio};
+
+/// Most pictures of a folder on which the loss is measured.
+const MAX_PICTURES: usize = 8;
 
 /// Convert a checkpoint to safetensors or GGUF, optionally in fewer bits
 #[derive(Args)]
 #[command(after_help = "Examples:
   cutout convert sam_vit_b_01ec64.pth sam_vit_b.safetensors
   cutout convert sam_vit_b_01ec64.pth sam_vit_b-f16.safetensors --quantize f16
-  cutout convert sam_vit_b_01ec64.pth sam_vit_b-q8_0.gguf --quantize q8_0
+  cutout convert sam_vit_b_01ec64.pth sam_vit_b-q8_0.gguf --quantize q8_0 --images photos
 
 With --quantize, biases, norms and other vectors are stored in single precision: they are small,
-and rounding errors in them matter most.")]
+and rounding errors in them matter most. What the fewer bits cost is then measured and printed, as
+by `cutout compare`: the new file's answers beside the checkpoint's, on your pictures or a drawn one.")]
 pub(crate) struct Convert {
     /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout; or built-in
     #[arg(value_name = "IN")]
@@ -36,6 +41,12 @@ pub(crate) struct Convert {
     /// Number type in the new file; by default that of the checkpoint. q8_0 and q4_0 need .gguf
     #[arg(long, value_name = "TYPE")]
     quantize: Option<EncodingName>,
+    /// Picture, or folder of pictures (the first 8 are taken), on which the loss is measured; by default one that is drawn
+    #[arg(long, value_name = "DIR", requires = "quantize", conflicts_with = "no_card")]
+    images: Option<PathBuf>,
+    /// Do not measure what --quantize costs
+    #[arg(long, requires = "quantize")]
+    no_card: bool,
 }
 
 /// Number type in the new file.
@@ -63,6 +74,26 @@ impl EncodingName {
             EncodingName::Bf16 => Encoding::Bf16,
             EncodingName::Q8_0 => Encoding::Q8_0,
             EncodingName::Q4_0 => Encoding::Q4_0,
+        }
+    }
+
+    /// Name on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            EncodingName::F32 => "f32",
+            EncodingName::F16 => "f16",
+            EncodingName::Bf16 => "bf16",
+            EncodingName::Q8_0 => "q8_0",
+            EncodingName::Q4_0 => "q4_0",
+        }
+    }
+
+    /// The precisions that such a file is made for, besides f32.
+    fn precision(self) -> Option<PrecisionName> {
+        match self {
+            EncodingName::F32 | EncodingName::F16 => None,
+            EncodingName::Bf16 => Some(PrecisionName::Bf16),
+            EncodingName::Q8_0 | EncodingName::Q4_0 => Some(PrecisionName::Int8),
         }
     }
 }
@@ -103,6 +134,7 @@ impl Convert {
                 "safetensors holds no quantised blocks: write a .gguf, or use --quantize f16 or bf16",
             ));
         }
+        let pictures = self.pictures()?;
         let input = ModelSource::named(&self.input)?;
         let mut claims = Claims::default();
         input.file().into_iter().for_each(|file| claims.reads(file));
@@ -130,7 +162,48 @@ impl Convert {
             format::bytes(after),
             format::bytes(before),
             100.0 * after as f64 / before.max(1) as f64,
-        ))
+        ))?;
+        match self.quantize {
+            Some(name) if model.is_ok() && !self.no_card => self.card(&input, name, pictures),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The pictures of the card. They are opened before anything is written, so that a wrong path costs no time.
+    fn pictures(&self) -> Result<Vec<PathBuf>> {
+        let Some(images) = &self.images else {
+            return Ok(Vec::new());
+        };
+        let mut pictures = picture::pictures_in(images)?;
+        pictures.truncate(MAX_PICTURES);
+        for path in &pictures {
+            picture::open(path)?;
+        }
+        Ok(pictures)
+    }
+
+    /// Prints how far the new file's answers are from the checkpoint's.
+    fn card(&self, input: &ModelSource, name: EncodingName, pictures: Vec<PathBuf>) -> Result<()> {
+        let output = ModelSource::File(self.output.clone());
+        let reference =
+            Candidate { name: "before".to_owned(), source: input, precision: PrecisionName::F32 };
+        let run_in = |precision: PrecisionName| Candidate {
+            name: format!("{} in {}", name.name(), precision.name()),
+            source: &output,
+            precision,
+        };
+        let others: Vec<_> = [Some(PrecisionName::F32), name.precision()]
+            .into_iter()
+            .flatten()
+            .map(run_in)
+            .collect();
+        match (Questions { pictures, ..Questions::default() }).rows(&reference, &others) {
+            Ok(rows) => stdio::print(&format!("\n{}", table(&rows))),
+            Err(error) => {
+                stdio::warn(&format!("the file is written, but not compared: {error:#}"));
+                Ok(())
+            }
+        }
     }
 
     fn write(

@@ -5,7 +5,8 @@ use cutout_sam::device::settled_profile;
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
 use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
-    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, PrepareImage,
+    BankShape, Decode, Detect, Encode, EncodeText, FindFeatures, Follow, FollowBuckets,
+    FollowLevels, FrameLevels, PrepareImage,
 };
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ fn models() -> Vec<(&'static str, ModelConfig, &'static [Precision])> {
         ("sam2.1_tiny", ModelConfig::sam2_tiny(MemoryForm::Sam2_1), HALF),
         ("sam2.1_large", ModelConfig::sam2_large(MemoryForm::Sam2_1), HALF),
         ("sam3", ModelConfig::sam3(), ALL),
+        ("sam3.1", ModelConfig::sam3_1(), &[]),
     ]
 }
 
@@ -105,18 +107,60 @@ impl Model<'_> {
         }
     }
 
+    /// What a frame needs once, however many objects are followed.
+    fn frame(&self) -> Vec<Ready> {
+        let mut programs = vec![self.ready(Encode { pictures: 1 })];
+        let multiplex =
+            self.config.memory.as_ref().is_some_and(|memory| memory.multiplex.is_some());
+        if multiplex {
+            programs.push(self.ready(FollowLevels));
+        } else if self.config.finder.is_some() {
+            programs.push(self.ready(FrameLevels));
+        } else {
+            programs.push(self.ready(PrepareImage));
+        }
+        programs
+    }
+
+    /// Follows objects whose memories are full.
+    fn follow(&self, objects: usize) -> Ready {
+        let memory = self.config.memory.as_ref().unwrap();
+        let bank = |count| BankShape::kept(count, memory.frames, memory.pointer_frames);
+        match &memory.multiplex {
+            Some(multiplex) => self.ready(FollowBuckets {
+                bank: bank(objects.div_ceil(multiplex.slots)),
+                remember: true,
+            }),
+            None => self.ready(Follow { bank: bank(objects), remember: true }),
+        }
+    }
+
     fn tracking(&mut self) {
         if self.config.memory.is_none() || !self.wants("tracked frame") {
             return;
         }
-        let encoder = self.ready(Encode { pictures: 1 });
-        let prepare = self.ready(PrepareImage);
-        for objects in [1, 4] {
-            let follow =
-                self.ready(Follow { bank: BankShape::kept(objects, 7, 16), remember: true });
+        let frame = self.frame();
+        let counts: &[usize] = if self.config.finder.is_some() { &[1, 4, 16] } else { &[1, 4] };
+        for &objects in counts {
+            let follow = self.follow(objects);
             let what = format!("tracked frame, memory full, {objects} objects");
-            self.add(&what, &[(&encoder, 1), (&prepare, 1), (&follow, 1)]);
+            let programs: Vec<_> = frame.iter().chain([&follow]).map(|ready| (ready, 1)).collect();
+            self.add(&what, &programs);
         }
+    }
+
+    /// A frame of a video that is searched for a phrase, with five objects followed.
+    fn searched_frame(&mut self) {
+        if self.config.finder.is_none() || !self.wants("searched frame") {
+            return;
+        }
+        let features = self.ready(FindFeatures);
+        let detector = self.ready(Detect { text: 4, exemplars: 1 });
+        let follow = self.follow(5);
+        let frame = self.frame();
+        let all: Vec<_> =
+            frame.iter().chain([&features, &detector, &follow]).map(|ready| (ready, 1)).collect();
+        self.add("searched frame of a video, 1 phrase, 5 objects, the card's part", &all);
     }
 
     fn phrases(&mut self) {
@@ -144,6 +188,7 @@ pub(crate) fn rows(timer: &Timer<'_>, options: &Options) -> Vec<Row> {
         }
         model.tracking();
         model.phrases();
+        model.searched_frame();
         rows.append(&mut model.rows);
     }
     rows

@@ -7,8 +7,8 @@ use cutout_imaging::{Image, Size, Threshold};
 use cutout_sam::{PhraseOptions, PhraseTracker, Prompt, Sam, TrackOptions, Tracker};
 use cutout_video::{FrameSource, OpenOptions, open};
 
+use super::at;
 use super::samples::Samples;
-use super::{at, generated_picture};
 use crate::environment::Environment;
 
 /// Number of the tracked object.
@@ -41,7 +41,7 @@ impl Clip {
             Clip::Generated { frames, next } => {
                 let frame = *next % *frames;
                 *next += 1;
-                generated_picture(Size::new(1280, 720), 8 * frame)
+                crate::picture::drawn(Size::new(1280, 720), 8 * frame)
             }
             Clip::File { path, options, source } => {
                 if let Some(image) = source.next() {
