@@ -12,7 +12,7 @@ use crate::support::webdriver::{Browser, PATIENCE, keys};
 /// A page with the sample picture, and the folder of its downloads.
 pub(crate) struct Page {
     pub(crate) browser: Browser,
-    pub(crate) downloads: PathBuf,
+    downloads: PathBuf,
     // Last, so that the browser is closed before the server stops.
     pub(crate) server: Running,
 }
@@ -109,6 +109,13 @@ impl Page {
         serde_json::from_value(self.browser.evaluate(texts)).unwrap()
     }
 
+    /// Opens a file as somebody who chooses it.
+    pub(crate) fn choose_file(&self, name: &str, bytes: &[u8]) {
+        let path = self.downloads.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        self.browser.type_into("#file", path.to_str().unwrap());
+    }
+
     /// The content of a file once it is downloaded.
     pub(crate) fn downloaded(&self, name: &str) -> Vec<u8> {
         let (path, start) = (self.downloads.join(name), Instant::now());
@@ -135,6 +142,8 @@ impl Drop for Page {
 fn clicks_boxes_undo_and_downloads() {
     let Some(page) = Page::with_sample("mouse") else { return };
     let browser = &page.browser;
+    let idle = "['undo', 'redo', 'new-object', 'isolate'].every(id => document.getElementById(id).disabled)";
+    assert_eq!(browser.evaluate(idle), true, "there is nothing to take back, keep or cut out");
     let (pot, wall) = (page.place(200.0, 280.0), page.place(600.0, 40.0));
     let (of_pot, of_wall) = (page.brightness(pot), page.brightness(wall));
     // What is under the pointer lights up: everything else is dimmed.

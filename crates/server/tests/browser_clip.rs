@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::browser::{Page, check_accessibility};
+use crate::support::clips::{ball_frames, zipped};
 use crate::support::webdriver::keys;
 
 const BALL: (f64, f64) = (62.0, 150.0);
@@ -245,7 +246,7 @@ fn a_clip_fits_a_small_screen() {
 fn no_rule_of_accessibility_is_broken_by_a_clip() {
     let Some(page) = Page::open("clip-axe", 1280, 800) else { return };
     let browser = &page.browser;
-    browser.click("#sample-clip");
+    page.choose_file("short.zip", &zipped(&ball_frames()[..5]));
     page.wait_clip();
     let Some(()) = check_accessibility(browser, "a clip") else { return };
     browser.drag(&[page.on_clip(BALL)]);

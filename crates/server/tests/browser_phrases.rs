@@ -16,13 +16,6 @@ impl Page {
         self.browser.script(script, &json!([id]));
     }
 
-    /// Opens a file as somebody who chooses it.
-    fn choose_file(&self, name: &str, bytes: &[u8]) {
-        let path = self.downloads.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        self.browser.type_into("#file", path.to_str().unwrap());
-    }
-
     fn ask_for(&self, phrases: &str) {
         self.browser.script("document.querySelector('#phrase').value = '';", &json!([]));
         self.browser.type_into("#phrase", &format!("{phrases}{}", keys::ENTER));

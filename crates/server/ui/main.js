@@ -108,6 +108,7 @@ async function open(file, name = file.name || "picture") {
   endEverything();
   use(pictureStore, false);
   present(bitmap, name);
+  pictureStore.changed();
   openedClip = null;
   current = { file, name };
   await connect();
