@@ -63,8 +63,10 @@ fn phrases_find_the_objects_of_a_picture() {
     page.wait_objects(0);
     page.choose_model("doubtful");
     page.wait_ready();
-    page.ask_for("wheel");
-    browser.wait("document.querySelector('#status').textContent === 'No wheel in this picture.'");
+    page.ask_for("wheel, cat");
+    browser.wait(
+        "document.querySelector('#status').textContent === 'No wheel or cat in this picture.'",
+    );
     page.choose_model("built-in");
     assert_eq!(browser.evaluate(IS_OFFERED), false);
     page.expect_no_errors();

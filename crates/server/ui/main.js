@@ -282,7 +282,7 @@ byId("phrase-form").addEventListener("submit", async (event) => {
     if (current?.remote !== remote) return;
     const found = answer.phrases.flatMap(({ phrase, masks }) => masks.map((mask) => ({ name: phrase, mask })));
     if (found.length) store.addFixed(found);
-    status(found.length ? "" : `No ${phrases.join(", ")} in this picture.`);
+    status(found.length ? "" : `No ${phrases.join(" or ")} in this picture.`);
     say(`${found.length} found`);
   } catch (error) {
     if (current?.remote !== remote) return;
