@@ -12,6 +12,8 @@ fn the_machine_is_described() {
         "processor ",
         "features ",
         "instructions ",
+        "f32 ",
+        "bf16 ",
         "threads ",
         "memory ",
         "huge pages ",
@@ -24,6 +26,7 @@ fn the_machine_is_described() {
         assert!(text.lines().any(|line| line.starts_with(key)), "{key:?} is not in:\n{text}");
     }
     assert!(text.contains("portable: passed"), "{text}");
+    assert!(text.contains("strassen = false"), "{text}");
     let gpu = text.lines().find(|line| line.starts_with("GPU ")).unwrap();
     let last = text.lines().last().unwrap();
     let is_used = gpu.contains("used by --device auto");

@@ -40,6 +40,7 @@ pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub(crate) use matrix::weight_data;
 pub use matrix::{Arithmetic, Matrix};
 pub use pack::{PackedWeights, WeightData, WeightView};
+pub use strassen::strassen_rule;
 pub use terms::Use;
 pub use tile::Tile;
 

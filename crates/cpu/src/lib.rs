@@ -15,5 +15,5 @@ pub mod simd;
 pub mod vecmath;
 
 pub use backend::Cpu;
-pub use gemm::HalfUnit;
+pub use gemm::{HalfUnit, strassen_rule};
 pub use simd::Isa;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use cutout_sam::Profile;
-use cutout_sam::device::{HalfUnit, Isa, SelfCheck, self_check, threads, usable_gpu};
+use cutout_sam::device::{
+    HalfUnit, Isa, SelfCheck, self_check, strassen_rule, threads, usable_gpu,
+};
 use serde_json::{Value, json};
 
 use crate::checkpoints::Catalogue;
@@ -83,6 +85,7 @@ impl Findings {
         add("processor", processor.clone());
         add("features", if features.is_empty() { unknown() } else { features.join(" ") });
         add("instructions", self.instructions());
+        add("f32", strassen_rule());
         add("bf16", HalfUnit::detect(Isa::detect()).description().to_owned());
         add("threads", format!("{} (one for each core)", self.threads));
         add(
@@ -182,6 +185,7 @@ impl Findings {
             "processor": processor,
             "features": features,
             "instructions": Isa::detect().name(),
+            "f32": strassen_rule(),
             "bf16": HalfUnit::detect(Isa::detect()).name(),
             "instructions_available": Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>(),
             "threads": self.threads,
