@@ -30,7 +30,7 @@ const MAX_PICTURES: usize = 8;
 
 With --quantize, biases, norms and other vectors are stored in single precision: they are small,
 and rounding errors in them matter most. What the fewer bits cost is then measured and printed, as
-by `cutout compare`: the new file's answers beside the checkpoint's, on your pictures or a drawn one.")]
+by `cutout compare`: answers of the new file beside the checkpoint's, on pictures or a drawn one.")]
 pub(crate) struct Convert {
     /// Checkpoint: safetensors, .pt, .pth or GGUF, in Meta's or Hugging Face's layout; or built-in
     #[arg(value_name = "IN")]
