@@ -45,7 +45,7 @@ pub use preprocess::{Fit, Mapping, Preprocess};
 pub use regions::{Connectivity, Regions, SmallRegions, connected_regions, remove_small_regions};
 pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
 pub use rle::{Bounds, Rle, RleError, RowScanner};
-pub use summary::{Placement, Summary, Threshold, summarize};
+pub use summary::{Placement, Summary, Threshold, summarize, summarize_bits};
 pub use tags::{Tag, has_letter, tagged};
 pub use upsample::Upsampler;
 pub use webp::webp_frame_size;
