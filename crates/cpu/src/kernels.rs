@@ -18,6 +18,7 @@ pub(crate) mod image;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod logic;
+pub(crate) mod mask_bits;
 pub(crate) mod matmul;
 pub(crate) mod max_pool2d;
 pub(crate) mod pad;
@@ -44,6 +45,7 @@ use grid_sample::GridSample;
 use group_norm::GroupNorm;
 use layer_norm::{LayerNorm, LayerNormAxis};
 use logic::{Compare, Logical, Select, Truth};
+use mask_bits::MaskBits;
 use matmul::MatMul;
 use max_pool2d::MaxPool;
 use pad::Pad;
@@ -84,6 +86,7 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         }
         Op::LayerNorm(op) => Ok(LayerNormAxis::new(shape, op.axis, op.epsilon).into()),
         Op::Linear(op) => linear::lower(op, site),
+        Op::MaskBits(op) => Ok(MaskBits::new(op, site)?.into()),
         Op::MatMul(op) => Ok(MatMul::new(op, site).into()),
         Op::MaxPool2d(op) => Ok(MaxPool::new(op, site).into()),
         Op::Pad(op) => Ok(Pad::new(op, &site.inputs[0].ty.shape).into()),

@@ -272,3 +272,84 @@ KERNEL roi_align(const void* input, const void* boxes, void* output, Problem* pr
   }
   store(output, i, c.to, sum / (float)max(ys.samples * xs.samples, 1u));
 }
+
+struct BitTap {
+  u32 first, second;
+  float weight;  // of the second
+};
+struct MaskBits {
+  u32 total, height, width, words, low_height, low_width, groups;  // words of a column; groups of 32 columns
+  int from;
+  float sure, possible, threshold;
+};
+// Not fused, so that masks are the same bits as on the host.
+INLINE float mixed(float first, float second, float weight) {
+  return __fadd_rn(__fmul_rn(__fsub_rn(1.0f, weight), first), __fmul_rn(weight, second));
+}
+// The two input rows around an output row, each resampled to N columns; kept while the next output rows need the same ones.
+template <int N> struct RowPair {
+  u32 at[2] = {~0u, ~0u};
+  float value[2][N];
+  // `make(row, values)` resamples a row. All threads of a warp have the same taps.
+  template <class Make> INLINE void advance(RowPair& pair, const BitTap& tap, Make make) {
+    if (pair.at[0] != tap.first) {
+      if (pair.at[1] == tap.first) UNROLL for (int k = 0; k < N; k++) pair.value[0][k] = pair.value[1][k];
+      else make(tap.first, pair.value[0]);
+      pair.at[0] = tap.first;
+    }
+    if (pair.at[1] != tap.second) {
+      if (pair.at[0] == tap.second) UNROLL for (int k = 0; k < N; k++) pair.value[1][k] = pair.value[0][k];
+      else make(tap.second, pair.value[1]);
+      pair.at[1] = tap.second;
+    }
+  }
+};
+// The counts of each row of `length` words start from 0.
+KERNEL mask_bits_clear(u32* output, const u32 masks, const u32 length) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < masks * 2) output[(u64)(i / 2) * length + i % 2] = 0;
+}
+// One thread a word: 32 rows of a column; a warp has neighbouring columns of one mask. rows, columns: taps of the last resampling;
+// first_rows, first_columns: of the one before it, or null. output: [masks, 2 + width * words].
+KERNEL mask_bits(const void* logits, const BitTap* rows, const BitTap* columns, const BitTap* first_rows, const BitTap* first_columns,
+                 u32* output, const __grid_constant__ MaskBits c) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= c.total) return;  // whole warps: the total is a multiple of 32
+  const u32 warp = i / 32, x = warp % c.groups * 32 + i % 32, word = warp / c.groups % c.words, mask = warp / c.groups / c.words;
+  u32* const result = output + (u64)mask * (2 + (u64)c.width * c.words);
+  const u64 image = (u64)mask * c.low_height;
+  u32 bits = 0, sure = 0, possible = 0;
+  if (x < c.width) {
+    const BitTap column = columns[x];
+    const BitTap left = first_columns ? first_columns[column.first] : column, right = first_columns ? first_columns[column.second] : column;
+    const auto across = [&](u32 y, const BitTap& tap) {
+      const u64 row = (image + y) * c.low_width;
+      return mixed(load(logits, row + tap.first, c.from), load(logits, row + tap.second, c.from), tap.weight);
+    };
+    RowPair<1> last;
+    RowPair<2> first;
+    const u32 end = min(32u, c.height - word * 32);
+    for (u32 bit = 0; bit < end; bit++) {
+      const BitTap row = rows[word * 32 + bit];
+      RowPair<1>::advance(last, row, [&](u32 y, float* value) {
+        if (!first_rows) {
+          value[0] = across(y, column);
+          return;
+        }
+        const BitTap between = first_rows[y];
+        RowPair<2>::advance(first, between, [&](u32 low, float* two) { two[0] = across(low, left), two[1] = across(low, right); });
+        const float a = mixed(first.value[0][0], first.value[1][0], between.weight);
+        const float b = mixed(first.value[0][1], first.value[1][1], between.weight);
+        value[0] = mixed(a, b, column.weight);
+      });
+      const float value = mixed(last.value[0][0], last.value[1][0], row.weight);
+      bits |= (u32)(value > c.threshold) << bit;
+      sure += value > c.sure;
+      possible += value > c.possible;
+    }
+    result[2 + (u64)x * c.words + word] = bits;
+  }
+  sure = __reduce_add_sync(~0u, sure), possible = __reduce_add_sync(~0u, possible);
+  if (i % 32 == 0 && sure) atomicAdd(result, sure);
+  if (i % 32 == 0 && possible) atomicAdd(result + 1, possible);
+}

@@ -364,6 +364,7 @@ fn takes_own_form(op: &Op, index: usize, operand: &Operand) -> bool {
         | Op::GridSample(_)
         | Op::GroupNorm(_)
         | Op::LayerNorm(_)
+        | Op::MaskBits(_)
         | Op::MatMul(_)
         | Op::MaxPool2d(_)
         | Op::Pad(_)
@@ -401,6 +402,7 @@ fn lower_op(op: &Op, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
         Op::GroupNorm(op) => rows::group_norm(op, site),
         Op::LayerNorm(op) => rows::layer_norm(op, site),
         Op::Linear(op) => product::linear(op, site),
+        Op::MaskBits(op) => image::mask_bits(op, site),
         Op::MatMul(op) => product::matmul(op, site),
         Op::MaxPool2d(op) => image::max_pool(op, site),
         Op::Pad(op) => movement::pad(op, site),

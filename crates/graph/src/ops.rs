@@ -17,6 +17,7 @@ mod grid_sample;
 mod group_norm;
 mod layer_norm;
 mod linear;
+mod mask_bits;
 mod matmul;
 mod max_pool2d;
 mod pad;
@@ -48,6 +49,7 @@ pub use grid_sample::GridSample;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use linear::{Activation, Epilogue, Linear};
+pub use mask_bits::{BilinearStage, BilinearTap, MaskBits, ModelSquare};
 pub use matmul::MatMul;
 pub use max_pool2d::MaxPool2d;
 pub use pad::Pad;
@@ -158,6 +160,7 @@ ops! {
     GroupNorm,
     LayerNorm,
     Linear,
+    MaskBits,
     MatMul,
     MaxPool2d,
     Pad,

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use cutout_graph::ops::{
-    ArgMax, Broadcast, Concat, CumulativeSum, MaxPool2d, Pad, Permute, Reduce, ReduceKind, Resize,
-    ResizeMode, RoiAlign, Slice,
+    ArgMax, Broadcast, Concat, CumulativeSum, MaskBits, MaxPool2d, ModelSquare, Pad, Permute,
+    Reduce, ReduceKind, Resize, ResizeMode, RoiAlign, Slice,
 };
 use cutout_graph::{Data, DenseTensor, Op, OpDef, Real};
 use cutout_tensor::{DType, Shape, Tensor, TensorType, compare};
@@ -149,6 +149,22 @@ fn attributes_at_their_limits_never_panic() {
         RoiAlign { sampling_ratio: MAX, ..usual },
     ] {
         assert!(op.infer(&[&image, &boxes]).is_err(), "{op:?}");
+    }
+    let logits = TensorType::f32([2, 5, 5]);
+    let usual = MaskBits { through: None, size: [9, 9], threshold: 0.0, offset: 1.0 };
+    let through = |size, content| Some(ModelSquare { size, content });
+    assert!(usual.infer(&[&logits]).is_ok());
+    for op in [
+        MaskBits { size: [MAX, MAX], ..usual },
+        MaskBits { size: [1 << 16, 1 << 15], ..usual },
+        MaskBits { size: [0, 1], ..usual },
+        MaskBits { threshold: f32::NAN, ..usual },
+        MaskBits { offset: f32::INFINITY, ..usual },
+        MaskBits { through: through([MAX, MAX], [1, 1]), ..usual },
+        MaskBits { through: through([4, 4], [4, 0]), ..usual },
+        MaskBits { through: through([4, 4], [4, 5]), ..usual },
+    ] {
+        assert!(op.infer(&[&logits]).is_err(), "{op:?}");
     }
     let nothing = TensorType::new(DType::F32, Shape::new(&[3, 0]));
     for kind in [ReduceKind::Mean, ReduceKind::Maximum, ReduceKind::Minimum] {

@@ -3,7 +3,8 @@
 use bytemuck::Zeroable;
 use cutout_graph::CompileError;
 use cutout_graph::ops::{
-    Conv2d, ConvTranspose2d, Epilogue, MaxPool2d, Resize, ResizeMode, RoiAlign, Tap,
+    BilinearTap, Conv2d, ConvTranspose2d, Epilogue, MaskBits, MaxPool2d, Resize, ResizeMode,
+    RoiAlign, Tap,
 };
 use cutout_tensor::DType;
 
@@ -424,5 +425,54 @@ pub(crate) fn roi_align(op: &RoiAlign, site: &mut Site<'_, '_>) -> Result<(), Co
     let problem = site.problem();
     let arguments = vec![x.read(), boxes.read(), site.write(), problem, Argument::of(&parameters)];
     site.launch_each("roi_align", parameters.total, arguments);
+    Ok(())
+}
+
+/// The taps of one direction as a table.
+fn bit_taps(taps: &[BilinearTap], site: &mut Site<'_, '_>) -> Result<Argument, CompileError> {
+    let mut bytes = Vec::with_capacity(taps.len() * size_of::<parameters::BitTap>());
+    for tap in taps {
+        let tap = parameters::BitTap {
+            first: site.count(tap.first)?,
+            second: site.count(tap.second)?,
+            weight: tap.weight,
+        };
+        bytes.extend_from_slice(bytemuck::bytes_of(&tap));
+    }
+    Ok(Argument::Read(site.table(bytes)))
+}
+
+pub(crate) fn mask_bits(op: &MaskBits, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
+    let x = site.inputs[0].clone();
+    let [masks, low_height, low_width] = [x.ty.shape[0], x.ty.shape[1], x.ty.shape[2]];
+    let (words, groups) = (op.words(), op.size[1].div_ceil(32));
+    let [sure, possible, threshold] = op.thresholds();
+    let threads = [words, groups, 32].iter().try_fold(masks, |product, &n| product.checked_mul(n));
+    let parameters = parameters::MaskBits {
+        total: site.count(threads.unwrap_or(usize::MAX))?,
+        height: site.count(op.size[0])?,
+        width: site.count(op.size[1])?,
+        words: site.count(words)?,
+        low_height: site.count(low_height)?,
+        low_width: site.count(low_width)?,
+        groups: site.count(groups)?,
+        from: code(x.stored),
+        sure,
+        possible,
+        threshold,
+    };
+    let (masks, length) = (site.count(masks)?, site.count(site.ty.shape[1])?);
+    let clear = vec![site.write(), Argument::of(&masks), Argument::of(&length)];
+    site.launch_each("mask_bits_clear", site.count(2 * masks as usize)?, clear);
+    let mut tables = Vec::new();
+    for stage in op.stages([low_height, low_width]).iter().rev() {
+        tables.push(bit_taps(&stage.rows, site)?);
+        tables.push(bit_taps(&stage.columns, site)?);
+    }
+    tables.resize(4, Argument::Null);
+    let mut arguments = vec![x.read()];
+    arguments.extend(tables);
+    arguments.extend([site.write(), Argument::of(&parameters)]);
+    site.launch_each("mask_bits", parameters.total, arguments);
     Ok(())
 }
