@@ -200,6 +200,10 @@ impl Backend for Cpu {
         4
     }
 
+    fn values_are_on_host(&self) -> bool {
+        true
+    }
+
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
         Ok(Box::new(self.program(planned)?))
     }

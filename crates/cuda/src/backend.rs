@@ -84,6 +84,10 @@ impl Backend for Cuda {
         BATCH_LIMIT
     }
 
+    fn values_are_on_host(&self) -> bool {
+        false
+    }
+
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
         let lowered = lower(planned.graph, planned.plan, planned.profile, self.target())?;
         Ok(Box::new(CudaProgram::load(&self.machine, planned, &lowered)?))

@@ -25,6 +25,9 @@ pub trait Backend: Send + Sync {
     /// Largest useful batch of pictures or objects. Larger batches cost memory and are not faster.
     fn batch_limit(&self) -> usize;
 
+    /// Whether the host reads a value of this device where it lies: fetching one then copies nothing.
+    fn values_are_on_host(&self) -> bool;
+
     /// Passes of this backend alone, which run after the shared ones.
     fn passes(&self) -> &[Pass] {
         &[]

@@ -159,7 +159,7 @@ fn attributes_at_their_limits_never_panic() {
         MaskBits { size: [1 << 16, 1 << 15], ..usual },
         MaskBits { size: [0, 1], ..usual },
         MaskBits { threshold: f32::NAN, ..usual },
-        MaskBits { offset: f32::INFINITY, ..usual },
+        MaskBits { threshold: f32::INFINITY, offset: f32::INFINITY, ..usual },
         MaskBits { through: through([MAX, MAX], [1, 1]), ..usual },
         MaskBits { through: through([4, 4], [4, 0]), ..usual },
         MaskBits { through: through([4, 4], [4, 5]), ..usual },

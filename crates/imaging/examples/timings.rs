@@ -5,8 +5,9 @@
 use std::time::{Duration, Instant};
 
 use cutout_imaging::{
-    DecodeLimits, Filter, Image, Size, Threshold, Upsampler, connected_regions, decode,
+    DecodeLimits, Filter, Image, Rle, Size, Threshold, Upsampler, connected_regions, decode,
     encode_image, polygons, resize_pillow, resize_torch_bytes, resize_torch_floats, summarize,
+    summarize_bits,
 };
 use cutout_parallel::Pool;
 
@@ -31,6 +32,18 @@ fn photo() -> Image {
         ((i / 3 % 4000) / 16 + (i / 12_000) / 12 + i.wrapping_mul(2_654_435_761) % 7) as u8
     };
     Image::from_rgb(size, (0..36_000_000).map(value).collect()).expect("the length fits")
+}
+
+/// A mask as [`summarize_bits`] takes it, with counts of 0.
+fn column_bits(rle: &Rle) -> Vec<i32> {
+    let Size { width, height } = rle.size();
+    let words = height.div_ceil(32);
+    let mut row = vec![0; 2 + width * words];
+    for position in rle.runs().flat_map(|(start, end)| start..end) {
+        let (x, y) = (position / height, position % height);
+        row[2 + x * words + y / 32] |= 1 << (y % 32);
+    }
+    row
 }
 
 fn main() {
@@ -65,6 +78,8 @@ fn main() {
         summarize(&upsampler, &logits, Threshold::default(), None)
     });
     let rle = summary.expect("the length fits").rle;
+    let bits = column_bits(&rle);
+    let _ = report("bits to runs at 1500×1000", || summarize_bits(rle.size(), &bits, None));
     println!("  area {}, {} runs", rle.area(), rle.counts().len());
     let mask = rle.to_mask().expect("memory for a mask");
     let _ = report("polygons of that mask", || polygons(&mask));

@@ -2,7 +2,7 @@
 //!
 //! A grid of points is decoded into three masks per point. Low-IoU, unstable and duplicate masks are dropped. The
 //! masks and their order are those of Meta's `SamAutomaticMaskGenerator`. Masks are run-length encoded as they are
-//! decoded, so memory holds the logits of one batch only.
+//! decoded, so memory holds the logits of one batch only. A GPU makes the full-size masks itself and sends bits.
 //!
 //! ```text
 //! crops ──embed──▶ scene ──points, in batches──▶ logits ──IoU──▶ rows at full size ──stability, edges──▶ runs
@@ -19,6 +19,7 @@ use crate::sam::Sam;
 use crate::scene::{Scene, SegmentError};
 
 mod crops;
+mod full_size;
 mod generate;
 mod grid;
 mod options;

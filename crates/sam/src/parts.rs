@@ -6,6 +6,7 @@
 //! | [`Encode`] | pictures | features of each |
 //! | [`PrepareImage`] | a picture's features | inputs of the mask decoder that no prompt changes |
 //! | [`Decode`] | a prepared picture and prompts | masks |
+//! | [`ThresholdMasks`] | logits of a batch of prompts | some of the masks at the size of the picture, as bits |
 //! | [`FindFeatures`] | a picture's features | pyramid levels and the first self-attention of the fusion encoder |
 //! | [`EncodeText`] | a phrase | text tokens |
 //! | [`EncodeExemplars`] | levels and exemplars | exemplar tokens |
@@ -20,6 +21,7 @@
 mod decode;
 mod find;
 mod image;
+mod mask_bits;
 mod memory;
 mod multiplex;
 mod object_prompt;
@@ -33,6 +35,7 @@ pub use find::{
     LabelledCoordinates, RawDetections, TextInputs, TextTokens,
 };
 pub use image::{Encode, Encoded, EncodedPictures, FollowLevels, FrameLevels, Pixels};
+pub use mask_bits::{ChosenMasks, MaskWords, ThresholdMasks};
 pub use memory::{
     Attend, AttendInputs, AttendedFrame, Bank, BankShape, Follow, FollowInputs, Followed,
     FollowedObject, FrameMemory, MemoryInput, ObjectBank, Project, Remember, RememberInputs,

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use cutout_graph::ops::{MaskBits, ModelSquare};
 use cutout_graph::{DeviceValue, Ports, RunError, flatten};
-use cutout_imaging::{Image, ImageError, Mapping, Size, Upsampler};
+use cutout_imaging::{Image, ImageError, Mapping, Size, Threshold, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, OutgoingTensor, WeightsError};
 
 use crate::masks::{Masks, Segment, fill_holes};
 use crate::model::ModelError;
+use crate::model::config::Upsampling;
 use crate::model::part::{Stages, graph_of};
 use crate::parts::{
     Answers, DecodeInputs, Encode, Encoded, FindFeatures, FindLevels, PrepareImage, PreparedImage,
@@ -101,17 +103,27 @@ struct SceneFeatures {
     find_levels: OnceLock<FindLevels<DeviceValue>>,
 }
 
-/// Decoded masks of a batch of prompts, fetched to the host.
+/// Decoded masks of a batch of prompts, on the device but for the predicted IoU.
 pub(crate) struct AnsweredBatch {
     /// `f32[prompts, candidates, side, side]`.
-    pub(crate) logits: Tensor,
+    pub(crate) logits: DeviceValue,
     /// The logits in the form of a mask prompt.
     pub(crate) feedback: DeviceValue,
     /// Predicted IoU of all candidates of all prompts.
     pub(crate) iou: Vec<f32>,
-    object_score: Option<Vec<f32>>,
+    /// Object score logits, `f32[prompts]`.
+    object_score: Option<DeviceValue>,
     /// Number of masks of each prompt.
     pub(crate) candidates: usize,
+}
+
+/// An [`AnsweredBatch`] on the host.
+struct FetchedBatch {
+    logits: Tensor,
+    feedback: Tensor,
+    iou: Vec<f32>,
+    object_score: Option<Vec<f32>>,
+    candidates: usize,
 }
 
 impl Scene {
@@ -209,9 +221,8 @@ impl Scene {
 
     /// The masks of prompts of one shape, decoded at once.
     fn segment_batch(&self, prompts: &[&Prompt]) -> Result<Vec<Masks>, SegmentError> {
-        let answered = self.answer(prompts)?;
-        let feedback = answered.feedback.fetch().map_err(ModelError::from)?;
-        let masks = |index| self.masks(&answered, &feedback, index);
+        let answered = FetchedBatch::new(self.answer(prompts)?)?;
+        let masks = |index| self.masks(&answered, index);
         Ok((0..prompts.len()).map(masks).collect::<Result<_, TensorError>>()?)
     }
 
@@ -235,7 +246,7 @@ impl Scene {
             level0: image.level0,
             level1: image.level1,
         };
-        Ok(AnsweredBatch::fetch(model.run(&part, inputs)?)?)
+        Ok(AnsweredBatch::new(model.run(&part, inputs)?)?)
     }
 
     /// Upsampler from low-resolution masks to the picture.
@@ -243,13 +254,22 @@ impl Scene {
         &self.upsampler
     }
 
+    /// The op that makes, of low-resolution masks, bits of the masks that [`Scene::upsampler`] and a threshold give.
+    pub(crate) fn mask_bits(&self, threshold: Threshold) -> MaskBits {
+        let Mapping { original, content, model } = self.source.mapping;
+        let sides = |size: Size| [size.height, size.width];
+        let through = match self.sam.model().config().processing().upsampling {
+            Upsampling::ThroughInput => {
+                Some(ModelSquare { size: sides(model), content: sides(content) })
+            }
+            Upsampling::Direct => None,
+        };
+        let Threshold { value: threshold, offset } = threshold;
+        MaskBits { through, size: sides(original), threshold, offset }
+    }
+
     /// The answer to prompt number `index` of a batch.
-    fn masks(
-        &self,
-        answered: &AnsweredBatch,
-        feedback: &Tensor,
-        index: usize,
-    ) -> Result<Masks, TensorError> {
+    fn masks(&self, answered: &FetchedBatch, index: usize) -> Result<Masks, TensorError> {
         let config = self.sam.model().config();
         let (side, largest_hole) = (config.mask_side(), config.processing().largest_hole);
         let segment = |candidate: usize| {
@@ -259,7 +279,7 @@ impl Scene {
             };
             Ok(Segment {
                 logits: filled(of(&answered.logits)?, largest_hole)?,
-                feedback: of(feedback)?,
+                feedback: of(&answered.feedback)?,
                 iou: answered.iou[index * answered.candidates + candidate],
                 object_score: answered.object_score.as_ref().map(|scores| scores[index]),
                 upsampler: Arc::clone(&self.upsampler),
@@ -323,22 +343,29 @@ impl Scene {
 }
 
 impl AnsweredBatch {
-    /// Fetches logits and scores; the feedback stays on the device.
-    fn fetch(answers: Answers<DeviceValue>) -> Result<Self, ModelError> {
+    /// Fetches the predicted IoU.
+    fn new(answers: Answers<DeviceValue>) -> Result<Self, ModelError> {
         let iou = answers.iou.fetch()?;
-        let scores = answers.object_score.map(|score| score.fetch()).transpose()?;
         Ok(AnsweredBatch {
-            logits: answers.logits.fetch()?,
+            logits: answers.logits,
             feedback: answers.feedback,
             candidates: iou.shape()[1],
             iou: finite(&iou)?,
-            object_score: scores.map(|scores| finite(&scores)).transpose()?,
+            object_score: answers.object_score,
         })
     }
+}
 
-    /// The low-resolution logits of one candidate, `f32[1, 1, side, side]`.
-    pub(crate) fn logits_of(&self, prompt: usize, candidate: usize) -> Result<Tensor, TensorError> {
-        self.logits.slice(0, prompt..prompt + 1)?.slice(1, candidate..candidate + 1)
+impl FetchedBatch {
+    fn new(answered: AnsweredBatch) -> Result<Self, ModelError> {
+        let scores = answered.object_score.map(|score| score.fetch()).transpose()?;
+        Ok(FetchedBatch {
+            logits: answered.logits.fetch()?,
+            feedback: answered.feedback.fetch()?,
+            iou: answered.iou,
+            object_score: scores.map(|scores| finite(&scores)).transpose()?,
+            candidates: answered.candidates,
+        })
     }
 }
 

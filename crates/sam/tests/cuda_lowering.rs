@@ -5,6 +5,7 @@
 use cutout_cuda::CudaRules;
 use cutout_cuda::check::check;
 use cutout_cuda::lower::{Lowered, Target, lower};
+use cutout_graph::ops::{MaskBits, ModelSquare};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
 use cutout_graph::{Graph, Precision, Profile};
@@ -15,7 +16,7 @@ use cutout_sam::model::part::{Part, Stages, graph_of};
 use cutout_sam::parts::{
     BankShape, Decode, Detect, Encode, EncodeExemplars, EncodeText, FindFeatures, Follow,
     FollowBuckets, FollowLevels, FrameLevels, PrepareImage, Project, Remember, RememberBuckets,
-    UseMask,
+    ThresholdMasks, UseMask,
 };
 
 fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
@@ -55,6 +56,12 @@ fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
             ("decoder", graph(config, Decode::ONE_CLICK)),
             ("decoder_64", graph(config, many)),
         ]);
+        let square = ModelSquare { size: [1024, 1024], content: [683, 1024] };
+        for (name, through) in [("masks", None), ("masks_through_input", Some(square))] {
+            let bits = MaskBits { through, size: [1200, 1800], threshold: 0.0, offset: 1.0 };
+            let part = ThresholdMasks { prompts: 64, candidates: 3, rows: 32, bits };
+            graphs.push((name, graph(config, part)));
+        }
     }
     if let Some(memory) = &config.memory {
         graphs.push(("use_mask", graph(config, UseMask { size: [427, 640] })));

@@ -3,14 +3,16 @@
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::support::{ModelFile, sam2_metadata, tensors};
+use cutout_parallel::Pool;
 use cutout_sam::imaging::{Image, Rle, Size};
 use cutout_sam::{
     AutoMask, Everything, EverythingError, EverythingOptionError, Phase, PixelBox, Point,
     Precision, Profile, Progress, RleForm, Sam, metadata_csv,
 };
-use cutout_testing::StageFile;
+use cutout_testing::{Interpreted, StageFile};
 use cutout_weights::{Checkpoint, Metadata};
 use serde_json::Value;
 
@@ -182,6 +184,36 @@ fn masks_are_those_of_meta() {
             let image = model.picture(&case.picture);
             let found = sam.everything(&image, &case.options, &mut go_on).unwrap();
             assert_same(&found, &case.masks, &case.name);
+        }
+    }
+}
+
+/// A device whose values are not on the host makes the masks at full size itself: the same, pixel by pixel.
+#[test]
+fn masks_made_on_the_device_are_those_of_the_host() {
+    for model in [Model::new("device"), Model::sam2("device")] {
+        let open = |backend: Interpreted| {
+            let checkpoint = Checkpoint::open(&model.file.0).unwrap();
+            let pool = Arc::new(Pool::new(2));
+            Sam::on(&checkpoint, Profile::default(), Arc::new(backend), pool).unwrap()
+        };
+        let (device, host) = (open(Interpreted::default()), open(Interpreted::on_host()));
+        for refined in [false, true] {
+            let options = Everything {
+                points_per_side: 3,
+                pred_iou_thresh: 0.0,
+                stability_score_thresh: 0.1,
+                stability_score_offset: 0.5,
+                crop_n_layers: usize::from(!refined),
+                use_m2m: refined,
+                ..Everything::default()
+            };
+            let image = model.picture(&cases(&model)[0].picture);
+            let found = device.everything(&image, &options, &mut go_on).unwrap();
+            let expected = host.everything(&image, &options, &mut go_on).unwrap();
+            let cropped = expected.iter().any(|mask| mask.crop_box != expected[0].crop_box);
+            assert!(refined || cropped, "masks of several crops");
+            assert_eq!(found, expected);
         }
     }
 }

@@ -10,7 +10,9 @@ use cutout_graph::{Backend, Profile};
 use cutout_parallel::Pool;
 use cutout_sam::imaging::{Image, Size};
 use cutout_sam::parts::{Encode, Pixels};
-use cutout_sam::{Prompt, Sam, TrackOptions, TrackedFrame, Tracker, TransferCounts, device};
+use cutout_sam::{
+    Everything, Prompt, Sam, TrackOptions, TrackedFrame, Tracker, TransferCounts, device,
+};
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::{Interpreted, StageFile};
 use cutout_weights::Checkpoint;
@@ -96,6 +98,32 @@ fn a_click_fetches_its_answer_alone() {
         let crossed = transfers(&sam, || drop(scene.segment(&click).unwrap()));
         // Points and their kinds go; logits, the same within bounds, predicted IoU and object score come.
         assert_eq!(crossed, [4, 2], "{name}");
+    }
+}
+
+#[test]
+fn automatic_masks_fetch_scores_and_bits_alone() {
+    let file = model_file("residency-everything");
+    let options = Everything {
+        points_per_side: 2,
+        pred_iou_thresh: 0.0,
+        stability_score_thresh: 0.0,
+        ..Everything::default()
+    };
+    for backend in backends() {
+        let (name, on_host) = (backend.name(), backend.values_are_on_host());
+        let sam = open(&file, backend);
+        let scene = sam.embed(&frame(0)).unwrap();
+        // The inputs of the decoder that no prompt changes are computed once.
+        scene.segment(&Prompt::point(20, 20)).unwrap();
+        let before = sam.transfers();
+        let crossed = transfers(&sam, || drop(scene.everything(&options).unwrap()));
+        // Points and their kinds go, and to another device which of the masks are wanted; the predicted IoU comes, and
+        // the masks: 12 as logits, or 16 of 64 by 48 pixels as bits with two counts.
+        assert_eq!(crossed, [2, if on_host { 2 } else { 3 }], "{name}");
+        let fetched = sam.transfers().fetched_bytes - before.fetched_bytes;
+        let bits = 16 * (2 + 64 * 2) * 4;
+        assert_eq!(!on_host, fetched == 12 * 4 + bits, "{name}: {fetched} bytes");
     }
 }
 

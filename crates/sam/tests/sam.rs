@@ -7,6 +7,7 @@ mod checkpoints;
 mod cuda_lowering;
 mod everything;
 mod hugging_face;
+mod mask_bits;
 mod multiplex_layouts;
 mod predictor;
 mod sam3_checkpoints;

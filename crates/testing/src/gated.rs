@@ -112,6 +112,10 @@ impl Backend for Gated {
         self.backend.batch_limit()
     }
 
+    fn values_are_on_host(&self) -> bool {
+        self.backend.values_are_on_host()
+    }
+
     fn passes(&self) -> &[Pass] {
         self.backend.passes()
     }

@@ -15,6 +15,15 @@ use cutout_tensor::Tensor;
 #[derive(Default)]
 pub struct Interpreted {
     transfers: Arc<Transfers>,
+    /// What [`Backend::values_are_on_host`] answers.
+    on_host: bool,
+}
+
+impl Interpreted {
+    /// An interpreter that claims that its values are on the host, so that callers do there what they can.
+    pub fn on_host() -> Self {
+        Interpreted { on_host: true, ..Interpreted::default() }
+    }
 }
 
 /// A value of the interpreter.
@@ -48,6 +57,10 @@ impl Backend for Interpreted {
 
     fn batch_limit(&self) -> usize {
         2
+    }
+
+    fn values_are_on_host(&self) -> bool {
+        self.on_host
     }
 
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {

@@ -40,6 +40,10 @@ impl Backend for Zeros {
         2
     }
 
+    fn values_are_on_host(&self) -> bool {
+        true
+    }
+
     fn lower(&self, planned: &Planned<'_>) -> Result<Box<dyn Program>, CompileError> {
         let (inner, graph) = (self.0.lower(planned)?, planned.graph.clone());
         Ok(Box::new(ZerosProgram { inner, graph }))

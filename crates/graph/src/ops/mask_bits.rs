@@ -157,8 +157,8 @@ impl OpDef for MaskBits {
                 return Err(OpError::Attribute(message));
             }
         }
-        if !self.thresholds().iter().all(|threshold| threshold.is_finite()) {
-            let message = format!("thresholds must be finite, got {:?}", self.thresholds());
+        if self.thresholds().iter().any(|threshold| threshold.is_nan()) {
+            let message = format!("thresholds must be numbers, got {:?}", self.thresholds());
             return Err(OpError::Attribute(message));
         }
         let length = 2 + self.size[1] * self.words();

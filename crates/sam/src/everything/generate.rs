@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use cutout_imaging::{Candidate, Size, Threshold, non_maximum_suppression, summarize};
+use cutout_imaging::{Candidate, Size, Summary, Threshold, non_maximum_suppression};
 use cutout_parallel::Pool;
 
 use super::crops::{Crop, crops};
+use super::full_size::FullSize;
 use super::grid::Grid;
 use super::small_regions::remove_small_regions;
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox, Progress};
@@ -188,32 +189,28 @@ impl Search<'_> {
         let threshold = self.options.pred_iou_thresh as f32;
         let all = self.options.pred_iou_thresh <= 0.0;
         masks.retain(|one| all || one.iou > threshold);
-        let upsampled = self.scene.sam().pool().map(&masks, |one| self.upsample(answered, one));
-        upsampled.into_iter().filter_map(Result::transpose).collect()
-    }
-
-    /// One mask at full size, if it is stable and not cut off by its crop.
-    fn upsample(
-        &self,
-        answered: &AnsweredBatch,
-        mask: &LowResolutionMask,
-    ) -> Result<Option<AutoMask>, SegmentError> {
-        let &LowResolutionMask { point, prompt, candidate, iou } = mask;
-        let logits = answered.logits_of(prompt, candidate)?;
         let threshold =
             Threshold { value: 0.0, offset: self.options.stability_score_offset as f32 };
         let placement = self.crop.placement(self.picture);
-        let summary =
-            summarize(self.scene.upsampler(), &logits.to_vec::<f32>()?, threshold, placement)?;
+        let full_size = FullSize { scene: &self.scene, threshold, placement };
+        let wanted: Vec<usize> =
+            masks.iter().map(|one| one.prompt * answered.candidates + one.candidate).collect();
+        let summaries = full_size.summaries(answered, &wanted)?;
+        Ok(masks.iter().zip(summaries).filter_map(|(one, full)| self.keep(one, full)).collect())
+    }
+
+    /// One mask, if it is stable and not cut off by its crop.
+    fn keep(&self, mask: &LowResolutionMask, summary: Summary) -> Option<AutoMask> {
+        let &LowResolutionMask { point, iou, .. } = mask;
         let stability = summary.stability();
         let wanted = self.options.stability_score_thresh;
         let stable = wanted <= 0.0 || stability >= wanted as f32;
         let Crop { left, top, .. } = self.crop;
         let bbox = PixelBox::around(summary.bounds).shifted(left, top);
         if !stable || self.crop.cuts_off(bbox, self.picture) {
-            return Ok(None);
+            return None;
         }
-        Ok(Some(AutoMask {
+        Some(AutoMask {
             rle: summary.rle,
             area: summary.area,
             bbox,
@@ -221,7 +218,7 @@ impl Search<'_> {
             point_coords: Point { x: point.x + left as f64, y: point.y + top as f64 },
             stability_score: stability,
             crop_box: self.crop.pixel_box(),
-        }))
+        })
     }
 }
 
