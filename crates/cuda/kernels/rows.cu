@@ -47,6 +47,43 @@ KERNEL __launch_bounds__(128) layer_norm(const void* input, const float* gain, c
   for (u32 i = lane; i < c.width; i += 32) store(output, to + i, c.to, (load(input, from + i, c.from) - mean) * factor * gain[i] + shift[i]);
 }
 
+// Layer norm of contiguous, aligned rows of 4 * LANES * PER numbers: LANES lanes a row, four rows of each at a time, so that their loads are under way
+// together. The output may be the input.
+template <int LANES, int PER> INLINE void norm_rows(const void* input, const float* gain, const float* shift, void* output, const Rows& c) {
+  constexpr int MANY = 4, WIDTH = 4 * LANES * PER;
+  const u32 lane = threadIdx.x % LANES, first = (blockIdx.x * 128 + threadIdx.x) / LANES * MANY;
+  float4 v[MANY][PER];
+  UNROLL for (int r = 0; r < MANY; r++) UNROLL for (int i = 0; i < PER; i++)
+    v[r][i] = load4(input, (u64)min(first + r, c.rows - 1) * WIDTH + (i * LANES + lane) * 4, c.from);
+  float4 g[PER], s[PER];
+  UNROLL for (int i = 0; i < PER; i++) g[i] = *(const float4*)(gain + (i * LANES + lane) * 4), s[i] = *(const float4*)(shift + (i * LANES + lane) * 4);
+  UNROLL for (int r = 0; r < MANY; r++) {
+    float sum = 0, squares = 0;
+    UNROLL for (int i = 0; i < PER; i++) sum += v[r][i].x + v[r][i].y + v[r][i].z + v[r][i].w;
+    UNROLL for (int k = LANES / 2; k; k /= 2) sum += __shfl_xor_sync(~0u, sum, k);
+    const float mean = sum / WIDTH;
+    UNROLL for (int i = 0; i < PER; i++) {
+      v[r][i].x -= mean, v[r][i].y -= mean, v[r][i].z -= mean, v[r][i].w -= mean;
+      squares += v[r][i].x * v[r][i].x + v[r][i].y * v[r][i].y + v[r][i].z * v[r][i].z + v[r][i].w * v[r][i].w;
+    }
+    UNROLL for (int k = LANES / 2; k; k /= 2) squares += __shfl_xor_sync(~0u, squares, k);
+    const float factor = 1.0f / root(squares / WIDTH + c.epsilon);
+    if (first + r < c.rows) UNROLL for (int i = 0; i < PER; i++) {
+      const float4 x = make_float4(v[r][i].x * factor * g[i].x + s[i].x, v[r][i].y * factor * g[i].y + s[i].y, v[r][i].z * factor * g[i].z + s[i].z,
+                                   v[r][i].w * factor * g[i].w + s[i].w);
+      store4(output, (u64)(first + r) * WIDTH + (i * LANES + lane) * 4, c.to, x);
+    }
+  }
+}
+#define NORM_ROWS(WIDTH, LANES, PER)                                                                                                                       \
+  KERNEL __launch_bounds__(128) layer_norm_##WIDTH(const void* input, const float* gain, const float* shift, void* output, const __grid_constant__ Rows c) { \
+    norm_rows<LANES, PER>(input, gain, shift, output, c);                                                                                                  \
+  }
+NORM_ROWS(32, 8, 1)
+NORM_ROWS(64, 16, 1)
+NORM_ROWS(128, 32, 1)
+NORM_ROWS(256, 32, 2)
+
 // Layer norm of rows of a few numbers, one thread a row.
 KERNEL __launch_bounds__(128) layer_norm_narrow(const void* input, const float* gain, const float* shift, void* output, const __grid_constant__ Rows c) {
   const u32 row = blockIdx.x * 128 + threadIdx.x;
@@ -156,13 +193,28 @@ KERNEL __launch_bounds__(128) softmax(const void* input, void* output, const __g
   for (u32 i = threadIdx.x; i < c.width; i += 128) store(output, to + i, c.to, exponential(load(input, from + i, c.from) - top) / sum);
 }
 
-// The same for rows of a few numbers, one thread a row.
+// The same for rows of up to 16 numbers, one thread a row.
 KERNEL __launch_bounds__(128) softmax_narrow(const void* input, void* output, const __grid_constant__ Rows c) {
   const u32 row = blockIdx.x * 128 + threadIdx.x;
   if (row >= c.rows) return;
   const i64 from = walk(c.walk, row);
   const u64 to = (u64)row * c.width;
   float top = -infinity(), sum = 0;
+  if (c.unused) {  // aligned, a multiple of four wide: the row stays in registers
+    float4 v[4];
+    UNROLL for (int i = 0; i < 4; i++) if (i * 4 < c.width) {
+      v[i] = load4(input, from + i * 4, c.from);
+      top = larger(top, larger(larger(v[i].x, v[i].y), larger(v[i].z, v[i].w)));
+    }
+    UNROLL for (int i = 0; i < 4; i++) if (i * 4 < c.width) {
+      v[i] = make_float4(exponential(v[i].x - top), exponential(v[i].y - top), exponential(v[i].z - top), exponential(v[i].w - top));
+      sum += v[i].x + v[i].y + v[i].z + v[i].w;
+    }
+    const float factor = 1.0f / sum;
+    UNROLL for (int i = 0; i < 4; i++) if (i * 4 < c.width)
+      store4(output, to + i * 4, c.to, make_float4(v[i].x * factor, v[i].y * factor, v[i].z * factor, v[i].w * factor));
+    return;
+  }
   for (u32 i = 0; i < c.width; i++) top = larger(top, load(input, from + i, c.from));
   for (u32 i = 0; i < c.width; i++) sum += exponential(load(input, from + i, c.from) - top);
   for (u32 i = 0; i < c.width; i++) store(output, to + i, c.to, exponential(load(input, from + i, c.from) - top) / sum);
@@ -213,6 +265,7 @@ struct GroupNorm {
   int from, to;
   float epsilon;
   u32 total;  // elements of all images
+  u32 wide;   // whether groups are whole fours of channels, aligned
 };
 // x is contiguous [images, pixels, channels]. Mean and sum of squared distances of a part of a group's pixels: block (group, part).
 KERNEL __launch_bounds__(256) group_parts(const void* input, float2* statistics, const __grid_constant__ GroupNorm c) {
@@ -220,13 +273,27 @@ KERNEL __launch_bounds__(256) group_parts(const void* input, float2* statistics,
   const u32 width = c.channels / c.groups, group = blockIdx.x % c.groups, per = (c.pixels + c.parts - 1) / c.parts;
   const u32 first = min(blockIdx.y * per, c.pixels), count = (min(first + per, c.pixels) - first) * width;
   const u64 start = ((u64)(blockIdx.x / c.groups) * c.pixels + first) * c.channels + group * width;
-  auto at = [&](u32 i) { return start + (u64)(i / width) * c.channels + i % width; };
-  float sum = 0, squares = 0;
-  for (u32 i = threadIdx.x; i < count; i += 256) sum += load(input, at(i), c.from);
-  const float mean = count ? block_sum(sum, shared) / count : 0.0f;
-  for (u32 i = threadIdx.x; i < count; i += 256) {
-    const float d = load(input, at(i), c.from) - mean;
-    squares += d * d;
+  float sum = 0, squares = 0, mean;
+  if (c.wide) {  // four channels at once
+    const u32 per_pixel = width / 4, fours = count / 4;
+    auto four = [&](u32 i) { return load4(input, start + (u64)(i / per_pixel) * c.channels + i % per_pixel * 4, c.from); };
+    _Pragma("unroll 4") for (u32 i = threadIdx.x; i < fours; i += 256) {
+      const float4 x = four(i);
+      sum += x.x + x.y + x.z + x.w;
+    }
+    mean = count ? block_sum(sum, shared) / count : 0.0f;
+    _Pragma("unroll 4") for (u32 i = threadIdx.x; i < fours; i += 256) {
+      const float4 x = four(i);
+      squares += (x.x - mean) * (x.x - mean) + (x.y - mean) * (x.y - mean) + (x.z - mean) * (x.z - mean) + (x.w - mean) * (x.w - mean);
+    }
+  } else {
+    auto at = [&](u32 i) { return start + (u64)(i / width) * c.channels + i % width; };
+    for (u32 i = threadIdx.x; i < count; i += 256) sum += load(input, at(i), c.from);
+    mean = count ? block_sum(sum, shared) / count : 0.0f;
+    for (u32 i = threadIdx.x; i < count; i += 256) {
+      const float d = load(input, at(i), c.from) - mean;
+      squares += d * d;
+    }
   }
   squares = block_sum(squares, shared);
   if (threadIdx.x == 0) statistics[blockIdx.x * c.parts + blockIdx.y] = make_float2(mean, squares);
@@ -250,10 +317,15 @@ KERNEL group_join(const float2* statistics, float2* joined, const __grid_constan
   joined[group] = make_float2(mean, 1.0f / root(squares / count + c.epsilon));
 }
 KERNEL group_apply(const void* input, const float2* joined, const float* gain, const float* shift, void* output, const __grid_constant__ GroupNorm c) {
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  const u32 index = blockIdx.x * blockDim.x + threadIdx.x, i = c.wide ? index * 4 : index;
   if (i >= c.total) return;
   const u32 channel = i % c.channels, image = i / c.channels / c.pixels;
   const float2 s = joined[image * c.groups + channel / (c.channels / c.groups)];
+  if (c.wide) {
+    const float4 x = load4(input, i, c.from), g = *(const float4*)(gain + channel), b = *(const float4*)(shift + channel);
+    store4(output, i, c.to, make_float4((x.x - s.x) * s.y * g.x + b.x, (x.y - s.x) * s.y * g.y + b.y, (x.z - s.x) * s.y * g.z + b.z, (x.w - s.x) * s.y * g.w + b.w));
+    return;
+  }
   store(output, i, c.to, (load(input, i, c.from) - s.x) * s.y * gain[channel] + shift[channel]);
 }
 

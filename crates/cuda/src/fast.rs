@@ -8,6 +8,7 @@ pub mod convolution;
 pub mod norm;
 mod operand;
 pub mod product;
+pub mod split;
 #[cfg(test)]
 mod tests;
 pub mod tiles;

@@ -38,6 +38,14 @@ pub enum Form {
         /// Elements of a row.
         padded: usize,
     },
+    /// A matrix of f32 rows as sums of two bf16 numbers: of each row all high parts, then all low parts, each in the order that
+    /// `sm90/gemm_split.cu` reads them in.
+    Split {
+        /// The matrix, in f32.
+        of: Box<Form>,
+        /// Elements of its rows, a multiple of 16.
+        padded: usize,
+    },
 }
 
 impl Form {
@@ -55,6 +63,8 @@ impl Form {
             Form::TransposedMatrix { dtype, padded } => {
                 axis(1) * axis(2) * axis(3) * padded * dtype.size()
             }
+            // Two halves for each number.
+            Form::Split { of, .. } => of.bytes(ty),
         }
     }
 
@@ -66,6 +76,7 @@ impl Form {
     /// The bytes of a weight in this form.
     pub(crate) fn pack(&self, tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
         match *self {
+            Form::Split { ref of, padded } => Ok(split_rows(&of.pack(tensor)?, padded)),
             Form::Plain(dtype) => encoded(tensor, dtype),
             Form::Matrix { dtype, padded } => padded_rows(tensor, dtype, padded),
             Form::ConvMatrix { dtype, padded } => {
@@ -118,6 +129,23 @@ fn padded_rows(tensor: &Tensor, dtype: DType, padded: usize) -> Result<Vec<u8>, 
         to[..row].copy_from_slice(from);
     }
     Ok(out)
+}
+
+/// Place of each of 16 neighbours in the order in which a fragment of the tensor cores has them, for threads that read four at once.
+const FRAGMENT_ORDER: [usize; 16] = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15];
+
+/// Rows of f32 numbers as [`Form::Split`] has them.
+fn split_rows(bytes: &[u8], padded: usize) -> Vec<u8> {
+    let values: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+    let mut halves = Vec::with_capacity(2 * values.len());
+    let high = |x: f32| bf16::from_f32(x);
+    let low = |x: f32| bf16::from_f32(x - high(x).to_f32());
+    for row in values.chunks_exact(padded) {
+        let ordered = || row.chunks_exact(16).flat_map(|of| FRAGMENT_ORDER.map(|at| of[at]));
+        halves.extend(ordered().map(high));
+        halves.extend(ordered().map(low));
+    }
+    bytemuck::cast_slice(&halves).to_vec()
 }
 
 /// A weight in device memory.
@@ -185,6 +213,10 @@ mod tests {
             Form::ConvMatrix { dtype: DType::BF16, padded: 32 },
             Form::ConvTaps,
             Form::TransposedMatrix { dtype: DType::F32, padded: 8 },
+            Form::Split {
+                of: Box::new(Form::Matrix { dtype: DType::F32, padded: 32 }),
+                padded: 32,
+            },
         ] {
             assert_eq!(form.pack(&tensor).unwrap().len(), form.bytes(tensor.ty()), "{form:?}");
         }
@@ -192,5 +224,20 @@ mod tests {
         let taps: &[f32] = bytemuck::cast_slice(&taps);
         // Output 0: taps in order, of each the three inputs, which lie 10 apart.
         assert_eq!(taps[..6], [0.0, 10.0, 20.0, 1.0, 11.0, 21.0]);
+    }
+
+    #[test]
+    fn two_halves_make_a_number() {
+        let values: Vec<f32> = (0..64).map(|i| 1.0 + (i as f32 * 0.37).sin() / 3.0).collect();
+        let tensor = Tensor::from_vec([2, 32], values.clone()).unwrap();
+        let of = Box::new(Form::Matrix { dtype: DType::F32, padded: 32 });
+        let split = Form::Split { of, padded: 32 }.pack(&tensor).unwrap();
+        let halves: &[bf16] = bytemuck::cast_slice(&split);
+        // Row 1: the high parts of 32 numbers, then the low ones. Its third pair has numbers 8 and 9.
+        let (high, low) = halves[64..].split_at(32);
+        for (place, number) in [(0, 0), (4, 8), (5, 9), (8, 2), (15, 15), (16, 16), (24, 18)] {
+            let (sum, value) = (high[place].to_f32() + low[place].to_f32(), values[32 + number]);
+            assert!((sum - value).abs() <= value.abs() / 65536.0, "{number}: {sum} for {value}");
+        }
     }
 }

@@ -229,6 +229,69 @@ fn linear_layers_of_many_shapes() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// Products of many f32 rows in a model that is not single precision as a whole: numbers as sums of two bf16.
+#[test]
+fn products_of_many_rows_in_single_precision() {
+    let Some(cuda) = card() else { return };
+    let mut random = Random::new(21);
+    let mut failures = Vec::new();
+    for (rows, depth, columns) in
+        [(20000, 256, 128), (13001, 128, 256), (12300, 72, 136), (65536, 64, 128), (40000, 20, 8)]
+    {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [rows, depth]);
+        let rest = builder.input("rest", DType::F32, [rows, columns]);
+        let weights = builder.weights();
+        let plain = x.linear(weights.parameter("weight", [columns, depth]));
+        let shifted = plain + weights.parameter("bias", [columns]);
+        builder.output("plain", plain);
+        builder.output("activated", shifted.relu());
+        builder.output("added", shifted + rest);
+        let graph = builder.finish().unwrap();
+        let scale = 1.0 / (depth as f64).sqrt();
+        let weights = Weights::new(HashMap::from([
+            ("weight".to_owned(), noise(&mut random, &[columns, depth], scale)),
+            ("bias".to_owned(), noise(&mut random, &[columns], 0.5)),
+        ]));
+        let x = noise(&mut random, &[rows, depth], 1.0);
+        let rest = noise(&mut random, &[rows, columns], 1.0);
+        let given = [("x", &x), ("rest", &rest)];
+        match error_of(&cuda, &graph, &weights, &given, Precision::Auto) {
+            Ok(error) if error <= allowed(Precision::F32) => {
+                println!("{rows}x{depth}x{columns}: {error:.1e}");
+            }
+            Ok(error) => failures.push(format!("{rows}x{depth}x{columns}: {error:.2e}")),
+            Err(error) => failures.push(format!("{rows}x{depth}x{columns}: {error}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The same for transposed convolutions by 2 x 2, whose results go to their pixels.
+#[test]
+fn large_upscaling_in_single_precision() {
+    let Some(cuda) = card() else { return };
+    let mut random = Random::new(22);
+    for (batch, side, inputs, outputs) in [(5, 64, 256, 64), (3, 72, 64, 32), (2, 90, 40, 24)] {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [batch, side, side, inputs]);
+        let weights = builder.weights();
+        let weight = weights.parameter("weight", [inputs, outputs, 2, 2]);
+        let op = ConvTranspose2d { stride: [2, 2], padding: [0, 0], epilogue: Epilogue::NONE };
+        let y = x.apply(Op::ConvTranspose2d(op), &[weight]);
+        builder.output("y", y + weights.parameter("bias", [outputs]));
+        let graph = builder.finish().unwrap();
+        let weights = Weights::new(HashMap::from([
+            ("weight".to_owned(), noise(&mut random, &[inputs, outputs, 2, 2], 0.1)),
+            ("bias".to_owned(), noise(&mut random, &[outputs], 0.5)),
+        ]));
+        let x = noise(&mut random, &[batch, side, side, inputs], 1.0);
+        let error = error_of(&cuda, &graph, &weights, &[("x", &x)], Precision::Auto).unwrap();
+        println!("{batch} of {side}x{side}, {inputs} to {outputs}: {error:.1e}");
+        assert!(error <= allowed(Precision::F32), "{error:.2e}");
+    }
+}
+
 /// One attention with its sizes.
 struct Attended {
     name: &'static str,

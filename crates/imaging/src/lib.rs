@@ -47,7 +47,7 @@ pub use regions::{
 };
 pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
 pub use rle::{Bounds, Rle, RleError, RowScanner};
-pub use summary::{Placement, Summary, Threshold, runs_above_zero, summarize};
+pub use summary::{Placement, Summary, Threshold, runs_above_zero, summarize, summarize_bits};
 pub use tags::{Tag, has_letter, tagged};
 pub use upsample::Upsampler;
 pub use webp::webp_frame_size;

@@ -1,6 +1,7 @@
 //! Run-length encoding of masks in COCO's order: column by column, starting with a run of unset pixels.
 
 mod coco;
+mod runs;
 mod scan;
 
 pub use coco::RleError;

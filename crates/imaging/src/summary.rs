@@ -34,6 +34,17 @@ pub struct Summary {
 }
 
 impl Summary {
+    fn new(rle: Rle, [surely, possibly]: [usize; 2], placement: Option<Placement>) -> Self {
+        let (x, y) = placement.map_or((0, 0), |place| (place.x, place.y));
+        let bounds = rle.bounds().map(|b| Bounds {
+            left: b.left - x,
+            top: b.top - y,
+            right: b.right - x,
+            bottom: b.bottom - y,
+        });
+        Summary { area: rle.area(), rle, bounds, surely, possibly }
+    }
+
     /// Meta's stability score, `surely / possibly`; NaN if both are 0, as in Meta's code.
     pub fn stability(&self) -> f32 {
         self.surely as f32 / self.possibly as f32
@@ -71,19 +82,25 @@ pub fn summarize(
         }
     })?;
     scanned?;
-    let Some(Placement { canvas, x, y }) = placement else {
-        let rle = scanner.finish()?;
-        let (area, bounds) = (rle.area(), rle.bounds());
-        return Ok(Summary { rle, area, bounds, surely, possibly });
+    let rle = match placement {
+        Some(Placement { canvas, x, y }) => scanner.finish_in(canvas, x, y)?,
+        None => scanner.finish()?,
     };
-    let rle = scanner.finish_in(canvas, x, y)?;
-    let bounds = rle.bounds().map(|b| Bounds {
-        left: b.left - x,
-        top: b.top - y,
-        right: b.right - x,
-        bottom: b.bottom - y,
-    });
-    Ok(Summary { area: rle.area(), rle, bounds, surely, possibly })
+    Ok(Summary::new(rle, [surely, possibly], placement))
+}
+
+/// The same of a mask that was resampled and thresholded elsewhere, of this size. `row`: the number of pixels above the threshold
+/// plus its offset, the number above the threshold minus its offset, and the bits of [`Rle::from_column_bits`].
+pub fn summarize_bits(
+    size: Size,
+    row: &[i32],
+    placement: Option<Placement>,
+) -> Result<Summary, ImageError> {
+    let Some((counts, bits)) = row.split_first_chunk::<2>() else {
+        return Err(ImageError::Length { size, expected: 2, found: row.len() });
+    };
+    let rle = Rle::from_column_bits(size, bits, placement)?;
+    Ok(Summary::new(rle, counts.map(|count| count.cast_unsigned() as usize), placement))
 }
 
 /// The runs of the mask of `logits`, f32 `[low.height, low.width]`, above 0: those of [`summarize`] at threshold 0, without its

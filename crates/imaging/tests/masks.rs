@@ -1,8 +1,8 @@
 //! Masks compared with results of PyTorch, pycocotools and torchvision (fixtures/make_imaging.py).
 
 use cutout_imaging::{
-    Candidate, Fit, Image, Mapping, Preprocess, Rect, Rle, Size, Threshold, Upsampler,
-    non_maximum_suppression, runs_above_zero, summarize,
+    Candidate, Fit, Image, Mapping, Placement, Preprocess, Rect, Rle, Size, Threshold, Upsampler,
+    non_maximum_suppression, runs_above_zero, summarize, summarize_bits,
 };
 use cutout_parallel::Pool;
 use safetensors::SafeTensors;
@@ -176,5 +176,55 @@ fn non_maximum_suppression_matches_torchvision() {
         // Suppressing the kept boxes again removes none.
         let again: Vec<Candidate> = kept.iter().map(|index| candidates[*index]).collect();
         assert_eq!(non_maximum_suppression(&again, threshold).len(), again.len());
+    }
+}
+
+/// Normal-like noise from a small generator of its own.
+fn noise(length: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32
+    };
+    (0..length).map(|_| next() + next() + next() - 1.5).collect()
+}
+
+/// Counts and bits of upsampled logits, pixel by pixel.
+fn bits(upsampler: &Upsampler, logits: &[f32], threshold: Threshold) -> Vec<i32> {
+    let Size { width, height } = upsampler.size();
+    let words = height.div_ceil(32);
+    let mut row = vec![0; 2 + width * words];
+    let limits = [threshold.value + threshold.offset, threshold.value - threshold.offset];
+    upsampler
+        .for_each_row(logits, |y, values| {
+            for (x, value) in values.iter().enumerate() {
+                for (count, limit) in row.iter_mut().zip(limits) {
+                    *count += i32::from(*value > limit);
+                }
+                let bit = i32::from(*value > threshold.value) << (y % 32);
+                row[2 + x * words + y / 32] |= bit;
+            }
+        })
+        .unwrap();
+    row
+}
+
+#[test]
+fn bits_and_rows_give_the_same_summary() {
+    let threshold = Threshold { value: 0.0, offset: 0.25 };
+    let low = Size::new(9, 8);
+    let sizes = [(1, 1), (1, 32), (5, 31), (40, 33), (33, 64), (7, 96), (64, 5), (50, 77)];
+    for (seed, (width, height)) in sizes.into_iter().enumerate() {
+        let upsampler = Upsampler::direct(low, Size::new(width, height)).unwrap();
+        let logits = noise(72, seed as u32);
+        let row = bits(&upsampler, &logits, threshold);
+        let canvas = Size::new(width + 3, height + 2);
+        let places = [None, Some(Placement { canvas, x: 2, y: 1 })];
+        for place in places {
+            let expected = summarize(&upsampler, &logits, threshold, place).unwrap();
+            let found = summarize_bits(upsampler.size(), &row, place).unwrap();
+            assert_eq!(found, expected, "{width} by {height}, {place:?}");
+        }
+        assert!(summarize_bits(upsampler.size(), &row[1..], None).is_err());
     }
 }

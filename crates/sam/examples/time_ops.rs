@@ -182,11 +182,12 @@ fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
 fn graphs(config: &ModelConfig) -> Vec<NamedGraph> {
     let mut graphs = vec![("encoder", graph(config, Encode { pictures: 1 }), 3)];
     if config.decoder.is_some() {
-        let many = Decode { prompts: 16, ..Decode::ONE_CLICK };
+        let many = |prompts| Decode { prompts, ..Decode::ONE_CLICK };
         graphs.extend([
             ("prepare_image", graph(config, PrepareImage), 5),
             ("decoder", graph(config, Decode::ONE_CLICK), 20),
-            ("decoder_16", graph(config, many), 5),
+            ("decoder_16", graph(config, many(16)), 5),
+            ("decoder_64", graph(config, many(64)), 5),
         ]);
     }
     if config.memory.is_some() {

@@ -37,6 +37,8 @@ const HALF_PARTS: &[&str] = &[
     "memory_encoder",
     "tracker.transformer",
     "tracker.maskmem_backbone",
+    "tracker.model.transformer",
+    "tracker.model.maskmem_backbone",
     "detector.transformer.encoder",
     "detector.segmentation_head.pixel_decoder",
 ];
@@ -54,6 +56,9 @@ const SINGLE_PARTS: &[&str] = &[
     "sam_mask_decoder",
     "tracker.sam_prompt_encoder",
     "tracker.sam_mask_decoder",
+    "tracker.model.interactive_sam_prompt_encoder",
+    "tracker.model.interactive_sam_mask_decoder",
+    "tracker.model.sam_mask_decoder",
     "detector.geometry_encoder",
     "detector.transformer.decoder",
     "detector.dot_prod_scoring",

@@ -362,6 +362,12 @@ impl Sam {
         &self.inner.model
     }
 
+    /// Most prompts in one decoder batch. Each prompt holds its own copy of the image features: on a processor, larger batches cost
+    /// memory and are not faster; a GPU needs them to be busy.
+    pub(crate) fn prompt_limit(&self) -> usize {
+        4 * self.model().backend().batch_limit()
+    }
+
     /// Threads for work on the host.
     pub(crate) fn pool(&self) -> &Pool {
         &self.inner.pool

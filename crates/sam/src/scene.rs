@@ -18,10 +18,6 @@ use crate::parts::{
 use crate::prompt::{Candidates, Prompt, PromptBatch, PromptError};
 use crate::sam::Sam;
 
-/// Most prompts in one decoder batch. Each prompt holds its own copy of the image features; larger batches cost memory
-/// and are not faster.
-pub(crate) const MAX_PROMPTS: usize = 16;
-
 /// The logit of a filled hole.
 const FILLED: f32 = 10.0;
 
@@ -201,7 +197,8 @@ impl Scene {
             }
         }
         let mut answers: Vec<Option<Masks>> = vec![None; prompts.len()];
-        for members in groups.iter().flat_map(|members| members.chunks(MAX_PROMPTS)) {
+        let at_once = self.sam.prompt_limit();
+        for members in groups.iter().flat_map(|members| members.chunks(at_once)) {
             let batch: Vec<&Prompt> = members.iter().map(|&index| &prompts[index]).collect();
             for (&index, masks) in members.iter().zip(self.segment_batch(&batch)?) {
                 answers[index] = Some(masks);
@@ -218,7 +215,7 @@ impl Scene {
         Ok((0..prompts.len()).map(masks).collect::<Result<_, TensorError>>()?)
     }
 
-    /// The answers to prompts of one shape, at most [`MAX_PROMPTS`] of them.
+    /// The answers to prompts of one shape, at most [`Sam::prompt_limit`] of them.
     pub(crate) fn answer(&self, prompts: &[&Prompt]) -> Result<AnsweredBatch, SegmentError> {
         let model = self.sam.model();
         let (order, side) = (model.config().processing().token_order, model.config().mask_side());

@@ -4,7 +4,7 @@
 
 use cutout_cuda::CudaRules;
 use cutout_cuda::check::check;
-use cutout_cuda::lower::{Target, lower};
+use cutout_cuda::lower::{Lowered, Target, lower};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
 use cutout_graph::{Graph, Precision, Profile};
@@ -78,6 +78,22 @@ fn graphs(config: &ModelConfig) -> Vec<(&'static str, Graph)> {
     graphs
 }
 
+/// Queries times keys from which attention in f32 would take most of a program's time.
+const LARGE_ATTENTION: usize = 1 << 22;
+
+/// Checks that attention over whole pictures and memories is in half precision, which is a card's default for them: parts are named by the paths of
+/// their weights, and a model whose paths nobody listed would be right, and many times slower.
+fn attends_in_halves(what: &str, graph: &Graph, lowered: &Lowered) {
+    for step in lowered.steps.iter().filter(|step| step.op == "attention") {
+        let inputs = graph.input_types(step.node);
+        let pairs = inputs[0].shape[1] * inputs[1].shape[1];
+        let names: Vec<&str> = step.launches.iter().map(|launch| &*launch.kernel.0).collect();
+        let halves = names.iter().any(|name| name.contains("f16"));
+        let scope = &graph.node(step.node).origin.scope;
+        assert!(halves || pairs < LARGE_ATTENTION, "{what}, {scope}: {names:?}");
+    }
+}
+
 fn lowers(model: &str, config: &ModelConfig) {
     let single = Profile { precision: Precision::F32, ..Profile::default() };
     for profile in [single, settled_profile(Profile::default(), true)] {
@@ -90,6 +106,9 @@ fn lowers(model: &str, config: &ModelConfig) {
                     .unwrap_or_else(|error| panic!("{model} {name}: {error}"));
                 let count = check(&lowered, target)
                     .unwrap_or_else(|problem| panic!("{model} {name}: {problem}"));
+                if profile.precision == Precision::Auto && target == Target::HOPPER {
+                    attends_in_halves(&format!("{model} {name}"), &graph, &lowered);
+                }
                 let arena = lowered.arena_bytes >> 20;
                 println!("{model} {name} {:?}: {count} launches, {arena} MiB", target.family);
             }

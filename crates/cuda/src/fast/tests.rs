@@ -9,6 +9,7 @@ use super::attention::{Attention, attention};
 use super::convolution::{Convolution, Taps, convolution};
 use super::norm::{Norm, NormOutput, norm, quantize};
 use super::product::{Finish, Parameters, Product, Rotation, product};
+use super::split::{SplitProduct, split_product};
 use super::tiles::{BYTE_TILES, CONVOLUTION_TILES, SWAPPED, TILES, Tile};
 use super::units::units;
 use super::{Matrix, Tokens};
@@ -170,6 +171,36 @@ fn odd_lengths_have_kernels() {
         check(&launch);
         covers(&launch);
     }
+}
+
+#[test]
+fn products_of_the_mask_decoder_have_kernels() {
+    let of = |[rows, depth, columns]: [usize; 3], shuffle| SplitProduct {
+        a: matrix(rows, depth, DType::F32),
+        weight: matrix(columns, 2 * depth.next_multiple_of(32), DType::BF16),
+        bias: Some(place(4 * columns)),
+        residual: None,
+        activation: Activation::Identity,
+        shuffle,
+        output: place(4 * rows * columns),
+    };
+    for prompts in [4, 16, 64] {
+        let pixels = prompts * 4096;
+        for product in [
+            of([pixels, 256, 128], None),
+            of([pixels, 128, 256], None),
+            of([pixels, 256, 256], Some([64, 64])),
+            of([4 * pixels, 64, 128], Some([128, 32])),
+        ] {
+            check(&split_product(&product, H200).expect("a kernel"));
+        }
+    }
+    // Too few rows, an activation that the kernel does not have, a depth that cannot be copied in pieces of 16 bytes.
+    assert!(split_product(&of([4096, 256, 128], None), H200).is_none());
+    let sigmoid = SplitProduct { activation: Activation::Sigmoid, ..of([65536, 256, 128], None) };
+    assert!(split_product(&sigmoid, H200).is_none());
+    assert!(split_product(&of([65536, 30, 128], None), H200).is_none());
+    assert!(split_product(&of([65536, 256, 128], None), Target::AMPERE).is_none());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Which variants of the fast kernels are compiled.
 
 use super::attention;
+use super::split;
 use super::tiles::{BYTE_TILES, CONVOLUTION_TILES, SWAPPED, TILES, Tile};
 use super::window;
 use crate::variants::Unit;
@@ -84,6 +85,14 @@ fn gemms() -> Vec<Unit> {
     units
 }
 
+fn splits() -> Vec<Unit> {
+    let one = |variant: split::Variant| {
+        let macros = [("MI", variant.rows / 128), ("BN", split::COLUMNS), ("ST", variant.stages)];
+        unit(variant.name(), "sm90/gemm_split.cu", "", &macros)
+    };
+    split::VARIANTS.map(one).into()
+}
+
 fn attentions() -> Vec<Unit> {
     let one = |half: &str, variant: &attention::Variant| {
         let macros = [
@@ -136,5 +145,5 @@ fn norms() -> Vec<Unit> {
 
 /// Every unit of the fast kernels.
 pub fn units() -> Vec<Unit> {
-    [gemms(), attentions(), windows(), norms()].into_iter().flatten().collect()
+    [gemms(), splits(), attentions(), windows(), norms()].into_iter().flatten().collect()
 }

@@ -6,7 +6,7 @@ use cutout_graph::ops::{BinaryKind, Operand, Step, UnaryKind};
 use cutout_tensor::DType;
 
 use super::parameters::{
-    Axes, Chain, ChainInput, ChainStep, MOST_AXES, MOST_INPUTS, MOST_STEPS, code,
+    Axes, Chain, ChainInput, ChainStep, Flat, MOST_AXES, MOST_INPUTS, MOST_STEPS, code,
 };
 use super::{Input, Site};
 use crate::launch::{Argument, Place};
@@ -22,6 +22,14 @@ const NUMBER: i16 = 1001;
 
 /// Functions of two elements follow those of one.
 const FIRST_BINARY: i16 = 64;
+
+/// Limits of the kernel for contiguous values: inputs, steps, and groups of four elements of a thread.
+const FLAT_INPUTS: usize = 4;
+const FLAT_STEPS: usize = 8;
+const FLAT_GROUPS: u32 = 4;
+
+/// From this many elements on, that kernel fills a card.
+const FLAT_ELEMENTS: usize = 1 << 19;
 
 /// Where a chain writes: memory, element type and strides over the output's axes.
 pub(crate) struct Target {
@@ -75,6 +83,16 @@ fn chain_to(
     if rank > MOST_AXES {
         return Err(site.unsupported(format!("{rank} axes that do not merge are too many")));
     }
+    if let Some(flat) = flat(steps, inputs, &axes, target) {
+        let mut pointers: Vec<Option<Place>> =
+            inputs.iter().map(|input| Some(input.place)).collect();
+        pointers.resize(FLAT_INPUTS, None);
+        let arguments =
+            vec![Argument::Table(pointers), Argument::Write(target.place), Argument::of(&flat)];
+        let blocks = flat.total.div_ceil(256 * FLAT_GROUPS);
+        site.launch("chain_flat", [blocks, 1, 1], 256, arguments);
+        return Ok(());
+    }
     let inner = axes.lengths[rank - 1];
     let groups = inner.div_ceil(4) * axes.lengths[..rank - 1].iter().product::<usize>();
     let mut chain = Chain::zeroed();
@@ -106,6 +124,49 @@ fn chain_to(
         vec![Argument::Table(pointers), Argument::Write(target.place), Argument::of(&chain)];
     site.launch_each("chain", chain.total, arguments);
     Ok(())
+}
+
+/// The parameters of a chain over contiguous values, for the kernel that takes those; `None` for other chains, and for short ones, which need all the
+/// threads they can get.
+fn flat(steps: &[Step], inputs: &[Input], axes: &Axes, target: &Target) -> Option<Flat> {
+    let elements: usize = axes.lengths.iter().product();
+    let is_aligned = |place: Place, stored: DType| place.offset.is_multiple_of(4 * stored.size());
+    let whole = cutout_tensor::contiguous_strides(&axes.lengths);
+    if inputs.len() > FLAT_INPUTS
+        || steps.len() > FLAT_STEPS
+        || elements < FLAT_ELEMENTS
+        || !elements.is_multiple_of(4)
+        || axes.strides[0] != whole
+        || !is_aligned(target.place, target.stored)
+    {
+        return None;
+    }
+    let mut flat = Flat::zeroed();
+    flat.total = u32::try_from(elements / 4).ok()?;
+    flat.steps = i32::try_from(steps.len()).ok()?;
+    flat.out_stored = code(target.stored);
+    for (index, input) in inputs.iter().enumerate() {
+        let own = &axes.strides[index + 1];
+        let repeated = own.iter().take_while(|&&stride| stride == 0).count();
+        let period: usize = axes.lengths[repeated..].iter().product();
+        if own[repeated..] != whole[repeated..]
+            || repeated == own.len()
+            || !period.is_multiple_of(4)
+            || !is_aligned(input.place, input.stored)
+        {
+            return None;
+        }
+        flat.periods[index] = if repeated == 0 { 0 } else { u32::try_from(period / 4).ok()? };
+        flat.stored[index] = code(input.stored);
+    }
+    for (index, step) in steps.iter().enumerate() {
+        let encoded = encode(step, index);
+        if encoded.a < 0 || encoded.b < 0 {
+            return None;
+        }
+        flat.step[index] = encoded;
+    }
+    Some(flat)
 }
 
 /// Whether four neighbours along the innermost axis are one aligned access, one element, or neither.

@@ -35,6 +35,9 @@ parameters! {
     Walk: 104 { rank: i32, lengths: [u32; 8], unused: u32, strides: [i64; 8] }
     ChainInput: 72 { strides: [i64; 8], stored: i32, access: i32 }
     ChainStep: 16 { function: i16, a: i16, b: i16, unused: i16, number_a: f32, number_b: f32 }
+    Flat: 176 {
+        total: u32, steps: i32, out_stored: i32, periods: [u32; 4], stored: [i32; 4], unused: u32, step: [ChainStep; 8],
+    }
     Chain: 1600 {
         total: u32, rank: i32, steps: i32, inputs: i32, lengths: [u32; 8], out_strides: [i64; 8], out_stored: i32,
         out_access: i32, input: [ChainInput; 17], step: [ChainStep; 16],
@@ -54,8 +57,8 @@ parameters! {
     Reduce: 232 {
         outputs: u32, count: u32, kind: i32, from: i32, to: i32, threads: u32, kept: Walk, reduced: Walk,
     }
-    GroupNorm: 32 {
-        pixels: u32, channels: u32, groups: u32, parts: u32, from: i32, to: i32, epsilon: f32, total: u32,
+    GroupNorm: 36 {
+        pixels: u32, channels: u32, groups: u32, parts: u32, from: i32, to: i32, epsilon: f32, total: u32, wide: u32,
     }
     Rope: 152 {
         pairs: u32, tokens: u32, rotated: u32, half: u32, positions: u32, table: u32, grid_width: u32,

@@ -264,6 +264,9 @@ pub(crate) fn with_weight(
         let place = site.weight(weight.node, (weight.form)(half, padded));
         return product_half(sizes, a, (place, padded), finish, site);
     }
+    if hopper::product_split(a, weight, finish, site) {
+        return Ok(());
+    }
     let place = site.weight(weight.node, (weight.form)(DType::F32, a.depth));
     product_f32(sizes, a.side(), weight_side(place, a.depth), finish, site)
 }

@@ -16,6 +16,14 @@ const SHARED_REDUCTION: usize = 64;
 /// Rows up to this length are one thread's.
 const NARROW_ROW: u32 = 16;
 
+/// Widths with a layer norm of their own, with its name and the lanes of a row.
+const NORM_ROWS: [(u32, &str, u32); 4] = [
+    (32, "layer_norm_32", 8),
+    (64, "layer_norm_64", 16),
+    (128, "layer_norm_128", 32),
+    (256, "layer_norm_256", 32),
+];
+
 /// Longest row that one warp takes.
 const SHORT_ROW: u32 = 256;
 
@@ -68,7 +76,14 @@ pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> Result<(), 
     let mut rows = rows_of(&input, site)?;
     rows.epsilon = op.epsilon;
     let arguments = vec![input.read(), gain, shift, site.write(), Argument::of(&rows)];
-    if rows.width <= NARROW_ROW {
+    let dense = rows.aligned != 0 && input.layout().is_contiguous();
+    if let Some(&(_, kernel, lanes)) =
+        NORM_ROWS.iter().find(|&&(width, ..)| dense && width == rows.width)
+    {
+        // Every group of lanes has four rows.
+        let blocks = (rows.rows.div_ceil(4) * lanes).div_ceil(128);
+        site.launch(kernel, [blocks, 1, 1], 128, arguments);
+    } else if rows.width <= NARROW_ROW {
         site.launch("layer_norm_narrow", [rows.rows.div_ceil(128), 1, 1], 128, arguments);
     } else {
         site.launch("layer_norm", [rows.rows.div_ceil(4), 1, 1], 128, arguments);
@@ -157,6 +172,10 @@ pub(crate) fn group_norm(op: &GroupNorm, site: &mut Site<'_, '_>) -> Result<(), 
     let groups = shape[0] * op.groups;
     let parts = (8 * site.target().multiprocessors / groups.max(1)).clamp(1, pixels.div_ceil(64));
     let total = site.count(shape.elements())?;
+    let places = [(input.place, input.stored), (site.output, site.stored)];
+    let wide = (channels / op.groups).is_multiple_of(4)
+        && places.iter().all(|(place, stored)| place.offset.is_multiple_of(4 * stored.size()))
+        && site.inputs.iter().skip(1).all(|input| input.place.offset.is_multiple_of(16));
     let parameters = parameters::GroupNorm {
         pixels: site.count(pixels)?,
         channels: site.count(channels)?,
@@ -166,6 +185,7 @@ pub(crate) fn group_norm(op: &GroupNorm, site: &mut Site<'_, '_>) -> Result<(), 
         to: code(site.stored),
         epsilon: op.epsilon,
         total,
+        wide: u32::from(wide),
     };
     let statistics = site.scratch(groups * parts * 8);
     let joined = site.scratch(groups * 8);
@@ -188,7 +208,7 @@ pub(crate) fn group_norm(op: &GroupNorm, site: &mut Site<'_, '_>) -> Result<(), 
         site.write(),
         Argument::of(&parameters),
     ];
-    site.launch_each("group_apply", total, arguments);
+    site.launch_each("group_apply", if wide { total / 4 } else { total }, arguments);
     Ok(())
 }
 

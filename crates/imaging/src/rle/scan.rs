@@ -3,7 +3,8 @@
 use cutout_tensor::memory;
 
 use super::Rle;
-use crate::{ImageError, Size};
+use super::runs::RunCollector;
+use crate::{ImageError, Placement, Size};
 
 /// Encodes rows as an [`Rle`]. Keeps one row and the positions where a column changes.
 pub struct RowScanner {
@@ -85,35 +86,12 @@ impl RowScanner {
 
     /// The runs of a larger mask of size `canvas`, with the top left corner of this one at (`x`, `y`).
     pub fn finish_in(mut self, canvas: Size, x: usize, y: usize) -> Result<Rle, ImageError> {
-        let pixels = canvas.pixels(1)?;
-        let fits = |start: usize, length: usize, end: usize| {
-            start.checked_add(length).is_some_and(|reached| reached <= end)
-        };
-        let inside =
-            fits(x, self.size.width, canvas.width) && fits(y, self.size.height, canvas.height);
-        if !inside || u32::try_from(pixels).is_err() {
-            return Err(ImageError::Mismatch { expected: canvas, found: self.size });
-        }
+        let mut runs = RunCollector::new(self.size, Placement { canvas, x, y })?;
         self.push_end()?;
-        let mut counts = memory::with_capacity(self.changes.len() + 1)?;
-        let mut end = 0;
-        for (start, stop) in self.column_runs()? {
-            let place =
-                |(column, row): Change| (column as usize + x) * canvas.height + row as usize + y;
-            let (start, stop) = (place(start), place(stop));
-            if start == end && !counts.is_empty() {
-                // The run continues from the end of the previous column.
-                *counts.last_mut().expect("not empty") += (stop - start) as u32;
-            } else {
-                counts.push((start - end) as u32);
-                counts.push((stop - start) as u32);
-            }
-            end = stop;
+        for ((column, start), (_, end)) in self.column_runs()? {
+            runs.push(column as usize, start as usize..end as usize)?;
         }
-        if end < pixels {
-            counts.push((pixels - end) as u32);
-        }
-        Ok(Rle { size: canvas, counts })
+        runs.finish()
     }
 
     /// Ends the runs that reach the last row.

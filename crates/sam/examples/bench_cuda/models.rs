@@ -15,7 +15,7 @@ use crate::work::{Ready, Row, Timer};
 
 /// Points of automatic masks: 32 × 32, in batches.
 const POINTS: usize = 1024;
-const POINT_BATCH: usize = 16;
+const POINT_BATCH: usize = 64;
 
 fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
     graph_of(&part, config, Stages::Hidden).unwrap().0

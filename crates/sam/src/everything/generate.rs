@@ -11,7 +11,7 @@ use super::small_regions::remove_small_regions;
 use super::{AutoMask, Everything, EverythingError, Phase, PixelBox, Progress};
 use crate::model::ModelError;
 use crate::prompt::{Candidates, Point, Prompt};
-use crate::scene::{AnsweredBatch, MAX_PROMPTS, Scene, SegmentError};
+use crate::scene::{AnsweredBatch, Scene, SegmentError};
 
 /// Reports progress to the caller.
 pub(super) struct Reporter<'a> {
@@ -125,7 +125,7 @@ impl Search<'_> {
     ) -> Result<Vec<AutoMask>, EverythingError> {
         let mut masks: Vec<AutoMask> = Vec::new();
         for batch in ranges(0..grid.len(), self.options.points_per_batch) {
-            for part in ranges(batch, MAX_PROMPTS) {
+            for part in ranges(batch, self.scene.sam().prompt_limit()) {
                 let points: Vec<Point> = part.map(|index| self.place(grid.point(index))).collect();
                 masks.extend(self.ask(&points)?);
                 reporter.progress.points_done += points.len();
@@ -162,7 +162,8 @@ impl Search<'_> {
         let side = self.scene.sam().model().config().mask_side();
         let feedback = answered.feedback.fetch().map_err(ModelError::from)?;
         let mut masks = Vec::new();
-        for part in first.chunks(self.options.points_per_batch.min(MAX_PROMPTS)) {
+        let at_once = self.options.points_per_batch.min(self.scene.sam().prompt_limit());
+        for part in first.chunks(at_once) {
             let mut prompts = Vec::with_capacity(part.len());
             for &LowResolutionMask { point, prompt, candidate, .. } in part {
                 let logits = feedback.slice(0, prompt..prompt + 1)?;
