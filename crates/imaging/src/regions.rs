@@ -235,24 +235,28 @@ mod tests {
         regions
     }
 
+    /// Compares runs with the definition for every connectivity and value.
+    fn check(mask: &Mask) {
+        for connectivity in [Connectivity::Four, Connectivity::Eight] {
+            for value in [false, true] {
+                let found = connected_regions(mask, value, connectivity).unwrap();
+                let expected = grown(mask, value, connectivity);
+                assert_eq!(found, expected, "{value} of {mask:?}, {connectivity:?}");
+            }
+        }
+    }
+
     #[test]
     fn runs_give_the_components_that_pixels_grow_to() {
         let mut state = 7u32;
+        let mut below = |limit: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 27) < limit
+        };
         for (width, height) in [(1, 1), (1, 9), (9, 1), (5, 4), (16, 11), (31, 17)] {
             for share in [8, 16, 22] {
-                let mut pixel = || {
-                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    (state >> 27) < share
-                };
-                let pixels = (0..width * height).map(|_| pixel()).collect();
-                let mask = Mask::from_pixels(Size::new(width, height), pixels).unwrap();
-                for connectivity in [Connectivity::Four, Connectivity::Eight] {
-                    for value in [false, true] {
-                        let found = connected_regions(&mask, value, connectivity).unwrap();
-                        let expected = grown(&mask, value, connectivity);
-                        assert_eq!(found, expected, "{width}×{height}, {connectivity:?}");
-                    }
-                }
+                let pixels = (0..width * height).map(|_| below(share)).collect();
+                check(&Mask::from_pixels(Size::new(width, height), pixels).unwrap());
             }
         }
     }
