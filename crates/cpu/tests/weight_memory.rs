@@ -123,6 +123,41 @@ fn mapped_weights_are_released_once_they_are_packed() {
     drop(program);
 }
 
+/// Multiplies with a matrix that is computed from a weight and, if asked for, adds that matrix; then adds a table.
+fn computed_graph(rows: usize, adds: bool) -> Graph {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [rows, SIDE]);
+    let scaled = builder.weights().parameter("whole", [SIDE, SIDE]) * builder.scalar(0.5);
+    let table: Vec<f32> = (0..SIDE).map(|i| i as f32).collect();
+    let y = x.linear(scaled) + builder.computed(Tensor::from_vec([SIDE], table));
+    builder.output("y", if adds { y + scaled } else { y });
+    builder.finish().unwrap()
+}
+
+#[test]
+fn computed_constants_are_computed_once_and_again_for_another_form() {
+    let watch: Arc<Watch> = Arc::default();
+    let weights = lazy_weights(&watch, DType::F32);
+    let cpu = Cpu::new(1);
+    let first = cpu.compile(&computed_graph(3, false), &weights, &Profile::default()).unwrap();
+    let memory = WeightMemory { packed: MATRIX, plain: 0, folded: SIDE * 4 };
+    assert_eq!(weights.memory(), memory, "the packed product, and the table of all graphs");
+    let counts = || (watch.counts().0, watch.counts().1);
+    assert_eq!(counts(), (1, 0), "the weight is read once");
+    let second = cpu.compile(&computed_graph(5, false), &weights, &Profile::default()).unwrap();
+    assert_eq!(counts(), (1, 0), "the second program computes nothing");
+    assert_eq!(weights.memory(), memory);
+    let third = cpu.compile(&computed_graph(SIDE, true), &weights, &Profile::default()).unwrap();
+    assert_eq!(counts(), (2, 0), "the matrix itself is computed again");
+    assert_eq!(weights.memory(), WeightMemory { plain: MATRIX, ..memory });
+    let x = Tensor::zeros(&TensorType::f32([SIDE, SIDE])).unwrap();
+    let found = third.run_named(&[("x", &x)]).unwrap().remove(0).1.to_vec::<f32>().unwrap();
+    let whole = watched(&watch, TensorType::f32([SIDE, SIDE])).to_vec::<f32>().unwrap();
+    let expected = whole.iter().enumerate().map(|(i, value)| value * 0.5 + (i % SIDE) as f32);
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    drop((first, second));
+}
+
 #[test]
 fn quantised_weights_are_in_memory_once() {
     let watch = Arc::default();

@@ -1,6 +1,7 @@
 //! A lowered graph on a card: addresses resolved, launches made into one graph, replayed at every run.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -45,15 +46,25 @@ pub(crate) struct CudaValue {
 
 impl DeviceStorage for CudaValue {
     fn fetch(&self) -> Result<Tensor, RunError> {
-        let words = memory::zeroed::<u64>(self.ty.bytes().div_ceil(8));
+        self.copied_out(0, self.ty.clone())
+    }
+
+    fn fetch_range(&self, elements: Range<usize>) -> Result<Tensor, RunError> {
+        let ty = TensorType::new(self.ty.dtype, [elements.len()]);
+        self.copied_out(elements.start * ty.dtype.size(), ty)
+    }
+}
+
+impl CudaValue {
+    /// A tensor of type `ty` from the bytes at `offset`.
+    fn copied_out(&self, offset: usize, ty: TensorType) -> Result<Tensor, RunError> {
+        let words = memory::zeroed::<u64>(ty.bytes().div_ceil(8));
         let mut words = words.map_err(|error| RunError::OutOfMemory(error.bytes))?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        let context = self.memory.context();
-        context
-            .copy_out(self.memory.address(), &mut bytes[..self.ty.bytes()])
-            .map_err(run_error)?;
+        let (context, address) = (self.memory.context(), self.memory.address() + offset as u64);
+        context.copy_out(address, &mut bytes[..ty.bytes()]).map_err(run_error)?;
         self.reports.iter().try_for_each(|report| report.check())?;
-        Ok(Tensor::from_words(self.ty.clone(), words)?)
+        Ok(Tensor::from_words(ty, words)?)
     }
 }
 

@@ -161,3 +161,24 @@ pub fn broadcast_position(i: usize, source: &[usize], target: &[usize]) -> usize
     }
     position
 }
+
+/// `a · b` for `a: [rows, depth]` and `b: [depth, columns]`, appended to `products`. Every sum is taken in the order of `depth`; a whole
+/// row of sums grows at a time, which processors do much faster than one sum after another.
+pub(crate) fn multiply<T: Real>(a: &[T], b: &[T], columns: usize, products: &mut Vec<T>) {
+    let depth = b.len() / columns.max(1);
+    for row in a.chunks(depth.max(1)) {
+        let start = products.len();
+        products.resize(start + columns, T::ZERO);
+        for (&left, right) in row.iter().zip(b.chunks(columns.max(1))) {
+            for (sum, &right) in products[start..].iter_mut().zip(right) {
+                *sum += left * right;
+            }
+        }
+    }
+}
+
+/// A matrix of rows of `columns` elements as its transpose.
+pub(crate) fn transposed<T: Copy>(matrix: &[T], columns: usize) -> Vec<T> {
+    let column = |index: usize| matrix.iter().skip(index).step_by(columns.max(1)).copied();
+    (0..columns).flat_map(column).collect()
+}

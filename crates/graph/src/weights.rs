@@ -28,8 +28,17 @@ use crate::graph::{Constant, Graph, Kind};
 #[derive(Default)]
 pub struct Weights {
     sources: HashMap<String, LazyTensor>,
-    folded: Mutex<HashMap<Arc<str>, Tensor>>,
+    folded: Mutex<HashMap<Arc<str>, Folded>>,
     forms: Mutex<HashMap<FormKey, Form>>,
+}
+
+/// A constant that was computed for some graph.
+#[derive(Clone)]
+pub(crate) enum Folded {
+    /// The tensor, in memory.
+    Kept(Tensor),
+    /// Dropped because a backend has it packed. Later graphs compute it only if a kernel asks for another form.
+    Packed,
 }
 
 /// The weights with the packed forms of one device.
@@ -150,17 +159,18 @@ impl Weights {
         if error == BindError::default() { Ok(()) } else { Err(error) }
     }
 
-    /// The folded tensor `name`: cached, or computed by `make`.
-    pub(crate) fn folded<E>(
-        &self,
-        name: &Arc<str>,
-        make: impl FnOnce() -> Result<Tensor, E>,
-    ) -> Result<Tensor, E> {
-        if let Some(tensor) = locked(&self.folded).get(name) {
-            return Ok(tensor.clone());
+    /// The folded tensor `name`, if some graph has computed it.
+    pub(crate) fn folded(&self, name: &Arc<str>) -> Option<Folded> {
+        locked(&self.folded).get(name).cloned()
+    }
+
+    /// Keeps a folded tensor for all graphs. Returns the first of this name.
+    pub(crate) fn keep_folded(&self, name: &Arc<str>, tensor: Tensor) -> Tensor {
+        let mut folded = locked(&self.folded);
+        match folded.entry(name.clone()).or_insert_with(|| Folded::Kept(tensor.clone())) {
+            Folded::Kept(first) => first.clone(),
+            Folded::Packed => tensor,
         }
-        let tensor = make()?;
-        Ok(locked(&self.folded).entry(name.clone()).or_insert(tensor).clone())
     }
 
     /// The weight or constant of a node; `None` for inputs, ops, and weights that are not there.
@@ -204,7 +214,24 @@ impl Weights {
         WeightMemory {
             packed: forms.values().map(|form| form.memory.packed).sum(),
             plain: forms.values().map(|form| form.memory.plain).sum(),
-            folded: locked(&self.folded).values().map(|tensor| tensor.ty().bytes()).sum(),
+            folded: locked(&self.folded).values().map(Folded::bytes).sum(),
+        }
+    }
+}
+
+impl Folded {
+    fn bytes(&self) -> usize {
+        match self {
+            Folded::Kept(tensor) => tensor.ty().bytes(),
+            Folded::Packed => 0,
+        }
+    }
+
+    /// Whether it is more than one number.
+    fn is_table(&self) -> bool {
+        match self {
+            Folded::Kept(tensor) => tensor.shape().elements() > 1,
+            Folded::Packed => true,
         }
     }
 }
@@ -217,7 +244,7 @@ impl DeviceWeights<'_> {
 
     /// The packed form `form` of a tensor: cached, or computed by `pack`. A form name must always have the same type.
     /// The packed form replaces the tensor: pages of a file are released, and a folded tensor is dropped and recomputed
-    /// if another program needs it unpacked.
+    /// if another program needs it in another form. Single numbers stay, because passes read them.
     pub fn prepared<T: Packed>(
         &self,
         known: &StaticTensor,
@@ -231,7 +258,10 @@ impl DeviceWeights<'_> {
             Ok((packed, memory))
         })?;
         if let Key::Named(name) = &known.key {
-            locked(&self.weights.folded).remove(name);
+            let mut folded = locked(&self.weights.folded);
+            if let Some(kept) = folded.get_mut(name).filter(|kept| kept.is_table()) {
+                *kept = Folded::Packed;
+            }
         }
         Ok(packed)
     }

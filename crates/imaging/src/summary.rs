@@ -103,6 +103,21 @@ pub fn summarize_bits(
     Ok(Summary::new(rle, counts.map(|count| count.cast_unsigned() as usize), placement))
 }
 
+/// The runs of the mask of `logits`, f32 `[low.height, low.width]`, above 0: those of [`summarize`] at threshold 0, without its
+/// other measures, in time that depends on the size of the object more than of the image.
+pub fn runs_above_zero(upsampler: &Upsampler, logits: &[f32]) -> Result<Rle, ImageError> {
+    let mut scanner = RowScanner::new(upsampler.size())?;
+    let mut scanned = Ok(());
+    upsampler.for_each_row_above_zero(logits, 0..upsampler.size().height, |y, x, row| {
+        if scanned.is_ok() {
+            scanner.skip_to(y);
+            scanned = scanner.push_at(x, row.iter().map(|value| u8::from(*value > 0.0)));
+        }
+    })?;
+    scanned?;
+    scanner.finish()
+}
+
 fn count_above(row: &[f32], threshold: f32) -> usize {
     row.iter().map(|value| u32::from(*value > threshold)).sum::<u32>() as usize
 }

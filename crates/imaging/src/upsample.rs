@@ -1,5 +1,7 @@
 //! Bilinear upsampling of mask logits to the size of the image, row by row. The full-size logits are never stored.
 
+use std::ops::Range;
+
 use crate::{ImageError, Mapping, Size};
 
 /// One axis of PyTorch's `interpolate(mode="bilinear", align_corners=False)`: for each output position, two input positions
@@ -28,11 +30,44 @@ impl Axis {
         self
     }
 
-    fn stretch(&self, row: &[f32], result: &mut [f32]) {
-        for (value, &(first, second, weight)) in result.iter_mut().zip(&self.taps) {
+    /// Writes some of the outputs, each at its place.
+    fn stretch(&self, row: &[f32], outputs: Range<usize>, result: &mut [f32]) {
+        let taps = &self.taps[outputs.clone()];
+        for (value, &(first, second, weight)) in result[outputs].iter_mut().zip(taps) {
             let (first, second) = (row[first as usize], row[second as usize]);
             *value = (1.0 - weight) * first + weight * second;
         }
+    }
+}
+
+impl Axis {
+    /// The outputs that read any of these inputs.
+    fn readers(&self, inputs: &Range<usize>) -> Range<usize> {
+        let start = self.taps.partition_point(|tap| (tap.1 as usize) < inputs.start);
+        let end = self.taps.partition_point(|tap| (tap.0 as usize) < inputs.end);
+        start..end.max(start)
+    }
+}
+
+/// A part of a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Area {
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Area {
+    /// The smallest that has all values above 0.
+    fn above_zero(values: &[f32], width: usize) -> Area {
+        let is_above = |value: &f32| *value > 0.0;
+        let mut area = Area { columns: width..0, rows: 0..0 };
+        for (y, row) in values.chunks(width).enumerate() {
+            let Some(first) = row.iter().position(is_above) else { continue };
+            let last = row.iter().rposition(is_above).unwrap_or(first);
+            area.columns = area.columns.start.min(first)..area.columns.end.max(last + 1);
+            area.rows = if area.rows.is_empty() { y..y + 1 } else { area.rows.start..y + 1 };
+        }
+        area
     }
 }
 
@@ -51,6 +86,12 @@ impl Stage {
     fn width(&self) -> usize {
         self.across.taps.len()
     }
+
+    /// The part of the result that reads this part of the input.
+    fn readers(&self, area: &Area) -> Area {
+        let columns = self.across.readers(&area.columns);
+        Area { columns, rows: self.down.readers(&area.rows) }
+    }
 }
 
 /// The two horizontally resampled input rows around the next output row.
@@ -64,11 +105,11 @@ impl Window {
         Window { rows: [vec![0.0; width], vec![0.0; width]], indices: [None; 2] }
     }
 
-    /// Output row `i` of `stage`. `source(index, destination)` writes an input row.
+    /// These columns of output row `i` of `stage`, always the same ones. `source(index, destination)` writes an input row.
     fn row(
         &mut self,
         stage: &Stage,
-        i: usize,
+        (i, columns): (usize, &Range<usize>),
         result: &mut [f32],
         mut source: impl FnMut(u32, &mut dyn FnMut(&[f32])),
     ) {
@@ -82,11 +123,11 @@ impl Window {
                 continue;
             }
             let stretched = &mut self.rows[slot];
-            source(index, &mut |row| stage.across.stretch(row, stretched));
+            source(index, &mut |row| stage.across.stretch(row, columns.clone(), stretched));
             self.indices[slot] = Some(index);
         }
-        let [above, below] = &self.rows;
-        for ((value, above), below) in result.iter_mut().zip(above).zip(below) {
+        let [above, below] = [0, 1].map(|slot| &self.rows[slot][columns.clone()]);
+        for ((value, above), below) in result[columns.clone()].iter_mut().zip(above).zip(below) {
             *value = (1.0 - weight) * above + weight * below;
         }
     }
@@ -138,28 +179,59 @@ impl Upsampler {
     pub fn for_each_row(
         &self,
         logits: &[f32],
-        mut receive: impl FnMut(usize, &[f32]),
+        receive: impl FnMut(usize, &[f32]),
     ) -> Result<(), ImageError> {
         self.low.expect_values(1, logits.len())?;
+        self.receive_area(
+            logits,
+            &Area { columns: 0..self.size.width, rows: 0..self.size.height },
+            receive,
+        );
+        Ok(())
+    }
+
+    /// Like [`Upsampler::for_each_row`] for those of `rows` that may have values above 0, without the columns at both ends that have
+    /// none: calls `receive(y, x, row)`, where `row` begins at column `x`. No value that is left out is above 0, because each value
+    /// lies between those it is computed from.
+    pub fn for_each_row_above_zero(
+        &self,
+        logits: &[f32],
+        rows: Range<usize>,
+        mut receive: impl FnMut(usize, usize, &[f32]),
+    ) -> Result<(), ImageError> {
+        self.low.expect_values(1, logits.len())?;
+        let mut area = Area::above_zero(logits, self.low.width);
+        for stage in self.first.iter().chain([&self.last]) {
+            area = stage.readers(&area);
+        }
+        area.rows = area.rows.start.max(rows.start)..area.rows.end.min(rows.end);
+        if !area.rows.is_empty() && !area.columns.is_empty() {
+            let x = area.columns.start;
+            self.receive_area(logits, &area, |y, row| receive(y, x, row));
+        }
+        Ok(())
+    }
+
+    /// Calls `receive` with the rows of an area of the result, each from the area's first column.
+    fn receive_area(&self, logits: &[f32], area: &Area, mut receive: impl FnMut(usize, &[f32])) {
         let low_row = |index: u32| &logits[index as usize * self.low.width..][..self.low.width];
         let mut result = vec![0.0; self.size.width];
         let mut last = Window::new(self.last.width());
-        let mut first = Window::new(self.first.as_ref().map_or(0, Stage::width));
-        let mut between = vec![0.0; self.first.as_ref().map_or(0, Stage::width)];
-        for y in 0..self.size.height {
-            last.row(&self.last, y, &mut result, |index, stretch| match &self.first {
-                None => stretch(low_row(index)),
-                Some(stage) => {
-                    let from_low = |index: u32, stretch: &mut dyn FnMut(&[f32])| {
-                        stretch(low_row(index));
-                    };
-                    first.row(stage, index as usize, &mut between, from_low);
-                    stretch(&between);
-                }
+        let between_columns = 0..self.first.as_ref().map_or(0, Stage::width);
+        let mut first = Window::new(between_columns.end);
+        let mut between = vec![0.0; between_columns.end];
+        for y in area.rows.clone() {
+            last.row(&self.last, (y, &area.columns), &mut result, |index, stretch| {
+                let Some(stage) = &self.first else { return stretch(low_row(index)) };
+                let from_low = |index: u32, stretch: &mut dyn FnMut(&[f32])| {
+                    stretch(low_row(index));
+                };
+                let place = (index as usize, &between_columns);
+                first.row(stage, place, &mut between, from_low);
+                stretch(&between);
             });
-            receive(y, &result);
+            receive(y, &result[area.columns.clone()]);
         }
-        Ok(())
     }
 }
 
@@ -184,6 +256,75 @@ mod tests {
         let upsampler = Upsampler::direct(Size::new(3, 2), Size::new(3, 2)).unwrap();
         let values = [1.0, -2.0, 3.5, 4.0, 5.0, -6.0];
         assert_eq!(collect(&upsampler, &values), values);
+    }
+
+    /// Low-resolution masks with values on both sides of 0 in some places.
+    fn masks(low: Size) -> Vec<Vec<f32>> {
+        let Size { width, height } = low;
+        let of = |value: &dyn Fn(usize, usize) -> f32| {
+            (0..width * height).map(|i| value(i % width, i / width)).collect()
+        };
+        vec![
+            of(&|_, _| -1.0),
+            of(&|_, _| 0.0),
+            of(&|x, y| if (x, y) == (0, 0) { 1e-30 } else { -3.0 }),
+            of(&|x, y| if (x, y) == (width - 1, height - 1) { 9.0 } else { -0.0 }),
+            of(&|x, y| if (3..5).contains(&x) && y == 4 { 2.0 } else { -1.5 }),
+            of(&|x, y| if x == 5 { f32::NAN } else { (x * y) as f32 - 20.0 }),
+            of(&|x, y| ((x * 7 + y * 13) % 5) as f32 - 2.0),
+        ]
+    }
+
+    #[test]
+    fn rows_above_zero_leave_nothing_out() {
+        let low = Size::new(9, 7);
+        let mapping = Mapping {
+            original: Size::new(40, 33),
+            content: Size::new(16, 13),
+            model: Size::square(16),
+        };
+        let upsamplers = [
+            Upsampler::direct(low, Size::new(40, 33)).unwrap(),
+            Upsampler::direct(low, Size::new(5, 4)).unwrap(),
+            Upsampler::through_model(low, &mapping).unwrap(),
+        ];
+        for (number, upsampler) in upsamplers.iter().enumerate() {
+            for (index, logits) in masks(low).iter().enumerate() {
+                let (found, expected) = (above_zero(upsampler, logits), collect(upsampler, logits));
+                for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    assert_eq!(
+                        *found,
+                        expected.max(0.0),
+                        "upsampler {number}, mask {index}, {place}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The values above 0, and 0 in all other places; computed in two halves.
+    fn above_zero(upsampler: &Upsampler, logits: &[f32]) -> Vec<f32> {
+        let Size { width, height } = upsampler.size();
+        let mut found = vec![0.0; width * height];
+        for rows in [0..height / 2, height / 2..height] {
+            let receive = |y: usize, x: usize, row: &[f32]| {
+                let found = &mut found[y * width + x..][..row.len()];
+                found.iter_mut().zip(row).for_each(|(found, value)| *found = value.max(0.0));
+            };
+            upsampler.for_each_row_above_zero(logits, rows, receive).unwrap();
+        }
+        found
+    }
+
+    #[test]
+    fn only_the_neighbourhood_of_a_mask_is_computed() {
+        let upsampler = Upsampler::direct(Size::square(8), Size::square(32)).unwrap();
+        let mut logits = [-1.0; 64];
+        logits[3 * 8 + 2] = 1.0;
+        let mut pixels = 0;
+        let count = |_: usize, _: usize, row: &[f32]| pixels += row.len();
+        upsampler.for_each_row_above_zero(&logits, 0..32, count).unwrap();
+        assert_eq!(pixels, 64, "four pixels, and two to either side that are interpolated");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use cutout_imaging::{
     Candidate, Fit, Image, Mapping, Placement, Preprocess, Rect, Rle, Size, Threshold, Upsampler,
-    non_maximum_suppression, summarize, summarize_bits,
+    non_maximum_suppression, runs_above_zero, summarize, summarize_bits,
 };
 use cutout_parallel::Pool;
 use safetensors::SafeTensors;
@@ -123,6 +123,7 @@ fn a_summary_matches_the_full_size_mask() {
     close(summary.possibly, "below");
     assert!(summary.rle.iou(&expected).unwrap() > 0.99999);
     assert_eq!(summary.bounds, expected.bounds());
+    assert_eq!(runs_above_zero(&upsampler, &logits).unwrap(), summary.rle);
     let ratio = summary.surely as f32 / summary.possibly as f32;
     assert_eq!(summary.stability(), ratio);
 }

@@ -4,6 +4,7 @@ use cutout_tensor::{TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::noise;
+use crate::dense::{multiply, transposed};
 use crate::op::{expect_f32, expect_shape, take};
 use crate::ops::UnaryKind;
 use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
@@ -141,16 +142,10 @@ impl OpDef for Linear {
         let mut shape = inputs[0].shape.clone();
         *shape.last_mut().expect("inference checked the rank") = outputs;
         let mut values = Vec::with_capacity(shape.elements());
-        let rows = if outputs == 0 { 0 } else { shape.rows() };
-        for row in 0..rows {
-            for output in 0..outputs {
-                let (x, weight) = (&x[row * width..][..width], &weight[output * width..][..width]);
-                let mut sum = T::ZERO;
-                for (&x, &weight) in x.iter().zip(weight) {
-                    sum += x * weight;
-                }
-                values.push(sum);
-            }
+        if width == 0 {
+            values.resize(shape.elements(), T::ZERO);
+        } else {
+            multiply(x, &transposed(weight, width), outputs, &mut values);
         }
         let mut sums = DenseTensor::from_real(shape, values);
         self.epilogue.apply(&mut sums, &inputs[2..]);

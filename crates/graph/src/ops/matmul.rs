@@ -5,7 +5,7 @@ use cutout_tensor::{Shape, TensorType, Tolerance};
 use super::checks::{countable, expect_inputs, saturating_product};
 use super::{Activation, Epilogue};
 use crate::cases::noise;
-use crate::dense::broadcast_position;
+use crate::dense::{broadcast_position, multiply, transposed};
 use crate::op::{expect_f32, take};
 use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
@@ -28,13 +28,6 @@ struct Sizes {
     left: Shape,
     right: Shape,
     batch: Shape,
-}
-
-impl Sizes {
-    /// Where element `(i, column)` of a right matrix is stored.
-    fn right_at(&self, i: usize, column: usize) -> usize {
-        if self.transpose_right { column * self.depth + i } else { i * self.columns + column }
-    }
 }
 
 impl MatMul {
@@ -105,18 +98,20 @@ impl OpDef for MatMul {
     fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let (a, b) = (inputs[0].real(), inputs[1].real());
         let sizes = self.sizes(&inputs[0].shape, &inputs[1].shape).expect("inference checked them");
-        let Sizes { rows, depth, columns, left, right, batch, .. } = &sizes;
+        let Sizes { rows, depth, columns, left, right, batch, transpose_right } = &sizes;
         let mut values = Vec::new();
         let matrices = if *rows == 0 || *columns == 0 { 0 } else { batch.elements() };
         for image in 0..matrices {
-            let a_start = broadcast_position(image, left, batch) * rows * depth;
+            if *depth == 0 {
+                values.resize(values.len() + rows * columns, T::ZERO);
+                continue;
+            }
+            let a = &a[broadcast_position(image, left, batch) * rows * depth..][..rows * depth];
             let b_start = broadcast_position(image, right, batch) * depth * columns;
-            for (row, column) in (0..*rows).flat_map(|row| (0..*columns).map(move |c| (row, c))) {
-                let mut sum = T::ZERO;
-                for i in 0..*depth {
-                    sum += a[a_start + row * depth + i] * b[b_start + sizes.right_at(i, column)];
-                }
-                values.push(sum);
+            let b = &b[b_start..][..depth * columns];
+            match transpose_right {
+                true => multiply(a, &transposed(b, *depth), *columns, &mut values),
+                false => multiply(a, b, *columns, &mut values),
             }
         }
         let shape: Shape = batch.iter().copied().chain([*rows, *columns]).collect();

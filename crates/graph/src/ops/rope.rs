@@ -1,6 +1,6 @@
 //! Rotary position embedding: rotation of pairs of channels by an angle that depends on the token.
 
-use cutout_tensor::{Tensor, TensorError, TensorType};
+use cutout_tensor::{Tensor, TensorError, TensorType, memory};
 
 use crate::cases::noise;
 use crate::op::{axes, expect_f32, expect_shape, take};
@@ -177,9 +177,12 @@ pub fn axial_rope_tables(
             |place: usize| turns.iter().map(move |turn| wave(scale * place as f64 * turn) as f32);
         let places: Vec<Vec<f32>> =
             (0..height.max(width)).map(|place| of(place).collect()).collect();
-        let tokens = (0..height).flat_map(|y| (0..width).map(move |x| [x, y]));
-        let elements = tokens.flatten().flat_map(|place| places[place].iter().copied()).collect();
-        Tensor::from_vec(shape.clone(), elements)
+        let mut elements = memory::with_capacity(shape.elements())?;
+        for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+            elements.extend_from_slice(&places[x]);
+            elements.extend_from_slice(&places[y]);
+        }
+        Tensor::from_vec::<f32>(shape.clone(), elements)
     };
     Ok((table(f64::cos)?, table(f64::sin)?))
 }

@@ -22,11 +22,6 @@ pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError>
             Kind::Constant(constant) => (identity(constant), Vec::new()),
             Kind::Input(_) | Kind::Parameter(_) => return None,
         };
-        let key = match (&node.kind, draft.old().node(id).ty.shape.rank()) {
-            // Scalars are equal by value: the same number is written in many places of a model.
-            (Kind::Constant(constant), 0) => (format!("{:?}", constant.value), Vec::new()),
-            _ => key,
-        };
         if let Some(&earlier) = seen.get(&key) {
             return Some(earlier);
         }
@@ -36,10 +31,45 @@ pub(super) fn run(graph: &Graph, _: &Context<'_>) -> Result<Graph, CompileError>
     }))
 }
 
-/// Equal for constants that are known to be equal: by name, or by the memory they lie in.
+/// Equal for constants that are known to be equal: by name, by the memory they lie in, or by value if they are one number,
+/// which is written in many places of a model.
 fn identity(constant: &Constant) -> String {
     match (&constant.name, constant.value.ready()) {
+        (_, Some(tensor)) if tensor.shape().rank() == 0 => format!("{tensor:?}"),
         (None, Some(tensor)) => format!("{:?}", tensor.storage_id()),
         (name, _) => format!("{name:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use cutout_tensor::{DType, Tensor};
+
+    use crate::graph::{Graph, Kind};
+    use crate::{Builder, Profile, Weights, passes};
+
+    fn constants(graph: &Graph) -> usize {
+        graph.iter().filter(|(_, node)| matches!(node.kind, Kind::Constant(_))).count()
+    }
+
+    /// Numbers that are views of weights are not read by the pass.
+    #[test]
+    fn numbers_of_two_weights_stay_apart() {
+        let builder = Builder::new();
+        let [first, second] = ["first", "second"]
+            .map(|name| builder.weights().parameter(name, [1]).reshape(&[] as &[usize]));
+        let x = builder.input("x", DType::F32, [4]);
+        builder.output("y", x * first + x.gelu() * second);
+        let graph = builder.finish().expect("the shapes fit");
+        let tensor = |value: f32| Tensor::from_vec([1], vec![value]).expect("one element");
+        let tensors = [("first", tensor(2.0)), ("second", tensor(3.0))];
+        let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
+        let (weights, profile) = (Weights::new(HashMap::from(tensors)), Profile::default());
+        let context = passes::Context::new(Some(&weights), &profile);
+        let last = Some("common_subexpressions");
+        let graph = passes::optimize_until(&graph, &[], &context, last).expect("nothing can fail");
+        assert_eq!(constants(&graph), 2);
     }
 }

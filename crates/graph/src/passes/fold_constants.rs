@@ -1,20 +1,25 @@
 //! Constant folding: evaluates expressions of weights and constants at compile time.
 
+mod evaluation;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType, memory};
+use cutout_tensor::{LazyTensor, Tensor, TensorError, TensorType};
 
 use super::{Context, Draft, remove_dead_code};
 use crate::graph::{Constant, Graph, Kind, NodeId};
-use crate::{CompileError, DenseTensor, Layout, Op};
+use crate::weights::Folded;
+use crate::{CompileError, Layout, Op};
+use evaluation::{Evaluation, unreadable};
 
 /// Names longer than this are replaced by their hash.
 const LONGEST_NAME: usize = 200;
 
 /// Expressions of weights and constants become constants: resized position tables, permuted weights. Each is named
 /// by its expression, and computed once for all graphs over the same weights. A view of a weight is not computed here: it
-/// is made when a kernel packs it. A broadcast stays an op: folding would only make the constant larger.
+/// is made when a kernel packs it. A broadcast stays an op: folding would only make the constant larger. Tables of model code are
+/// named by their content, so that all graphs share one.
 ///
 /// ```text
 /// %0 = input "x" : f32[4, 2]
@@ -27,7 +32,7 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
         graph,
         context,
         foldable: foldable_nodes(graph, context),
-        tensors: HashMap::new(),
+        values: Evaluation::new(graph, context.weights),
         names: HashMap::new(),
     };
     let needed = folder.needed();
@@ -69,13 +74,12 @@ struct Folder<'a> {
     graph: &'a Graph,
     context: &'a Context<'a>,
     foldable: Vec<bool>,
-    /// Values computed so far.
-    tensors: HashMap<NodeId, Tensor>,
+    values: Evaluation<'a>,
     names: HashMap<NodeId, Arc<str>>,
 }
 
 impl Folder<'_> {
-    /// Foldable ops that outputs or other ops read at run time: only these become constants.
+    /// Foldable ops and unnamed tables that outputs or other ops read at run time: only these become named constants.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.foldable.len()];
         for (_, node) in self.graph.iter().filter(|(id, _)| !self.foldable[id.0]) {
@@ -86,8 +90,17 @@ impl Folder<'_> {
         for (_, id) in self.graph.outputs() {
             needed[id.0] = true;
         }
-        for (id, _) in self.graph.iter() {
-            needed[id.0] &= self.foldable[id.0] && self.graph.op(id).is_some();
+        for (id, node) in self.graph.iter() {
+            needed[id.0] &= self.foldable[id.0]
+                && match &node.kind {
+                    Kind::Op(_) => true,
+                    // Numbers need no name: they are compared by value. Without weights there is nobody to share with.
+                    Kind::Constant(constant) => {
+                        let is_table = node.ty.shape.elements() > 1;
+                        is_table && constant.name.is_none() && self.context.weights.is_some()
+                    }
+                    Kind::Parameter(_) | Kind::Input(_) => false,
+                };
         }
         needed
     }
@@ -98,11 +111,14 @@ impl Folder<'_> {
         if let Some(view) = self.weight_view(id) {
             return Ok(view);
         }
-        let computed = match self.context.weights {
-            Some(weights) => weights.folded(name, || self.tensor(id)),
-            None => self.tensor(id),
+        let Some(weights) = self.context.weights else {
+            return self.values.tensor(id).map(LazyTensor::from);
         };
-        computed.map(LazyTensor::from)
+        Ok(match weights.folded(name) {
+            Some(Folded::Kept(tensor)) => tensor.into(),
+            Some(Folded::Packed) => self.values.on_request(id),
+            None => weights.keep_folded(name, self.values.tensor(id)?).into(),
+        })
     }
 
     /// A weight or a view of one; `None` for values that are computed.
@@ -119,53 +135,6 @@ impl Folder<'_> {
             }
             Kind::Op(_) | Kind::Constant(_) | Kind::Input(_) => None,
         }
-    }
-
-    /// The value of a node at compile time. Intermediate values are kept until the pass ends.
-    fn tensor(&mut self, id: NodeId) -> Result<Tensor, CompileError> {
-        if let Some(tensor) = self.tensors.get(&id) {
-            return Ok(tensor.clone());
-        }
-        let tensor = match &self.graph.node(id).kind {
-            Kind::Constant(constant) => constant.value.tensor().map_err(unreadable("constant"))?,
-            Kind::Parameter(path) => {
-                let weight = self.context.weights.and_then(|weights| weights.get(path));
-                let weight = weight.expect("only weights that exist are folded");
-                weight.tensor().map_err(unreadable(path))?
-            }
-            Kind::Input(_) => panic!("inputs are never folded"),
-            Kind::Op(op) => self.evaluate(id, op)?,
-        };
-        self.tensors.insert(id, tensor.clone());
-        Ok(tensor)
-    }
-
-    fn evaluate(&mut self, id: NodeId, op: &Op) -> Result<Tensor, CompileError> {
-        let inputs = self.graph.node(id).inputs.clone();
-        let tensors: Vec<Tensor> =
-            inputs.iter().map(|&input| self.tensor(input)).collect::<Result<_, _>>()?;
-        let broken = |error| CompileError::Weight { path: op.printed(), error };
-        if op.is_view() {
-            let dtype = self.graph.ty(id).dtype;
-            // A copy: a view would keep the whole source in memory.
-            let copy = viewed(op, &tensors[0]).and_then(|view| view.cast(dtype)?.detached());
-            return copy.map_err(broken);
-        }
-        let dense: Vec<DenseTensor<f64>> = tensors
-            .iter()
-            .map(DenseTensor::from_tensor)
-            .collect::<Result<_, _>>()
-            .map_err(broken)?;
-        // References allocate without checking: their result, and what they compute it from.
-        let elements = 2 * self.graph.ty(id).shape.elements();
-        memory::probe((elements * size_of::<f64>()) as u64)
-            .map_err(|error| broken(error.into()))?;
-        let dense: Vec<&DenseTensor<f64>> = dense.iter().collect();
-        op.check_values(&dense)
-            .map_err(|reason| CompileError::Unsupported { op: op.printed(), reason })?;
-        let computed = op.reference(&dense).to_tensor(self.graph.ty(id)).map_err(broken)?;
-        tensors.iter().for_each(Tensor::release);
-        Ok(computed)
     }
 
     /// The expression of a node over weights and constants, as text.
@@ -195,10 +164,6 @@ impl Folder<'_> {
     }
 }
 
-fn unreadable(path: &str) -> impl FnOnce(TensorError) -> CompileError {
-    move |error| CompileError::Weight { path: path.to_owned(), error }
-}
-
 /// The result of a view op on a host tensor: a view of it, or of a contiguous copy where strides cannot express it.
 fn viewed(op: &Op, x: &Tensor) -> Result<Tensor, TensorError> {
     let strided = Layout { shape: x.shape().clone(), strides: x.strides().to_vec(), offset: 0 };
@@ -212,12 +177,12 @@ fn viewed(op: &Op, x: &Tensor) -> Result<Tensor, TensorError> {
 
 /// Name of an unnamed constant: its value if it is one number, else a hash of its content.
 fn content_name(tensor: &Tensor) -> Result<String, TensorError> {
-    let values = tensor.to_f64_vec()?;
-    if let [value] = values[..] {
-        return Ok(format!("{} {value:?}", tensor.ty()));
+    if tensor.shape().elements() == 1 {
+        let value = tensor.to_f64_vec()?;
+        return Ok(format!("{} {:?}", tensor.ty(), value[0]));
     }
-    let words = values.iter().map(|value| value.to_bits());
-    Ok(format!("{} #{:032x}", tensor.ty(), hash(words)))
+    let tensor = tensor.to_contiguous()?;
+    Ok(format!("{} #{:032x}", tensor.ty(), hash(tensor.as_bytes()?)))
 }
 
 fn shortened(name: String) -> String {
@@ -225,14 +190,56 @@ fn shortened(name: String) -> String {
         return name;
     }
     let operation = name.split_once([' ', '(']).map_or("", |(operation, _)| operation);
-    format!("{operation} #{:032x}", hash(name.bytes().map(u64::from)))
+    format!("{operation} #{:032x}", hash(name.as_bytes()))
 }
 
-/// A 128-bit hash (FNV-1a over words, with the upper bits folded in).
-fn hash(words: impl Iterator<Item = u64>) -> u128 {
-    words.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, word| {
-        let mixed =
-            (hash ^ u128::from(word)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-        mixed ^ (mixed >> 71)
-    })
+/// Words that are hashed side by side, because each waits for the one before it.
+const LANES: usize = 4;
+
+/// A 128-bit hash (FNV-1a over words of eight bytes in four lanes, with the upper bits folded in).
+fn hash(bytes: &[u8]) -> u128 {
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    };
+    let mut lanes = [0x6c62_272e_07bb_0142_62b8_2175_6295_c58d; LANES];
+    let blocks = bytes.chunks_exact(8 * LANES);
+    let rest = blocks.remainder();
+    for block in blocks {
+        for (lane, chunk) in lanes.iter_mut().zip(block.chunks_exact(8)) {
+            *lane = mixed(*lane, u128::from(word(chunk)));
+        }
+    }
+    let ends = lanes.into_iter().chain(rest.chunks(8).map(|chunk| u128::from(word(chunk))));
+    ends.fold(bytes.len() as u128, mixed)
+}
+
+fn mixed(hash: u128, word: u128) -> u128 {
+    let mixed = (hash ^ word).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    mixed ^ (mixed >> 71)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn hashes_differ_in_every_byte_and_length() {
+        let bytes: Vec<u8> = (0..100).map(|i| (i * 37) as u8).collect();
+        let mut seen = HashSet::from([hash(&[]), hash(&[0; 7]), hash(&[0; 8])]);
+        for length in 1..=bytes.len() {
+            assert!(seen.insert(hash(&bytes[..length])), "length {length}");
+        }
+        for index in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[index] ^= 1;
+            assert!(seen.insert(hash(&changed)), "byte {index}");
+        }
+        let mut swapped = bytes.clone();
+        swapped.rotate_left(8);
+        assert!(seen.insert(hash(&swapped)), "words in another order");
+    }
 }

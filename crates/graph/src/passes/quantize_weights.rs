@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use cutout_tensor::{DType, LazyTensor, QuantizedMatrix, Scales, TensorError, TensorType};
+use cutout_tensor::{DType, LazyTensor, QuantizedMatrix, Scales, Tensor, TensorError, TensorType};
 
 use super::{Context, Draft, rewrite};
 use crate::graph::{Constant, Graph, Kind, NodeId};
 use crate::ops::{Linear, QuantizedLinear};
+use crate::weights::Folded;
 use crate::{CompileError, Op, Precision, Weights};
 
 /// A linear layer whose weight lies in a part of precision `int8` becomes a quantised one, with one scale per output
@@ -50,17 +51,27 @@ fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError
         ["values", "scales"].map(|part| format!("int8 {part} of {path}").into());
     let weight = weights.get(path);
     let weight = weight.ok_or_else(|| TensorError::Shape(format!("{path} is missing")))?;
-    let scales = weights.folded(&names[1], || {
-        let tensor = weight.tensor()?.cast(DType::F32)?;
-        QuantizedMatrix::scales(&tensor, Scales::PerRow)
-    })?;
+    let rows = weight.ty().shape.first().copied().unwrap_or(1);
+    let source = weight.clone();
+    let scales: LazyTensor = match weights.folded(&names[1]) {
+        Some(Folded::Kept(scales)) => scales.into(),
+        Some(Folded::Packed) => {
+            LazyTensor::new(TensorType::f32([rows, 1]), move || scales(&source))
+        }
+        None => weights.keep_folded(&names[1], scales(weight)?).into(),
+    };
     let source = weight.clone();
     let values =
         LazyTensor::new(TensorType::new(DType::I8, weight.ty().shape.clone()), move || {
             quantize(&source).map(|matrix| matrix.values)
         });
     let [values_name, scales_name] = names;
-    Ok([named(values_name, values), named(scales_name, scales.into())])
+    Ok([named(values_name, values), named(scales_name, scales)])
+}
+
+/// The scale of each row of a weight.
+fn scales(weight: &LazyTensor) -> Result<Tensor, TensorError> {
+    QuantizedMatrix::scales(&weight.tensor()?.cast(DType::F32)?, Scales::PerRow)
 }
 
 /// Quantises a weight and releases the pages it was read from.

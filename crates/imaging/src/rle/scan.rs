@@ -38,12 +38,29 @@ impl RowScanner {
 
     /// Adds the next row: `width` values of 0 or 1. Rows beyond the height are ignored; missing pixels are unset.
     pub fn push(&mut self, row: impl Iterator<Item = u8>) -> Result<(), ImageError> {
+        self.push_at(0, row)
+    }
+
+    /// Leaves out the unset rows above row `y`, as long as no row has been pushed.
+    pub(crate) fn skip_to(&mut self, y: usize) {
+        if self.rows == 0 {
+            self.rows = y.min(self.size.height);
+        }
+    }
+
+    /// Adds the next row, whose pixels before column `x` are unset; as [`RowScanner::push`].
+    pub(crate) fn push_at(
+        &mut self,
+        x: usize,
+        row: impl Iterator<Item = u8>,
+    ) -> Result<(), ImageError> {
         if self.rows == self.size.height {
             return Ok(());
         }
         let width = self.size.width;
         self.row[..width].fill(0);
-        self.row[..width].iter_mut().zip(row).for_each(|(pixel, value)| *pixel = value);
+        let pixels = self.row[..width].iter_mut().skip(x);
+        pixels.zip(row).for_each(|(pixel, value)| *pixel = value);
         let y = self.rows as u32;
         let words = self.row.chunks_exact(WORD).zip(self.above.chunks_exact(WORD)).enumerate();
         for (i, (new, old)) in words {
