@@ -1,5 +1,6 @@
 // Shared by all kernels: element types, conversions, arithmetic without library functions, strided walks, reductions.
 #pragma once
+#include "gelu.cuh"
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -131,22 +132,7 @@ INLINE float exponential(float x) {
   return ex2(t) * multiply_add(rest, 0.693147182f, 1.0f);
 }
 INLINE float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
-INLINE float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-// Abramowitz and Stegun 7.1.26, absolute error 1.5e-7. Approximate units suffice: their errors are multiplied by less than 1.
-INLINE float error_function(float x) {
-  const float a = absolute(x), t = reciprocal(multiply_add(0.3275911f, a, 1.0f));
-  float p = multiply_add(1.061405429f, t, -1.453152027f);
-  p = multiply_add(p, t, 1.421413741f);
-  p = multiply_add(p, t, -0.284496736f);
-  p = multiply_add(p, t, 0.254829592f);
-  const float y = multiply_add(-p * t, ex2(a * a * -1.44269502f), 1.0f);
-  return __uint_as_float((__float_as_uint(y) & 0x7FFFFFFFu) | (__float_as_uint(x) & 0x80000000u));
-}
-INLINE float gelu(float x) { return 0.5f * x * (1.0f + error_function(x * 0.707106781f)); }
+INLINE float gelu(float x) { return gelu_single(x); }
 INLINE float hyperbolic_tangent(float x) {
   const float a = absolute(x);
   if (a < 0.3f) {

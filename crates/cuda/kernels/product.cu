@@ -189,3 +189,25 @@ KERNEL __launch_bounds__(256) product_bytes(const signed char* a, const float* s
     store(output, at, p.to, residual ? sum + load(residual, at, p.residual_type) : sum);
   }
 }
+
+struct SplitMatrix {
+  u32 matrices, columns, depth, padded;  // the depth, and the same padded to a multiple of 32
+  i64 column, along;                     // elements from one column and from one step of the depth to the next
+  float scale;
+  u32 unused;
+  Walk batch;  // first element of each matrix
+};
+// Matrices [depth, columns] of any strides in the form that `sm90/gemm_split.cu` multiplies with, scaled: [columns, 2 * padded] of bf16, of each column the high
+// parts and then what is left of them, 16 along the depth in the order 0 1 4 5 8 9 12 13, 2 3 6 7 10 11 14 15. A thread has two neighbours.
+KERNEL split_matrix(const float* input, u32* output, const __grid_constant__ SplitMatrix c) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, pairs = c.padded / 2;
+  if (i >= c.matrices * c.columns * pairs) return;
+  const u32 pair = i % pairs, column = i / pairs % c.columns, matrix = i / pairs / c.columns;
+  const u32 k = pair / 8 * 16 + (pair % 8 < 4 ? pair % 8 * 4 : (pair % 8 - 4) * 4 + 2);
+  const float* from = input + walk(c.batch, matrix) + column * c.column;
+  const float x = k < c.depth ? from[k * c.along] * c.scale : 0.0f, y = k + 1 < c.depth ? from[(k + 1) * c.along] * c.scale : 0.0f;
+  const u32 high = pack2<BF16>(x, y);
+  const u64 at = (u64)(matrix * c.columns + column) * c.padded + pair;
+  output[at] = high;
+  output[at + pairs] = pack2<BF16>(x - from_bf16((u16)high), y - from_bf16((u16)(high >> 16)));
+}

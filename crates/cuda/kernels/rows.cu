@@ -48,7 +48,7 @@ KERNEL __launch_bounds__(128) layer_norm(const void* input, const float* gain, c
 }
 
 // Layer norm of contiguous, aligned rows of 4 * LANES * PER numbers: LANES lanes a row, four rows of each at a time, so that their loads are under way
-// together. The output may be the input.
+// together. The output may be the input. With the second bit of `unused`, GELU on the way out.
 template <int LANES, int PER> INLINE void norm_rows(const void* input, const float* gain, const float* shift, void* output, const Rows& c) {
   constexpr int MANY = 4, WIDTH = 4 * LANES * PER;
   const u32 lane = threadIdx.x % LANES, first = (blockIdx.x * 128 + threadIdx.x) / LANES * MANY;
@@ -69,8 +69,9 @@ template <int LANES, int PER> INLINE void norm_rows(const void* input, const flo
     UNROLL for (int k = LANES / 2; k; k /= 2) squares += __shfl_xor_sync(~0u, squares, k);
     const float factor = 1.0f / root(squares / WIDTH + c.epsilon);
     if (first + r < c.rows) UNROLL for (int i = 0; i < PER; i++) {
-      const float4 x = make_float4(v[r][i].x * factor * g[i].x + s[i].x, v[r][i].y * factor * g[i].y + s[i].y, v[r][i].z * factor * g[i].z + s[i].z,
-                                   v[r][i].w * factor * g[i].w + s[i].w);
+      float4 x = make_float4(v[r][i].x * factor * g[i].x + s[i].x, v[r][i].y * factor * g[i].y + s[i].y, v[r][i].z * factor * g[i].z + s[i].z,
+                             v[r][i].w * factor * g[i].w + s[i].w);
+      if (c.unused & 2) x = make_float4(gelu(x.x), gelu(x.y), gelu(x.z), gelu(x.w));
       store4(output, (u64)(first + r) * WIDTH + (i * LANES + lane) * 4, c.to, x);
     }
   }

@@ -9,6 +9,7 @@ pub mod norm;
 mod operand;
 pub mod product;
 pub mod split;
+pub mod split_attention;
 #[cfg(test)]
 mod tests;
 pub mod tiles;

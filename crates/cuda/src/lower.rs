@@ -3,6 +3,7 @@
 mod attention;
 mod bytes;
 mod elementwise;
+mod followers;
 mod hopper;
 mod image;
 mod movement;
@@ -10,6 +11,7 @@ mod parameters;
 mod product;
 mod rows;
 mod site;
+mod split;
 mod tensor_cores;
 
 use std::collections::HashMap;

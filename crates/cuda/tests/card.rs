@@ -292,6 +292,65 @@ fn large_upscaling_in_single_precision() {
     }
 }
 
+/// Products of several matrices with several, and elementwise ops that their kernels compute on the way out.
+#[test]
+fn what_follows_products_and_norms() {
+    let Some(cuda) = card() else { return };
+    let mut random = Random::new(23);
+    for (batch, rows, depth, columns) in
+        [(16, 4096, 256, 64), (6, 3001, 72, 136), (5, 4100, 64, 256), (64, 1000, 20, 8)]
+    {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [batch, rows, depth]);
+        let along = builder.input("along", DType::F32, [batch, columns, depth]);
+        let across = builder.input("across", DType::F32, [batch, depth, columns]);
+        let shared = builder.input("shared", DType::F32, [1, rows, columns]);
+        let bias = builder.weights().parameter("bias", [columns]);
+        builder.output("added", x.matmul_transposed(along) + shared);
+        builder.output("activated", (x.matmul(across) + bias + shared).gelu());
+        builder.output("normed", x.matmul(across));
+        let graph = builder.finish().unwrap();
+        let weights =
+            Weights::new(HashMap::from([("bias".to_owned(), noise(&mut random, &[columns], 0.5))]));
+        let scale = 1.0 / (depth as f64).sqrt();
+        let x = noise(&mut random, &[batch, rows, depth], 1.0);
+        let along = noise(&mut random, &[batch, columns, depth], scale);
+        let across = noise(&mut random, &[batch, depth, columns], scale);
+        let shared = noise(&mut random, &[1, rows, columns], 1.0);
+        let given = [("x", &x), ("along", &along), ("across", &across), ("shared", &shared)];
+        let error = error_of(&cuda, &graph, &weights, &given, Precision::Auto).unwrap();
+        println!("{batch} of {rows}x{depth}x{columns}: {error:.1e}");
+        assert!(error <= allowed(Precision::F32), "{error:.2e}");
+    }
+    for (batch, side, inputs, outputs) in [(4, 64, 256, 64), (3, 72, 64, 32)] {
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [batch, side, side, inputs]);
+        let level = builder.input("level", DType::F32, [1, 2 * side, 2 * side, outputs]);
+        let weights = builder.weights();
+        let op = ConvTranspose2d { stride: [2, 2], padding: [0, 0], epilogue: Epilogue::NONE };
+        let weight = weights.parameter("weight", [inputs, outputs, 2, 2]);
+        let up = x.apply(Op::ConvTranspose2d(op), &[weight]);
+        let up = up + weights.parameter("bias", [outputs]);
+        let (gain, shift) =
+            (weights.parameter("gain", [outputs]), weights.parameter("shift", [outputs]));
+        builder.output("normed", (up + level).layer_norm(gain, shift, 1e-6).gelu());
+        builder.output("activated", (up + level).gelu());
+        let graph = builder.finish().unwrap();
+        let weights = Weights::new(HashMap::from([
+            ("weight".to_owned(), noise(&mut random, &[inputs, outputs, 2, 2], 0.1)),
+            ("bias".to_owned(), noise(&mut random, &[outputs], 0.5)),
+            ("gain".to_owned(), noise(&mut random, &[outputs], 1.0)),
+            ("shift".to_owned(), noise(&mut random, &[outputs], 0.5)),
+        ]));
+        let x = noise(&mut random, &[batch, side, side, inputs], 1.0);
+        let level = noise(&mut random, &[1, 2 * side, 2 * side, outputs], 1.0);
+        let given = [("x", &x), ("level", &level)];
+        let error = error_of(&cuda, &graph, &weights, &given, Precision::Auto).unwrap();
+        println!("{batch} of {side}x{side}, {inputs} to {outputs}: {error:.1e}");
+        assert!(error <= allowed(Precision::F32), "{error:.2e}");
+    }
+}
+
 /// One attention with its sizes.
 struct Attended {
     name: &'static str,
@@ -359,6 +418,31 @@ fn attentions() -> Vec<Attended> {
         global("global_bias", [16, 16], 64),
         global("global_bias_80", [12, 20], 80),
     ]
+}
+
+/// Heads of 256 over many keys in a model that is not single precision as a whole.
+#[test]
+fn wide_heads_in_single_precision() {
+    let Some(cuda) = card() else { return };
+    let mut random = Random::new(24);
+    for (batch, heads, queries, keys) in [(16, 1, 64, 4096), (3, 2, 70, 1001), (200, 1, 5, 300)] {
+        let width = heads * 256;
+        let builder = Builder::new();
+        let query = builder.input("query", DType::F32, [batch, queries, width]);
+        let key = builder.input("key", DType::F32, [batch, keys, width]);
+        let value = builder.input("value", DType::F32, [batch, keys, width]);
+        let op = Op::Attention(Attention::new(heads, 0.0625));
+        builder.output("mixed", query.apply(op, &[key, value]));
+        let graph = builder.finish().unwrap();
+        let query = noise(&mut random, &[batch, queries, width], 1.0);
+        let key = noise(&mut random, &[batch, keys, width], 1.0);
+        let value = noise(&mut random, &[batch, keys, width], 1.0);
+        let given = [("query", &query), ("key", &key), ("value", &value)];
+        let weights = Weights::new(HashMap::new());
+        let error = error_of(&cuda, &graph, &weights, &given, Precision::Auto).unwrap();
+        println!("{batch} of {heads} heads, {queries} by {keys}: {error:.1e}");
+        assert!(error <= allowed(Precision::F32), "{error:.2e}");
+    }
 }
 
 #[test]

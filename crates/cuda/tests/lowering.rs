@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use cutout_cuda::CudaRules;
 use cutout_cuda::check::check;
 use cutout_cuda::lower::{Target, lower};
+use cutout_graph::ops::{ConvTranspose2d, Epilogue};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
 use cutout_graph::{Builder, Case, Graph, Op, Precision, Profile, Value, Weights};
@@ -74,4 +75,59 @@ fn random_graphs_lower() {
                 .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         }
     }
+}
+
+/// Kernels of each step of a graph on Hopper.
+fn kernels(graph: &Graph) -> Vec<(String, Vec<String>)> {
+    let profile = Profile::default();
+    let graph = optimize(graph, &[], &Context::new(None, &profile)).unwrap();
+    let plan = plan(&graph, &CudaRules::new(&profile));
+    let lowered = lower(&graph, &plan, &profile, Target::HOPPER).unwrap();
+    check(&lowered, Target::HOPPER).unwrap();
+    let names = |launches: &[cutout_cuda::launch::Launch]| {
+        launches.iter().map(|launch| launch.kernel.0.to_string()).collect()
+    };
+    lowered.steps.iter().map(|step| (step.op.to_owned(), names(&step.launches))).collect()
+}
+
+/// An upscaling, then `level` added (by `doubled`, times two, which a step computes), then GELU.
+fn upscaling(doubled: bool, shown: bool) -> Graph {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [8, 64, 64, 256]);
+    let level = builder.input("level", DType::F32, [1, 128, 128, 64]);
+    let level = if doubled { level * 2.0 } else { level };
+    let weight = builder.weights().parameter("weight", [256, 64, 2, 2]);
+    let op = ConvTranspose2d { stride: [2, 2], padding: [0, 0], epilogue: Epilogue::NONE };
+    let up = x.apply(Op::ConvTranspose2d(op), &[weight]);
+    builder.output("y", (up + level).gelu());
+    if shown {
+        builder.output("up", up);
+    }
+    builder.finish().unwrap()
+}
+
+#[test]
+fn a_product_computes_what_follows_it() {
+    let launches = |graph: &Graph| -> Vec<String> {
+        kernels(graph).into_iter().flat_map(|(_, names)| names).collect()
+    };
+    let one = launches(&upscaling(false, false));
+    assert!(one.len() == 1 && one[0].starts_with("gemm_split"), "{one:?}");
+    // Where the result itself is read as well, or the other operand is not there yet, the op is a launch of its own.
+    for graph in [upscaling(true, false), upscaling(false, true)] {
+        let names = launches(&graph);
+        assert!(names.iter().any(|name| name.starts_with("chain")), "{names:?}");
+    }
+}
+
+#[test]
+fn a_norm_computes_the_activation_behind_it() {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [4096, 64]);
+    let weights = builder.weights();
+    let (gain, shift) = (weights.parameter("gain", [64]), weights.parameter("shift", [64]));
+    builder.output("y", x.layer_norm(gain, shift, 1e-6).gelu());
+    let names = kernels(&builder.finish().unwrap());
+    let launches: usize = names.iter().map(|(_, names)| names.len()).sum();
+    assert_eq!(launches, 1, "{names:?}");
 }

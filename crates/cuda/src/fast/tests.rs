@@ -178,6 +178,8 @@ fn products_of_the_mask_decoder_have_kernels() {
     let of = |[rows, depth, columns]: [usize; 3], shuffle| SplitProduct {
         a: matrix(rows, depth, DType::F32),
         weight: matrix(columns, 2 * depth.next_multiple_of(32), DType::BF16),
+        matrices: 1,
+        shares_a: false,
         bias: Some(place(4 * columns)),
         residual: None,
         activation: Activation::Identity,
@@ -195,6 +197,17 @@ fn products_of_the_mask_decoder_have_kernels() {
             check(&split_product(&product, H200).expect("a kernel"));
         }
     }
+    // Several matrices, a residual that is repeated, and one whose rows would be cut.
+    let several = SplitProduct {
+        weight: matrix(16 * 256, 2 * 64, DType::BF16),
+        matrices: 16,
+        bias: Some(place(4 * 256)),
+        ..of([16 * 4096, 64, 256], None)
+    };
+    check(&split_product(&several, H200).expect("a kernel"));
+    let added = |period| SplitProduct { residual: Some((place(4 * period), period)), ..several };
+    check(&split_product(&added(4096 * 256), H200).expect("a kernel"));
+    assert!(split_product(&added(128), H200).is_none());
     // Too few rows, an activation that the kernel does not have, a depth that cannot be copied in pieces of 16 bytes.
     assert!(split_product(&of([4096, 256, 128], None), H200).is_none());
     let sigmoid = SplitProduct { activation: Activation::Sigmoid, ..of([65536, 256, 128], None) };

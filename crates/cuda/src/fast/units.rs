@@ -2,6 +2,7 @@
 
 use super::attention;
 use super::split;
+use super::split_attention;
 use super::tiles::{BYTE_TILES, CONVOLUTION_TILES, SWAPPED, TILES, Tile};
 use super::window;
 use crate::variants::Unit;
@@ -87,10 +88,17 @@ fn gemms() -> Vec<Unit> {
 
 fn splits() -> Vec<Unit> {
     let one = |variant: split::Variant| {
-        let macros = [("MI", variant.rows / 128), ("BN", split::COLUMNS), ("ST", variant.stages)];
+        let macros = [
+            ("MI", variant.rows / 64 / variant.consumers),
+            ("BN", split::COLUMNS),
+            ("ST", variant.stages),
+            ("WG", variant.consumers),
+        ];
         unit(variant.name(), "sm90/gemm_split.cu", "", &macros)
     };
-    split::VARIANTS.map(one).into()
+    let mut units: Vec<Unit> = split::VARIANTS.map(one).into();
+    units.push(unit(split_attention::NAME.to_owned(), "sm90/attention_split.cu", "", &[]));
+    units
 }
 
 fn attentions() -> Vec<Unit> {

@@ -8,6 +8,7 @@ use cutout_tensor::DType;
 use super::hopper;
 use super::movement::{converted, row_walk};
 use super::parameters::{self, code};
+use super::split;
 use super::{Input, Site};
 use crate::launch::{Argument, KernelName, Launch, Place};
 use crate::variants::{ATTENTION_WIDTHS, SINGLE_WIDTHS};
@@ -244,7 +245,7 @@ fn half_parameters(all: &parameters::Attention) -> parameters::AttentionHalf {
 }
 
 /// Memory for the parts of every line: top, sum, two that are not used, channels.
-fn partial_memory(
+pub(super) fn partial_memory(
     lines: usize,
     parts: usize,
     value_width: usize,
@@ -255,7 +256,7 @@ fn partial_memory(
 }
 
 /// Joins the parts of every line, if there are several.
-fn join(
+pub(super) fn join(
     partial: Option<Place>,
     (lines, parts, width): (usize, usize, u32),
     site: &mut Site<'_, '_>,
@@ -337,6 +338,9 @@ fn general(
     inputs: &AttentionInputs<&Input>,
     site: &mut Site<'_, '_>,
 ) -> Result<(), CompileError> {
+    if split::attention(op, inputs, site)? {
+        return Ok(());
+    }
     let mut c = sizes(op, inputs, site)?;
     let batch = inputs.query.ty.shape[0];
     let value_width = c.value_width as usize;

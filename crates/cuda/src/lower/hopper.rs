@@ -6,18 +6,17 @@
 use std::collections::{HashMap, HashSet};
 
 use cutout_graph::ops::{Attention, AttentionInputs, BiasForm, Epilogue, LayerNorm, Linear};
-use cutout_graph::{Graph, Kind, NodeId, Op, Precision, Profile};
+use cutout_graph::{Graph, Kind, NodeId, Op, Profile};
 use cutout_tensor::DType;
 
-use super::product::{Finish, RowsOf, WeightMatrix};
+use super::product::{Finish, RowsOf};
 use super::{Input, Site, Target};
 use crate::fast::attention::Attention as FastAttention;
 use crate::fast::convolution::{Convolution, Taps, convolution};
 use crate::fast::norm::{Norm, NormOutput, norm};
 use crate::fast::product::{Finish as FastFinish, Product, Rotation, product};
-use crate::fast::split::{self, SplitProduct};
 use crate::fast::{Matrix, Tokens};
-use crate::launch::{Place, Region};
+use crate::launch::Place;
 use crate::rules::half_of;
 use crate::variants::Family;
 use crate::weights::Form;
@@ -63,6 +62,11 @@ impl Fusions {
     /// Whether a step need not run.
     pub(crate) fn drops(&self, id: NodeId) -> bool {
         self.dropped.contains(&id)
+    }
+
+    /// A step that another one computes.
+    pub(crate) fn drop_step(&mut self, id: NodeId) {
+        self.dropped.insert(id);
     }
 
     pub(crate) fn has_tables(&self, id: NodeId) -> bool {
@@ -267,51 +271,6 @@ pub(crate) fn product_half(
         return true;
     }
     false
-}
-
-/// A product of f32 rows with a weight, both as sums of two bf16 numbers; false if no kernel takes it. A model that runs in single
-/// precision as a whole is computed with TF32 numbers instead, which have four more bits.
-pub(crate) fn product_split(
-    a: RowsOf,
-    weight: &WeightMatrix<'_>,
-    finish: &Finish,
-    site: &mut Site<'_, '_>,
-) -> bool {
-    let single = site.lowering.profile.precision == Precision::F32;
-    let plain = finish.epilogue.scale == 1.0 && finish.to == DType::F32;
-    let residual_fits = finish.residual.is_none_or(|(_, stored)| stored == DType::F32);
-    if single || !plain || !residual_fits {
-        return false;
-    }
-    let (columns, padded) = (weight.columns, a.depth.next_multiple_of(split::DEPTH));
-    let bytes = columns * 2 * padded * DType::BF16.size();
-    let launch = |place: Place, target| {
-        let described = SplitProduct {
-            a: Matrix {
-                place: a.place,
-                stored: a.stored,
-                rows: a.rows,
-                columns: a.depth,
-                stride: a.stride,
-            },
-            weight: Matrix::dense(place, DType::BF16, [columns, 2 * padded]),
-            bias: finish.bias,
-            residual: finish.residual.map(|(place, _)| place),
-            activation: finish.epilogue.activation,
-            shuffle: finish.shuffle,
-            output: finish.output,
-        };
-        split::split_product(&described, target)
-    };
-    // The weight is asked for in this form only if it is used.
-    let somewhere = Place { region: Region::Weight(usize::MAX), offset: 0, bytes };
-    if launch(somewhere, site.target()).is_none() {
-        return false;
-    }
-    let of = Box::new((weight.form)(DType::F32, padded));
-    let place = site.weight(weight.node, Form::Split { of, padded });
-    site.launches.extend(launch(place, site.target()));
-    true
 }
 
 /// Bytes with their scales: rows by steps, and a weight by one scale for each output.

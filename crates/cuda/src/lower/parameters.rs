@@ -95,6 +95,9 @@ parameters! {
         total: u32, batch: u32, height: u32, width: u32, channels: u32, rows: u32, columns: u32, ratio: u32,
         aligned: u32, step: u32, scale: f32, from: i32, boxes: i32, to: i32,
     }
+    SplitMatrix: 144 {
+        matrices: u32, columns: u32, depth: u32, padded: u32, column: i64, along: i64, scale: f32, unused: u32, batch: Walk,
+    }
     Product: 288 {
         rows: u32, columns: u32, depth: u32, few_rows: u32, a_row: i64, a_depth: i64, b_column: i64, b_depth: i64,
         a_stored: i32, b_stored: i32, residual: i32, to: i32, scale: f32, activation: i32, a_batch: Walk,

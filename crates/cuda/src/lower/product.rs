@@ -7,6 +7,7 @@ use cutout_tensor::DType;
 use super::hopper;
 use super::movement::{converted, too_many_axes};
 use super::parameters::{self, Axes, Gemm, Product, Walk, code};
+use super::split;
 use super::tensor_cores::{TensorCores, tensor_cores};
 use super::{Input, Site};
 use crate::launch::{Argument, Place};
@@ -264,7 +265,7 @@ pub(crate) fn with_weight(
         let place = site.weight(weight.node, (weight.form)(half, padded));
         return product_half(sizes, a, (place, padded), finish, site);
     }
-    if hopper::product_split(a, weight, finish, site) {
+    if split::with_weight(a, weight, finish, site) {
         return Ok(());
     }
     let place = site.weight(weight.node, (weight.form)(DType::F32, a.depth));
@@ -404,5 +405,8 @@ pub(crate) fn matmul(op: &MatMul, site: &mut Site<'_, '_>) -> Result<(), Compile
         Side { place: a.place, stored: a.stored, row: a_row, depth: a_depth, batch: a_batch };
     let right =
         Side { place: b.place, stored: b.stored, row: b_row, depth: b_depth, batch: b_batch };
+    if split::of_matrices(sizes, [left, right], &finish, site) {
+        return Ok(());
+    }
     product_f32(sizes, left, right, &finish, site)
 }

@@ -2,8 +2,9 @@
 
 use cutout_graph::CompileError;
 use cutout_graph::ops::{ArgMax, CumulativeSum, GroupNorm, LayerNorm, Reduce, ReduceKind, Rope};
-use cutout_tensor::contiguous_strides;
+use cutout_tensor::{DType, contiguous_strides};
 
+use super::followers::Follower;
 use super::hopper;
 use super::movement::{row_walk, too_many_axes};
 use super::parameters::{self, Lines, Rows, Walk, code};
@@ -15,6 +16,9 @@ const SHARED_REDUCTION: usize = 64;
 
 /// Rows up to this length are one thread's.
 const NARROW_ROW: u32 = 16;
+
+/// Flag of those kernels: GELU on the way out.
+const WITH_GELU: u32 = 2;
 
 /// Widths with a layer norm of their own, with its name and the lanes of a row.
 const NORM_ROWS: [(u32, &str, u32); 4] = [
@@ -75,11 +79,17 @@ pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> Result<(), 
     }
     let mut rows = rows_of(&input, site)?;
     rows.epsilon = op.epsilon;
-    let arguments = vec![input.read(), gain, shift, site.write(), Argument::of(&rows)];
     let dense = rows.aligned != 0 && input.layout().is_contiguous();
-    if let Some(&(_, kernel, lanes)) =
-        NORM_ROWS.iter().find(|&&(width, ..)| dense && width == rows.width)
+    let own = NORM_ROWS.iter().find(|&&(width, ..)| dense && width == rows.width);
+    if own.is_some()
+        && site.stored == DType::F32
+        && let Some(Follower { node, add: None, gelu: true }) = site.lowering.follower()
     {
+        rows.aligned |= WITH_GELU;
+        site.lowering.fusions.drop_step(node);
+    }
+    let arguments = vec![input.read(), gain, shift, site.write(), Argument::of(&rows)];
+    if let Some(&(_, kernel, lanes)) = own {
         // Every group of lanes has four rows.
         let blocks = (rows.rows.div_ceil(4) * lanes).div_ceil(128);
         site.launch(kernel, [blocks, 1, 1], 128, arguments);
