@@ -49,6 +49,6 @@ pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats}
 pub use rle::{Bounds, Rle, RleError, RowScanner};
 pub use summary::{Placement, Summary, Threshold, runs_above_zero, summarize, summarize_bits};
 pub use tags::{Tag, has_letter, tagged};
-pub use upsample::Upsampler;
+pub use upsample::{AboveZero, Upsampler};
 pub use webp::webp_frame_size;
 pub use write::{WriteError, write, write_npy, write_with};

@@ -108,12 +108,12 @@ pub fn summarize_bits(
 pub fn runs_above_zero(upsampler: &Upsampler, logits: &[f32]) -> Result<Rle, ImageError> {
     let mut scanner = RowScanner::new(upsampler.size())?;
     let mut scanned = Ok(());
-    upsampler.for_each_row_above_zero(logits, 0..upsampler.size().height, |y, x, row| {
+    upsampler.above_zero(logits)?.for_each_row(0..upsampler.size().height, |y, x, row| {
         if scanned.is_ok() {
             scanner.skip_to(y);
             scanned = scanner.push_at(x, row.iter().map(|value| u8::from(*value > 0.0)));
         }
-    })?;
+    });
     scanned?;
     scanner.finish()
 }

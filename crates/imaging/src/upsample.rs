@@ -62,7 +62,11 @@ impl Area {
         let is_above = |value: &f32| *value > 0.0;
         let mut area = Area { columns: width..0, rows: 0..0 };
         for (y, row) in values.chunks(width).enumerate() {
-            let Some(first) = row.iter().position(is_above) else { continue };
+            // Looks at every value, which is faster than stopping at the first.
+            if !row.iter().fold(false, |any, value| any | is_above(value)) {
+                continue;
+            }
+            let first = row.iter().position(is_above).unwrap_or(0);
             let last = row.iter().rposition(is_above).unwrap_or(first);
             area.columns = area.columns.start.min(first)..area.columns.end.max(last + 1);
             area.rows = if area.rows.is_empty() { y..y + 1 } else { area.rows.start..y + 1 };
@@ -133,6 +137,27 @@ impl Window {
     }
 }
 
+/// The part of an upsampled mask that may be above 0.
+pub struct AboveZero<'a> {
+    upsampler: &'a Upsampler,
+    logits: &'a [f32],
+    area: Area,
+}
+
+impl AboveZero<'_> {
+    /// Calls `receive(y, x, row)` for those of `rows` that the part has, from top to bottom: `row` begins at column `x`, which is
+    /// always the same.
+    pub fn for_each_row(&self, rows: Range<usize>, mut receive: impl FnMut(usize, usize, &[f32])) {
+        let Area { columns, rows: own } = self.area.clone();
+        let rows = own.start.max(rows.start)..own.end.min(rows.end);
+        if !rows.is_empty() && !columns.is_empty() {
+            let x = columns.start;
+            let area = Area { columns, rows };
+            self.upsampler.receive_area(self.logits, &area, |y, row| receive(y, x, row));
+        }
+    }
+}
+
 /// Upsamples low-resolution logits to the size of the image with PyTorch's arithmetic.
 pub struct Upsampler {
     low: Size,
@@ -190,26 +215,14 @@ impl Upsampler {
         Ok(())
     }
 
-    /// Like [`Upsampler::for_each_row`] for those of `rows` that may have values above 0, without the columns at both ends that have
-    /// none: calls `receive(y, x, row)`, where `row` begins at column `x`. No value that is left out is above 0, because each value
-    /// lies between those it is computed from.
-    pub fn for_each_row_above_zero(
-        &self,
-        logits: &[f32],
-        rows: Range<usize>,
-        mut receive: impl FnMut(usize, usize, &[f32]),
-    ) -> Result<(), ImageError> {
+    /// The part of the result that may be above 0. No value outside is, because each value lies between those it is computed from.
+    pub fn above_zero<'a>(&'a self, logits: &'a [f32]) -> Result<AboveZero<'a>, ImageError> {
         self.low.expect_values(1, logits.len())?;
         let mut area = Area::above_zero(logits, self.low.width);
         for stage in self.first.iter().chain([&self.last]) {
             area = stage.readers(&area);
         }
-        area.rows = area.rows.start.max(rows.start)..area.rows.end.min(rows.end);
-        if !area.rows.is_empty() && !area.columns.is_empty() {
-            let x = area.columns.start;
-            self.receive_area(logits, &area, |y, row| receive(y, x, row));
-        }
-        Ok(())
+        Ok(AboveZero { upsampler: self, logits, area })
     }
 
     /// Calls `receive` with the rows of an area of the result, each from the area's first column.
@@ -311,7 +324,7 @@ mod tests {
                 let found = &mut found[y * width + x..][..row.len()];
                 found.iter_mut().zip(row).for_each(|(found, value)| *found = value.max(0.0));
             };
-            upsampler.for_each_row_above_zero(logits, rows, receive).unwrap();
+            upsampler.above_zero(logits).unwrap().for_each_row(rows, receive);
         }
         found
     }
@@ -323,7 +336,7 @@ mod tests {
         logits[3 * 8 + 2] = 1.0;
         let mut pixels = 0;
         let count = |_: usize, _: usize, row: &[f32]| pixels += row.len();
-        upsampler.for_each_row_above_zero(&logits, 0..32, count).unwrap();
+        upsampler.above_zero(&logits).unwrap().for_each_row(0..32, count);
         assert_eq!(pixels, 64, "four pixels, and two to either side that are interpolated");
     }
 

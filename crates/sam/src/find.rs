@@ -2,6 +2,7 @@
 
 mod detections;
 mod query;
+mod sightings;
 
 use cutout_graph::DeviceValue;
 use cutout_imaging::{ImageError, Size};
@@ -9,6 +10,7 @@ use cutout_tensor::{Tensor, TensorError};
 
 pub use detections::{Detection, Detections, Found, RawDetections};
 pub use query::{Find, VISUAL};
+pub(crate) use sightings::{Sighting, Sightings};
 
 use crate::model::config::EncoderConfig;
 use crate::model::tokenizer::{PhraseError, Tokens};
@@ -20,7 +22,7 @@ use crate::parts::{
 use crate::prompt::PromptError;
 use crate::sam::Sam;
 use crate::scene::Scene;
-use query::ExemplarBatch;
+use query::{ExemplarBatch, Phrase};
 
 /// Why a query cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -114,10 +116,17 @@ impl Scene {
         mut receive: impl FnMut(Detections),
     ) -> Result<(), FindError> {
         let find = what.into();
-        for raw in self.raw_detections(&find)? {
-            receive(raw?.select(&find)?);
+        for detected in self.detected(&find)? {
+            let (phrase, values) = detected?;
+            receive(Detections::fetch(phrase, &values, self, &find)?);
         }
         Ok(())
+    }
+
+    /// The detections of the first phrase, without what only answers need.
+    pub(crate) fn sight(&self, find: &Find) -> Result<Sightings, FindError> {
+        let (_, values) = self.detected(find)?.next().ok_or(FindError::Nothing)??;
+        Ok(Sightings::fetch(&values, find, self.size())?)
     }
 
     /// Raw outputs of the detector for each phrase, computed as the iterator advances. [`RawDetections::select`] turns
@@ -127,14 +136,29 @@ impl Scene {
         find: &Find,
     ) -> Result<impl ExactSizeIterator<Item = Result<RawDetections, FindError>> + use<'s>, FindError>
     {
+        Ok(self.detected(find)?.map(|detected| {
+            let (phrase, values) = detected?;
+            Ok(RawDetections::fetch(phrase, values, self)?)
+        }))
+    }
+
+    /// Runs the detector for each phrase as the iterator advances.
+    fn detected<'s>(
+        &'s self,
+        find: &Find,
+    ) -> Result<impl ExactSizeIterator<Item = Result<Detected, FindError>> + use<'s>, FindError>
+    {
         let model = self.sam().finder()?;
         let exemplars = find.check(model.config().finder()?, self.size())?;
         Ok(find.read(model)?.into_iter().map(move |phrase| {
-            let detected = detect(model, self.find_levels()?, &phrase.tokens, &exemplars)?;
-            Ok(RawDetections::fetch(phrase, detected, self)?)
+            let values = detect(model, self.find_levels()?, &phrase.tokens, &exemplars)?;
+            Ok((phrase, values))
         }))
     }
 }
+
+/// A phrase and the outputs of the detector for it.
+type Detected = (Phrase, crate::parts::RawDetections<DeviceValue>);
 
 /// Runs the detector for a phrase and exemplars.
 fn detect(

@@ -36,6 +36,7 @@
 //! A model is a [configuration](model::config::ModelConfig), weights and a backend; it runs [parts], the programs that
 //! [components](crate) are assembled into. Only `device` names a backend.
 
+mod bits;
 mod components;
 pub mod device;
 mod everything;

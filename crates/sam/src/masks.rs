@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cutout_imaging::{
-    Connectivity, ImageError, Mask, Rle, Size, Summary, Threshold, Upsampler, connected_regions,
-    summarize,
+    Connectivity, ImageError, Mask, RegionRuns, Rle, Size, Summary, Threshold, Upsampler,
+    runs_above_zero, summarize,
 };
 use cutout_tensor::{OutOfMemory, Tensor, TensorError, memory};
 
@@ -90,7 +90,8 @@ impl Segment {
 
     /// The mask as run lengths.
     pub fn rle(&self) -> Result<Rle, ImageError> {
-        Ok(self.summary(Threshold::default())?.rle)
+        let values = self.values().expect("logits of a decoder are f32");
+        runs_above_zero(&self.upsampler, &values)
     }
 
     /// The mask at any threshold, with its area, box and stability.
@@ -120,16 +121,19 @@ pub(crate) fn fill_holes(
     if area == 0 {
         return Ok(());
     }
-    let outside: Vec<bool> = logits.iter().map(|logit| *logit <= 0.0).collect();
-    let outside =
-        Mask::from_pixels(Size::square(side), outside).expect("a logit for each of side² pixels");
-    let regions = connected_regions(&outside, true, Connectivity::Eight)?;
-    for (logit, label) in logits.iter_mut().zip(&regions.labels) {
-        if *label > 0 && regions.areas[*label as usize - 1] <= area {
-            *logit = filled;
+    let regions =
+        RegionRuns::find(Size::square(side), Connectivity::Eight, |pixel| logits[pixel] <= 0.0)?;
+    change_small(logits, &regions, area, filled);
+    Ok(())
+}
+
+/// Sets the regions of at most `area` pixels to `value`.
+fn change_small(logits: &mut [f32], regions: &RegionRuns, area: usize, value: f32) {
+    for (run, region) in regions.runs() {
+        if regions.areas()[region] <= area {
+            logits[run].fill(value);
         }
     }
-    Ok(())
 }
 
 /// Sets regions above 0 of at most `area` pixels, and of at most half of the mask, to `cleared`. Regions are 8-connected.
@@ -139,16 +143,10 @@ pub(crate) fn clear_islands(
     area: usize,
     cleared: f32,
 ) -> Result<(), OutOfMemory> {
-    let inside: Vec<bool> = logits.iter().map(|logit| *logit > 0.0).collect();
-    let half = inside.iter().filter(|set| **set).count() / 2;
-    let inside =
-        Mask::from_pixels(Size::square(side), inside).expect("a logit for each of side² pixels");
-    let regions = connected_regions(&inside, true, Connectivity::Eight)?;
-    for (logit, label) in logits.iter_mut().zip(&regions.labels) {
-        if *label > 0 && regions.areas[*label as usize - 1] <= area.min(half) {
-            *logit = cleared;
-        }
-    }
+    let regions =
+        RegionRuns::find(Size::square(side), Connectivity::Eight, |pixel| logits[pixel] > 0.0)?;
+    let half = regions.areas().iter().sum::<usize>() / 2;
+    change_small(logits, &regions, area.min(half), cleared);
     Ok(())
 }
 

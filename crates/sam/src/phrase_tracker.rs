@@ -6,7 +6,6 @@
 //! Objects of different phrases have nothing to do with each other, nor have objects that a user pointed at.
 
 mod answer;
-mod bits;
 #[cfg(test)]
 mod clip_tests;
 mod confirmation;
@@ -25,6 +24,8 @@ mod rules;
 mod shrinking;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing_tests;
 #[cfg(test)]
 mod whole_tests;
 

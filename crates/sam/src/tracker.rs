@@ -35,7 +35,7 @@ use object::{FrameRecord, Object};
 pub use options::{Corrections, Direction, History, TrackError, TrackOptions};
 pub use prompt::TrackPrompt;
 pub use state::StateNotes;
-pub(crate) use steps::Settled;
+pub(crate) use steps::{Settled, Sighted};
 
 /// Caller's number of an object.
 pub type ObjectId = u32;

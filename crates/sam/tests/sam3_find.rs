@@ -201,6 +201,31 @@ fn numbers_out_of_range_are_errors() {
 }
 
 #[test]
+fn only_masks_that_count_cross_to_the_host() {
+    let small = Small::new("fetched");
+    let sam = small.open();
+    let scene = scene(&small, &sam);
+    let find = Find::phrase("cat");
+    let raw = scene.raw_detections(&find).unwrap().next().unwrap().unwrap();
+    let scores: Vec<f32> = scene
+        .find(find.clone().threshold(0.0))
+        .unwrap()
+        .iter()
+        .map(|detection| detection.score())
+        .collect();
+    let always = [raw.pred_logits(), raw.presence_logit(), raw.pred_boxes(), raw.semantic()];
+    let always: usize = always.iter().map(|tensor| tensor.ty().bytes()).sum();
+    let mask = raw.pred_masks().ty().bytes() / raw.pred_masks().shape()[0];
+    for threshold in [1.0, scores[1], scores[3]] {
+        let before = sam.transfers().fetched_bytes;
+        let found = scene.find(find.clone().threshold(threshold)).unwrap();
+        let fetched = sam.transfers().fetched_bytes - before;
+        assert_eq!(found.len(), scores.iter().filter(|score| **score > threshold).count());
+        assert_eq!(fetched as usize, always + found.len() * mask, "{} objects", found.len());
+    }
+}
+
+#[test]
 fn another_family_says_that_it_cannot_find() {
     let small = Small::new("family");
     let scene = Sam::builtin().unwrap().embed(&small.picture("landscape")).unwrap();

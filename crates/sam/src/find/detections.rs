@@ -7,6 +7,7 @@ use cutout_imaging::{ImageError, Mask, Rle, Size, Upsampler};
 use cutout_tensor::{Tensor, TensorError};
 
 use super::query::{Find, Phrase};
+use super::sightings::{QueryAnswers, Sighting, Sightings, masks_of};
 use crate::masks::Segment;
 use crate::model::ModelError;
 use crate::parts;
@@ -44,11 +45,8 @@ pub struct Detection {
 /// Raw outputs of the detector for one phrase, on the host.
 #[derive(Clone)]
 pub struct RawDetections {
-    phrase: Option<Arc<str>>,
-    cut: bool,
     tensors: parts::RawDetections<Tensor>,
-    upsampler: Arc<Upsampler>,
-    logit_limit: Option<f32>,
+    making: Making,
 }
 
 impl Found {
@@ -83,6 +81,18 @@ impl<'a> IntoIterator for &'a Found {
 }
 
 impl Detections {
+    /// Fetches the objects that a query asks for.
+    pub(super) fn fetch(
+        phrase: Phrase,
+        values: &parts::RawDetections<DeviceValue>,
+        scene: &Scene,
+        find: &Find,
+    ) -> Result<Self, ModelError> {
+        let found = Sightings::fetch(values, find, scene.size())?;
+        let semantic = values.semantic.fetch()?;
+        Ok(Making::new(phrase, scene).detections(found, &semantic)?)
+    }
+
     /// The phrase; `None` for exemplars without a phrase.
     pub fn phrase(&self) -> Option<&str> {
         self.phrase.as_deref()
@@ -194,18 +204,12 @@ impl RawDetections {
         type Tensors = parts::RawDetections<()>;
         let tensors = Tensors::try_map(values, "", &mut |_, value| value.fetch())?;
         finite(&tensors.logits)?;
-        Ok(RawDetections {
-            phrase: phrase.text.map(Arc::from),
-            cut: phrase.tokens.cut,
-            tensors,
-            upsampler: Arc::clone(scene.upsampler()),
-            logit_limit: scene.sam().model().config().processing().logit_limit,
-        })
+        Ok(RawDetections { tensors, making: Making::new(phrase, scene) })
     }
 
     /// The phrase; `None` for exemplars without a phrase.
     pub fn phrase(&self) -> Option<&str> {
-        self.phrase.as_deref()
+        self.making.phrase.as_deref()
     }
 
     /// Scores of all queries `f32[queries]`, before the sigmoid and without the presence.
@@ -235,42 +239,51 @@ impl RawDetections {
 
     /// The objects above the score threshold of a query, after suppression.
     pub fn select(&self, find: &Find) -> Result<Detections, TensorError> {
-        let presence = sigmoid(first(&self.tensors.presence)?);
-        let logits = self.tensors.logits.to_vec::<f32>()?;
-        let scores: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit) * presence).collect();
-        let best_score = scores.iter().copied().fold(0.0, f32::max);
-        let mut queries: Vec<usize> =
-            (0..scores.len()).filter(|&query| scores[query] > find.threshold).collect();
-        queries.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let mut detections = Vec::new();
-        for query in queries {
-            detections.push(self.detection(query, scores[query], presence)?);
+        let parts::RawDetections { logits, presence, boxes, masks, semantic } = &self.tensors;
+        let answers = QueryAnswers { logits, presence, boxes, size: self.making.upsampler.size() };
+        let sightings: Result<Sightings, TensorError> = answers.select(find, |queries| {
+            let area = masks.shape()[1..].iter().product();
+            let all = masks.reshape([masks.shape().elements()])?;
+            masks_of(queries, area, |elements| all.slice(0, elements))
+        });
+        self.making.detections(sightings?, semantic)
+    }
+}
+
+/// What detections are made with.
+#[derive(Clone)]
+struct Making {
+    phrase: Option<Arc<str>>,
+    cut: bool,
+    upsampler: Arc<Upsampler>,
+    logit_limit: Option<f32>,
+}
+
+impl Making {
+    fn new(phrase: Phrase, scene: &Scene) -> Self {
+        Making {
+            phrase: phrase.text.map(Arc::from),
+            cut: phrase.tokens.cut,
+            upsampler: Arc::clone(scene.upsampler()),
+            logit_limit: scene.sam().model().config().processing().logit_limit,
         }
-        if let Some(overlap) = find.overlap {
-            detections = without_overlap(detections, overlap)?;
-        }
-        let [_, side, _] = [0, 1, 2].map(|axis| self.tensors.semantic.shape()[axis]);
-        let semantic = self.segment(self.tensors.semantic.reshape([side, side])?, presence)?;
-        let (phrase, cut) = (self.phrase.clone(), self.cut);
-        Ok(Detections { phrase, cut, presence, best_score, detections, semantic })
     }
 
-    fn detection(&self, query: usize, score: f32, presence: f32) -> Result<Detection, TensorError> {
-        let Size { width, height } = self.upsampler.size();
-        let corners = self.tensors.boxes.slice(0, query..query + 1)?.to_vec::<f32>()?;
-        let place = |axis: usize, length: usize| f64::from(corners[axis] * length as f32);
-        let rect = Rect {
-            x0: place(0, width),
-            y0: place(1, height),
-            x1: place(2, width),
-            y1: place(3, height),
+    /// `semantic`: `f32[1, side, side]`.
+    fn detections(&self, found: Sightings, semantic: &Tensor) -> Result<Detections, TensorError> {
+        let Sightings { presence, best_score, detections: mut sighted } = found;
+        sighted.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let [_, side, _] = [0, 1, 2].map(|axis| semantic.shape()[axis]);
+        let detection = |Sighting { query, score, rect, logits }: Sighting| {
+            // Copied: a view would keep the masks of all queries in memory.
+            let logits = Tensor::from_vec::<f32>([side, side], logits.to_vec()?)?;
+            let segment = self.segment(logits, score)?;
+            Ok(Detection { phrase: self.phrase.clone(), query, score, presence, rect, segment })
         };
-        // Copied: a view would keep the masks of all queries in memory.
-        let row = self.tensors.masks.slice(0, query..query + 1)?;
-        let side = row.shape()[1];
-        let logits = Tensor::from_vec::<f32>([side, side], row.to_vec()?)?;
-        let segment = self.segment(logits, score)?;
-        Ok(Detection { phrase: self.phrase.clone(), query, score, presence, rect, segment })
+        let detections = sighted.into_iter().map(detection).collect::<Result<_, TensorError>>()?;
+        let semantic = self.segment(semantic.reshape([side, side])?, presence)?;
+        let (phrase, cut) = (self.phrase.clone(), self.cut);
+        Ok(Detections { phrase, cut, presence, best_score, detections, semantic })
     }
 
     fn segment(&self, logits: Tensor, score: f32) -> Result<Segment, TensorError> {
@@ -284,50 +297,5 @@ impl RawDetections {
         };
         let upsampler = Arc::clone(&self.upsampler);
         Ok(Segment { logits, feedback, iou: score, object_score: None, upsampler })
-    }
-}
-
-fn first(tensor: &Tensor) -> Result<f32, TensorError> {
-    Ok(tensor.to_vec::<f32>()?[0])
-}
-
-fn sigmoid(logit: f32) -> f32 {
-    1.0 / (1.0 + (-logit).exp())
-}
-
-/// Mask non-maximum suppression: keeps detections, best first, whose mask has an IoU of at most `overlap` with every
-/// kept one. Masks are compared at low resolution.
-fn without_overlap(
-    detections: Vec<Detection>,
-    overlap: f32,
-) -> Result<Vec<Detection>, TensorError> {
-    let mut kept: Vec<(Detection, Vec<bool>)> = Vec::new();
-    for detection in detections {
-        let logits = detection.segment.logits.to_vec::<f32>()?;
-        let mask: Vec<bool> = logits.iter().map(|logit| *logit > 0.0).collect();
-        if kept.iter().all(|(_, better)| intersection_over_union(better, &mask) <= overlap) {
-            kept.push((detection, mask));
-        }
-    }
-    Ok(kept.into_iter().map(|(detection, _)| detection).collect())
-}
-
-/// 0 for two empty masks.
-fn intersection_over_union(a: &[bool], b: &[bool]) -> f32 {
-    let both = a.iter().zip(b).filter(|(a, b)| **a && **b).count();
-    let either = a.iter().zip(b).filter(|(a, b)| **a || **b).count();
-    both as f32 / either.max(1) as f32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overlap_by_hand() {
-        let [a, b] = [[true, true, false, false], [false, true, true, false]];
-        assert_eq!(intersection_over_union(&a, &b), 1.0 / 3.0);
-        assert_eq!(intersection_over_union(&a, &a), 1.0);
-        assert_eq!(intersection_over_union(&[false; 4], &[false; 4]), 0.0);
     }
 }

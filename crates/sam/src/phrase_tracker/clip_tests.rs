@@ -8,12 +8,12 @@ use cutout_testing::{StageFile, rotation_tables};
 use cutout_weights::{Checkpoint, Metadata, OutgoingTensor, write_safetensors};
 use serde_json::Value;
 
-use super::bits::{BitMask, Measure};
 use super::decisions::Decisions;
 use super::frame::{Candidate, Followed, Searched, SettledFrame};
 use super::hot_start::FrameStep;
 use super::shrinking::areas;
 use super::*;
+use crate::bits::{BitMask, Measure};
 use crate::model::config::MemoryForm;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sam3");
@@ -102,7 +102,8 @@ fn candidates(file: &Checkpoint, run: &str, pass: &Value) -> Vec<Candidate> {
     let size = masks.len() / scores.len().max(1);
     let candidate = |(index, score): (usize, &f64)| Candidate {
         score: *score as f32,
-        logits: masks[index * size..][..size].to_vec(),
+        logits: Tensor::from_vec([size], masks[index * size..][..size].to_vec()).unwrap(),
+        mask: BitMask::of(&masks[index * size..][..size]),
         central: pass["central"][index].as_bool().unwrap_or(true),
     };
     scores.iter().enumerate().map(candidate).collect()
@@ -152,7 +153,7 @@ impl Fired {
     fn count_masks(&mut self, followed: &[Followed]) {
         let masks: Vec<&[f32]> = followed.iter().map(|one| &one.logits[..]).collect();
         let Some(side) = masks.first().map(|mask| mask.len().isqrt()) else { return };
-        for area in areas(&masks, side, 4 * side).unwrap() {
+        for area in areas(&masks, [side, 4 * side], &cutout_parallel::Pool::new(2)).unwrap() {
             self.empty += usize::from(area.is_empty());
             self.shrunk += usize::from(area.shrinks() && !area.is_empty());
         }
@@ -160,7 +161,7 @@ impl Fired {
 
     fn count_new(&mut self, found: &Searched, decisions: &Decisions) {
         let candidates = found.candidates.as_ref().unwrap();
-        let mask = |index: &usize| BitMask::of(&candidates[*index].logits);
+        let mask = |index: &usize| candidates[*index].mask.clone();
         let new: Vec<BitMask> = decisions.new.iter().map(mask).collect();
         for (index, one) in new.iter().enumerate() {
             let shares = |other: &BitMask| one.overlap(other, Measure::Union) > 0.0;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use cutout_imaging::{Mask, Rle, Size, Upsampler};
+use cutout_imaging::{Mask, Rle, Size, Upsampler, runs_above_zero};
+use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError, memory};
 
 use super::answer::{PhraseObject, UnfinishedFrame};
-use super::bits::BitMask;
 use super::decisions::{Decisions, Shown};
 use super::hot_start::FrameStep;
 use super::matching::{Detected, Tracked, suppress_duplicates};
@@ -14,9 +14,10 @@ use super::options::PhraseTrackError;
 use super::rules::Policy;
 use super::shrinking::areas;
 use super::{PhraseTracker, Track};
-use crate::find::Detection;
+use crate::bits::BitMask;
+use crate::find::{Sighting, Sightings};
 use crate::masks::{clear_islands, fill_holes};
-use crate::tracker::{ObjectId, Settled};
+use crate::tracker::{ObjectId, Settled, Sighted};
 
 /// Logits of pixels that are filled, and cleared.
 const FILLED: f32 = 0.1;
@@ -39,8 +40,9 @@ pub(super) struct Searched {
 /// A detection with its mask.
 pub(super) struct Candidate {
     pub(super) score: f32,
-    /// `f32[side * side]`.
-    pub(super) logits: Vec<f32>,
+    /// `f32[side * side]`, maybe a view of the masks of all queries.
+    pub(super) logits: Tensor,
+    pub(super) mask: BitMask,
     /// Whether it is not at the border of the picture.
     pub(super) central: bool,
 }
@@ -70,8 +72,7 @@ impl Searched {
 
 impl Candidate {
     fn detected(&self) -> Detected {
-        let mask = BitMask::of(&self.logits);
-        Detected { score: self.score, mask, central: self.central }
+        Detected { score: self.score, mask: self.mask.clone(), central: self.central }
     }
 }
 
@@ -173,11 +174,9 @@ impl PhraseTracker {
             self.queries[phrase].presence = None;
             let mut candidates = None;
             if let Some(question) = question {
-                let answer = scene.find(&question)?;
-                let detections = answer.phrases().first();
-                self.queries[phrase].presence = detections.map(crate::find::Detections::presence);
-                let found = self.in_order(answer.iter().collect())?;
-                candidates = Some(self.distinct(found));
+                let sighted = scene.sight(&question)?;
+                self.queries[phrase].presence = Some(sighted.presence);
+                candidates = Some(self.distinct(self.candidates(&sighted)?));
             }
             found.push(Searched { phrase: Some(phrase), candidates });
         }
@@ -195,27 +194,27 @@ impl PhraseTracker {
 
     /// The objects of these phrases that the tracker sees on the current frame, without small holes and islands.
     fn followed(&self, found: &[Searched]) -> Result<Vec<Followed>, PhraseTrackError> {
-        let mut followed = Vec::new();
-        for sighted in self.tracker.sighted() {
-            let Some(track) = self.tracks.get(&sighted.id) else { continue };
-            if !found.iter().any(|one| one.phrase == track.phrase) {
-                continue;
-            }
-            let mut logits = sighted.logits.to_vec::<f32>()?;
-            self.clean(&mut logits)?;
-            let (object_score, iou) = (sighted.object_score, sighted.iou);
-            followed.push(Followed { id: sighted.id, logits, object_score, iou });
-        }
-        Ok(followed)
+        let is_meant = |sighted: &Sighted| {
+            let track = self.tracks.get(&sighted.id);
+            track.is_some_and(|track| found.iter().any(|one| one.phrase == track.phrase))
+        };
+        let sighted: Vec<Sighted> = self.tracker.sighted().into_iter().filter(is_meant).collect();
+        let (side, area) = (self.side(), self.options.fill_hole_area);
+        let cleaned = self.pool().map(&sighted, |Sighted { id, logits, object_score, iou }| {
+            let mut logits = logits.to_vec::<f32>()?;
+            clean(&mut logits, side, area)?;
+            Ok(Followed { id: *id, logits, object_score: *object_score, iou: *iou })
+        });
+        cleaned.into_iter().collect()
     }
 
     pub(super) fn clean(&self, logits: &mut [f32]) -> Result<(), PhraseTrackError> {
-        let (side, area) = (self.side(), self.options.fill_hole_area);
-        if area > 0 {
-            fill_holes(logits, side, area, FILLED).map_err(TensorError::from)?;
-            clear_islands(logits, side, area, CLEARED).map_err(TensorError::from)?;
-        }
-        Ok(())
+        Ok(clean(logits, self.side(), self.options.fill_hole_area)?)
+    }
+
+    /// Threads for work on the host.
+    fn pool(&self) -> &Pool {
+        self.tracker.sam().pool()
     }
 
     pub(super) fn policy(&self) -> Policy<'_> {
@@ -223,25 +222,23 @@ impl PhraseTracker {
     }
 
     /// Detections in the order of the detector's queries.
-    fn in_order(
-        &self,
-        mut detections: Vec<&Detection>,
-    ) -> Result<Vec<Candidate>, PhraseTrackError> {
-        detections.sort_by_key(|detection| detection.query());
+    fn candidates(&self, sighted: &Sightings) -> Result<Vec<Candidate>, PhraseTrackError> {
         let Size { width, height } = self.tracker.size()?;
         let border = f64::from(self.rules.border);
         let inside = |centre: f64, length: usize| {
             let place = centre / length as f64;
             border == 0.0 || (border < place && place < 1.0 - border)
         };
-        let candidate = |detection: &Detection| -> Result<_, PhraseTrackError> {
-            let logits = detection.segment().logits.to_vec::<f32>()?;
-            let rect = detection.rect();
+        let candidate = |Sighting { score, rect, logits, .. }: &Sighting| {
             let central = inside((rect.x0 + rect.x1) / 2.0, width)
                 && inside((rect.y0 + rect.y1) / 2.0, height);
-            Ok(Candidate { score: detection.score(), logits, central })
+            let mask = match logits.as_slice::<f32>() {
+                Ok(logits) => BitMask::of(logits),
+                Err(_) => BitMask::of(&logits.to_vec::<f32>()?),
+            };
+            Ok(Candidate { score: *score, mask, logits: logits.clone(), central })
         };
-        detections.into_iter().map(candidate).collect()
+        self.pool().map(&sighted.detections, candidate).into_iter().collect()
     }
 
     fn side(&self) -> usize {
@@ -297,7 +294,7 @@ impl PhraseTracker {
         for (one, decisions) in found.iter().zip(decisions) {
             for (id, detection) in &decisions.renewing {
                 let id = *id as ObjectId;
-                let logits = &one.candidates()[*detection].logits;
+                let logits = &one.candidates()[*detection].logits.to_vec::<f32>()?;
                 let sure = |one: &&mut Followed| {
                     one.id == id && one.object_score > self.options.recondition_logit
                 };
@@ -344,7 +341,7 @@ impl PhraseTracker {
             let masks: Vec<&[f32]> =
                 members.iter().map(|index| &followed[*index].logits[..]).collect();
             let may_shrink = self.rules.clears_lone_masks || masks.len() > 1;
-            for (index, area) in members.iter().zip(areas(&masks, side, 4 * side)?) {
+            for (index, area) in members.iter().zip(areas(&masks, [side, 4 * side], self.pool())?) {
                 let mut logits = followed[*index].logits.clone();
                 if area.shrinks() && may_shrink {
                     logits.iter_mut().for_each(|logit| *logit = logit.min(SUPPRESSED));
@@ -362,7 +359,11 @@ impl PhraseTracker {
         answer: &mut UnfinishedFrame,
         followed: Vec<Followed>,
     ) -> Result<(), PhraseTrackError> {
-        for object in followed {
+        let masks = self.pool().map(&followed, {
+            let upsampler = self.tracker.upsampler()?;
+            move |object| runs_above_zero(&upsampler, &object.logits)
+        });
+        for (object, mask) in followed.into_iter().zip(masks) {
             let Some(track) = self.tracks.get(&object.id) else { continue };
             answer.objects.push(PhraseObject {
                 id: object.id,
@@ -372,7 +373,7 @@ impl PhraseTracker {
                 object_score: Some(object.object_score),
                 iou: Some(object.iou),
                 presence: track.phrase.and_then(|phrase| self.queries[phrase].presence),
-                mask: self.at_video_size(&object.logits)?,
+                mask: mask?,
                 logits: self.kept_logits(&object.logits)?,
             });
         }
@@ -392,8 +393,8 @@ impl PhraseTracker {
             let mut masks = Vec::new();
             for index in &decisions.new {
                 let candidate = &one.candidates()[*index];
-                masks.push((id, self.enlarged(&candidate.logits)?));
-                let mut logits = candidate.logits.clone();
+                let mut logits = candidate.logits.to_vec::<f32>()?;
+                masks.push((id, self.enlarged(&logits)?));
                 self.clean(&mut logits)?;
                 answer.objects.push(PhraseObject {
                     id,
@@ -417,7 +418,7 @@ impl PhraseTracker {
 
     /// Runs of a mask at the size of the video.
     pub(super) fn at_video_size(&self, logits: &[f32]) -> Result<Rle, PhraseTrackError> {
-        Ok(self.tracker.segment_of(&self.square(logits)?)?.rle()?)
+        Ok(runs_above_zero(&*self.tracker.upsampler()?, logits)?)
     }
 
     /// The logits of an answer, if they are asked for.
@@ -439,6 +440,15 @@ impl Followed {
             }
         }
     }
+}
+
+/// Logits of a mask without small holes and islands.
+fn clean(logits: &mut [f32], side: usize, area: usize) -> Result<(), TensorError> {
+    if area > 0 {
+        fill_holes(logits, side, area, FILLED)?;
+        clear_islands(logits, side, area, CLEARED)?;
+    }
+    Ok(())
 }
 
 /// Objects at these positions.

@@ -1,7 +1,7 @@
 //! Which detections of a frame belong to which tracks.
 
-use super::bits::{BitMask, Measure};
 use super::rules::Policy;
+use crate::bits::{BitMask, Measure};
 
 /// A detection of the current frame.
 pub(super) struct Detected {
@@ -153,7 +153,8 @@ pub(super) fn suppress_duplicates(detections: &[Detected], policy: Policy<'_>) -
         let mask = &detections[index].mask;
         let overlaps =
             |other: &usize| detections[*other].mask.overlap(mask, policy.rules.measure) > iou;
-        if !kept.iter().any(overlaps) {
+        // No overlap is above 1.
+        if iou >= 1.0 || !kept.iter().any(overlaps) {
             kept.push(index);
         }
     }

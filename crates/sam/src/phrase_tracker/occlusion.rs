@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::bits::Measure;
 use super::hot_start::FrameStep;
 use super::matching::Tracked;
 use super::rules::Policy;
+use crate::bits::Measure;
 
 /// Later than any frame: tracks that were just removed.
 const ALWAYS: i64 = 100_000;

@@ -1,7 +1,7 @@
 //! Rules by which the families follow phrases, besides the numbers of the options.
 
-use super::bits::Measure;
 use super::options::PhraseOptions;
+use crate::bits::Measure;
 use crate::model::config::MemoryForm;
 use crate::sam::Sam;
 

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::bits::{BitMask, Measure};
 use super::decisions::{Decisions, PhraseRecord, Shown};
 use super::hot_start::FrameStep;
 use super::matching::{Detected, Tracked, associate, suppress_duplicates};
 use super::options::PhraseOptions;
 use super::rules::{PhraseRules, Policy};
+use crate::bits::{BitMask, Measure};
 
 const FIXTURE: &str = include_str!("../../../../fixtures/sam3/decisions.json");
 

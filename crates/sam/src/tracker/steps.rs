@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cutout_imaging::{Image, Mask, Size};
+use cutout_imaging::{Image, Mask, Size, Upsampler};
 use cutout_tensor::Tensor;
 
 use super::follow::{Remembering, mask_tensor};
@@ -11,7 +11,6 @@ use super::object::{FrameRecord, Rated, ShownMask};
 use super::options::{Direction, TrackError};
 use super::{Current, ObjectId, Tracker};
 use crate::components::memory::MaskSource;
-use crate::masks::Segment;
 use crate::model::ModelError;
 use crate::model::config::Grouping;
 use crate::parts::{FitMask, MaskInputs, ShowMask, UseMask, VideoMask};
@@ -117,16 +116,10 @@ impl Tracker {
         known.filter_map(|(id, newest)| Some(record((id, newest?)))).collect()
     }
 
-    /// A mask `f32[side, side]` on the current frame.
-    pub(crate) fn segment_of(&self, logits: &Tensor) -> Result<Segment, TrackError> {
+    /// What brings masks `f32[side, side]` to the size of the video.
+    pub(crate) fn upsampler(&self) -> Result<Arc<Upsampler>, TrackError> {
         let (_, upsampler) = self.mapping.as_ref().ok_or(TrackError::NoFrame)?;
-        Ok(Segment {
-            logits: logits.clone(),
-            feedback: logits.clone(),
-            iou: 0.0,
-            object_score: None,
-            upsampler: Arc::clone(upsampler),
-        })
+        Ok(Arc::clone(upsampler))
     }
 
     /// Remembers the current frame: the memory of each object is of the mask given here.
@@ -137,7 +130,7 @@ impl Tracker {
         }
         let batch = self.model().backend().batch_limit();
         for objects in settled.chunks(batch) {
-            let logits = objects.iter().flat_map(|one| one.logits.iter().copied()).collect();
+            let logits = objects.iter().map(|one| &one.logits[..]).collect::<Vec<_>>().concat();
             let scores = objects.iter().map(|one| one.object_score).collect();
             let memories = self.encode_memories(MaskSource::Settled, logits, scores)?;
             for (one, memory) in objects.iter().zip(memories) {
