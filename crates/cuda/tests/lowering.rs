@@ -90,17 +90,26 @@ fn kernels(graph: &Graph) -> Vec<(String, Vec<String>)> {
     lowered.steps.iter().map(|step| (step.op.to_owned(), names(&step.launches))).collect()
 }
 
-/// An upscaling, then `level` added (by `doubled`, times two, which a step computes), then GELU.
-fn upscaling(doubled: bool, shown: bool) -> Graph {
+/// What is there besides an upscaling, an addition and GELU.
+#[derive(Clone, Copy, PartialEq)]
+enum Besides {
+    Nothing,
+    /// What is added is computed by a step.
+    Computed,
+    /// The upscaling is an output too.
+    Shown,
+}
+
+fn upscaling(besides: Besides) -> Graph {
     let builder = Builder::new();
     let x = builder.input("x", DType::F32, [8, 64, 64, 256]);
     let level = builder.input("level", DType::F32, [1, 128, 128, 64]);
-    let level = if doubled { level * 2.0 } else { level };
+    let level = if besides == Besides::Computed { level * 2.0 } else { level };
     let weight = builder.weights().parameter("weight", [256, 64, 2, 2]);
     let op = ConvTranspose2d { stride: [2, 2], padding: [0, 0], epilogue: Epilogue::NONE };
     let up = x.apply(Op::ConvTranspose2d(op), &[weight]);
     builder.output("y", (up + level).gelu());
-    if shown {
+    if besides == Besides::Shown {
         builder.output("up", up);
     }
     builder.finish().unwrap()
@@ -111,10 +120,10 @@ fn a_product_computes_what_follows_it() {
     let launches = |graph: &Graph| -> Vec<String> {
         kernels(graph).into_iter().flat_map(|(_, names)| names).collect()
     };
-    let one = launches(&upscaling(false, false));
+    let one = launches(&upscaling(Besides::Nothing));
     assert!(one.len() == 1 && one[0].starts_with("gemm_split"), "{one:?}");
     // Where the result itself is read as well, or the other operand is not there yet, the op is a launch of its own.
-    for graph in [upscaling(true, false), upscaling(false, true)] {
+    for graph in [Besides::Computed, Besides::Shown].map(upscaling) {
         let names = launches(&graph);
         assert!(names.iter().any(|name| name.starts_with("chain")), "{names:?}");
     }

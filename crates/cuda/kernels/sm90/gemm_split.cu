@@ -1,14 +1,13 @@
 // out = epilogue(A[R, K] · B[C, K]ᵀ) of f32 numbers, each taken as the sum of two bf16: high·high + low·high + high·low with f32 sums. What is left out
-// is 2^-17 of a factor. TMA, wgmma, persistent blocks of one producer warp and one or two consumer warpgroups. Macros:
+// is 2^-17 of a factor. TMA, wgmma, persistent blocks of one producer warp and two consumer warpgroups. Macros:
 //   NAME  the kernel's symbol
 //   MI    rows of a consumer's tile / 64        BN  columns of a tile        ST  stages
-//   WG    consumers: 2, one block on a multiprocessor; or 1, three blocks, of which one stores while another multiplies (for short depths)
 // A is f32 and is split on its way from shared memory to registers. B is split beforehand, [C, 2·depth] with the high parts first and the depth padded to
 // multiples of 32. A thread reads four neighbours along the depth at once, so within 16 of them B has them in the order of a fragment:
 // 0 1 4 5 8 9 12 13, 2 3 6 7 10 11 14 15.
 // Rows of eight are taken in the order 0 4 1 5 2 6 3 7, in which a quarter of a warp reads every bank once.
 // With `shuffle_width` the columns are (dy, dx, channel) of a 2×2 transposed convolution and go to their pixels.
-// Several matrices lie one after the other; a null bias or residual counts as zeros; a residual may be the output itself. Launch: 384 threads, or 160 for one consumer, as many blocks as fit.
+// Several matrices lie one after the other; a null bias or residual counts as zeros; a residual may be the output itself. Launch: 384 threads, as many blocks as multiprocessors.
 #define HALF_BF16
 #include "sm90.cuh"
 #include "wgmma.cuh"
@@ -24,7 +23,7 @@ struct Split {
   u32 period;                     // elements of the residual, which is repeated; a multiple of a row, or of a picture if shuffled
 };
 
-constexpr int WM = MI * 64, BM = WG * WM, ABYTES = BM * 128, BBYTES = BN * 64, STAGE = ABYTES + 2 * BBYTES, BK = 32;
+constexpr int WM = MI * 64, BM = 2 * WM, ABYTES = BM * 128, BBYTES = BN * 64, STAGE = ABYTES + 2 * BBYTES, BK = 32;
 
 __device__ const float zeros[2] = {0, 0};
 
@@ -45,24 +44,22 @@ D void split(float x, float y, u32& high, u32& low) {
   low = pack(x - lo(high), y - hi(high));
 }
 
-extern "C" __global__ void __launch_bounds__(WG == 2 ? 384 : 160, WG == 2 ? 1 : 3)
+extern "C" __global__ void __launch_bounds__(384, 1)
 NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, float* out, const float* __restrict__ bias_or_null, const float* residual,
      const __grid_constant__ Split g) {
   extern __shared__ __align__(1024) u8 raw[];
   __shared__ u64 full[ST], empty[ST];
   const u32 base = (smem(raw) + 1023) & ~1023u;
-  // The producer is in the first of three warpgroups, or the last warp.
-  const bool producer = WG == 2 ? threadIdx.x < 128 : threadIdx.x >= 128;
-  const int kt = g.depth / BK, items = g.matrices * g.row_tiles * g.column_tiles;
+  const int wg = threadIdx.x / 128, kt = g.depth / BK, items = g.matrices * g.row_tiles * g.column_tiles;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < ST; i++) { mbar_init(smem(full + i), 1); mbar_init(smem(empty + i), WG); }
+    for (int i = 0; i < ST; i++) { mbar_init(smem(full + i), 1); mbar_init(smem(empty + i), 2); }
     mbar_fence();
   }
   __syncthreads();
   pdl_wait(); pdl_launch();
-  if (producer) {
-    if (WG == 2) regs_dec<40>();
-    if (threadIdx.x % 128 == 0) {
+  if (wg == 0) {
+    regs_dec<40>();
+    if (threadIdx.x == 0) {
       int s = 0, ph = 1;
       for (int t = blockIdx.x; t < items; t += gridDim.x) {
         const Tile tile = tile_of(g, t);
@@ -79,8 +76,8 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, f
       }
     }
   } else {
-    if (WG == 2) regs_inc<232>();
-    const int me = WG == 2 ? threadIdx.x / 128 - 1 : 0, lane = threadIdx.x % 32, w = (threadIdx.x / 32) % 4, q = lane / 4, p = lane % 4;
+    regs_inc<232>();
+    const int me = wg - 1, lane = threadIdx.x % 32, w = (threadIdx.x / 32) % 4, q = lane / 4, p = lane % 4;
     const int row = w * 16 + (q & 1) * 4 + q / 2;  // of the first of this thread's rows, in a tile of 64
     const bool leader = threadIdx.x % 128 == 0;
     // This thread's 16 bytes of the first and the second half of a line.
@@ -135,12 +132,14 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, f
         const u32 r = m0 + r0 + u * 64 + row + 8 * h;
         row_at[u][h] = g.shuffle_width ? (r / g.shuffle_width * 4 * g.shuffle_width + r % g.shuffle_width * 2) * g.outputs : r * g.columns;
       }
+      u32 rest_at[MI][2];
+      UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) rest_at[u][h] = row_at[u][h] % g.period;
       auto exists = [&](int u, int h) { return r0 + u * 64 + row + 8 * h < g.rows; };
       auto place = [&](u32 tap, u32 channel) {
         return g.shuffle_width ? (tap / 2 * 2 * g.shuffle_width + tap % 2) * g.outputs + channel + p * 2 : channel + p * 2;
       };
       channel = c0 % g.outputs;
-      constexpr int BATCH = WG == 2 ? 4 : 2;
+      constexpr int BATCH = 4;
       UNROLL for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
         u32 at[BATCH];
         bool inside[BATCH];
@@ -153,7 +152,7 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, f
         if (residual) {  // reads of a batch before its writes: the residual may be the output
           float2 add[BATCH][MI][2];
           UNROLL for (int j = 0; j < BATCH; j++) UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++)
-            if (inside[j] && exists(u, h)) add[j][u][h] = *(const float2*)(residual + row_at[u][h] % g.period + at[j]);
+            if (inside[j] && exists(u, h)) add[j][u][h] = *(const float2*)(residual + rest_at[u][h] + at[j]);
           UNROLL for (int j = 0; j < BATCH; j++) UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++)
             acc[u][(j0 + j) * 4 + h * 2] += add[j][u][h].x, acc[u][(j0 + j) * 4 + h * 2 + 1] += add[j][u][h].y;
         }

@@ -18,22 +18,15 @@ pub(super) const COLUMNS: usize = 128;
 /// From this many tiles of 128 x 128 on, the card has enough to do.
 const FEWEST_TILES: usize = 96;
 
-/// Up to this depth, writing the result takes longer than the products.
-const SHORT_DEPTH: usize = 128;
-
-/// Large tiles read the weight less often; small blocks, three on a multiprocessor, store while others multiply.
-pub(super) const LARGE: Variant = Variant { rows: 256, consumers: 2, stages: 4 };
-const MIDDLE: Variant = Variant { rows: 128, consumers: 2, stages: 6 };
-const SMALL: Variant = Variant { rows: 64, consumers: 1, stages: 3 };
-pub(super) const VARIANTS: [Variant; 3] = [LARGE, MIDDLE, SMALL];
+/// The kernels; the first reads the weight half as often.
+pub(super) const VARIANTS: [Variant; 2] =
+    [Variant { rows: 256, stages: 4 }, Variant { rows: 128, stages: 6 }];
 
 /// A compiled kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant {
     /// Rows of a tile.
     pub(super) rows: usize,
-    /// Warpgroups that multiply.
-    pub(super) consumers: usize,
     /// Pieces of the depth in shared memory.
     pub(super) stages: usize,
 }
@@ -41,11 +34,6 @@ pub(super) struct Variant {
 impl Variant {
     pub(super) fn name(self) -> String {
         format!("gemm_split_{}x{COLUMNS}", self.rows)
-    }
-
-    /// Blocks on a multiprocessor, and threads of a block, as the kernel has them.
-    fn blocks_and_threads(self) -> [usize; 2] {
-        if self.consumers == 2 { [1, 384] } else { [3, 160] }
     }
 
     fn shared_bytes(self) -> usize {
@@ -154,14 +142,9 @@ pub fn split_product(product: &SplitProduct, target: Target) -> Option<Launch> {
     }
     let column_tiles = columns.div_ceil(COLUMNS);
     let tiles = |variant: &Variant| matrices * rows.div_ceil(variant.rows) * column_tiles;
-    let variant = if padded <= SHORT_DEPTH {
-        SMALL
-    } else if tiles(&LARGE) >= target.multiprocessors {
-        LARGE
-    } else {
-        MIDDLE
-    };
-    let [per_multiprocessor, threads] = variant.blocks_and_threads();
+    // The large one only where it leaves no multiprocessor idle.
+    let [large, small] = VARIANTS;
+    let variant = if tiles(&large) >= target.multiprocessors { large } else { small };
     let [shuffle_width, outputs] = shuffle.unwrap_or([0, columns]);
     let parameters = Parameters {
         rows: count(rows)?,
@@ -182,11 +165,11 @@ pub fn split_product(product: &SplitProduct, target: Target) -> Option<Launch> {
         outputs: count(outputs)?,
         period: u32::try_from(residual.map_or(1, |(_, period)| period)).ok()?,
     };
-    let blocks = tiles(&variant).min(per_multiprocessor * target.multiprocessors);
+    let blocks = tiles(&variant).min(target.multiprocessors);
     Some(Launch {
         kernel: KernelName::from(variant.name()),
         grid: [u32::try_from(blocks).ok()?, 1, 1],
-        block: u32::try_from(threads).ok()?,
+        block: 384,
         shared_bytes: u32::try_from(variant.shared_bytes()).ok()?,
         arguments: vec![
             Argument::TensorMap(a.map([variant.rows, DEPTH], swizzle_of(4 * DEPTH))),

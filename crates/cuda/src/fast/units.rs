@@ -88,12 +88,7 @@ fn gemms() -> Vec<Unit> {
 
 fn splits() -> Vec<Unit> {
     let one = |variant: split::Variant| {
-        let macros = [
-            ("MI", variant.rows / 64 / variant.consumers),
-            ("BN", split::COLUMNS),
-            ("ST", variant.stages),
-            ("WG", variant.consumers),
-        ];
+        let macros = [("MI", variant.rows / 128), ("BN", split::COLUMNS), ("ST", variant.stages)];
         unit(variant.name(), "sm90/gemm_split.cu", "", &macros)
     };
     let mut units: Vec<Unit> = split::VARIANTS.map(one).into();
