@@ -191,6 +191,22 @@ pub(crate) fn results_in_every_layout() {
 }
 
 #[test]
+fn the_next_frame_may_be_encoded_meanwhile() {
+    let folder = folder_with_sam3_clip();
+    track(&folder, &ANYTHING).succeeds();
+    let one_by_one = folder.read("tracks.jsonl");
+    let ahead = [&ANYTHING[..], &["--look-ahead", "always"]].concat();
+    track(&folder, &ahead).succeeds();
+    assert_eq!(folder.read("tracks.jsonl"), one_by_one);
+    track(&folder, &[&ahead[..], &["--max-frames", "2"]].concat()).succeeds();
+    assert_eq!(frames(&folder).len(), 2);
+    // A broken next frame does not prevent the ones before it from being written.
+    folder.write("clip/00003.png", "no picture");
+    track(&folder, &ahead).fails(&["00003.png"]);
+    assert_eq!(frames(&folder).len(), 3);
+}
+
+#[test]
 fn finished_frames_are_kept_when_a_frame_is_broken() {
     let folder = folder_with_sam3_clip();
     // Answers are held back for longer than the clip.

@@ -8,7 +8,7 @@ use clap::Args;
 use cutout_imaging::Image;
 use cutout_sam::{
     Direction, History, PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
-    Sam,
+    Sam, device,
 };
 use cutout_video::{FoundObject, FrameResult, FrameSource, ObjectMask, open};
 
@@ -118,6 +118,8 @@ impl Track {
         interrupt::finish_gracefully();
         let progress = self.phrase_progress(length);
         let mut run = PhraseRun::new(tracker, writers, progress);
+        let threads = device::threads(sam.profile());
+        run.looks_ahead = self.look_ahead.is_wanted(threads, self.is_live());
         let result = self.both_ways((start, image), &mut recorded, &mut run);
         // What was followed is complete even if the run is interrupted, or a frame is broken.
         let flushed = run.flush();
@@ -172,11 +174,18 @@ impl Track {
         let way = if self.reverse { Direction::Backward } else { Direction::Forward };
         let mut next = Some((start, image));
         while let Some((frame, image)) = next {
-            self.one_frame((frame, image), way, run)?;
-            next = match way {
+            let more = run.looks_ahead && run.done + 1 < self.most_frames();
+            // An error of the next frame is reported after the current one is written.
+            let after = (more && way == Direction::Forward).then(|| recorded.after(frame));
+            let following = after.as_ref().and_then(|after| after.as_ref().ok()?.as_ref());
+            self.one_frame((frame, image), following, way, run)?;
+            next = match (way, after) {
                 _ if self.is_over(run) => None,
-                Direction::Forward => recorded.after(frame)?.map(|image| (frame + 1, image)),
-                Direction::Backward => self.before(frame, recorded)?,
+                (Direction::Forward, Some(after)) => after?.map(|image| (frame + 1, image)),
+                (Direction::Forward, None) => {
+                    recorded.after(frame)?.map(|image| (frame + 1, image))
+                }
+                (Direction::Backward, _) => self.before(frame, recorded)?,
             };
         }
         if self.is_over(run) {
@@ -185,7 +194,7 @@ impl Track {
         self.check_reached(run)?;
         let mut next = if self.both { self.before(start, recorded)? } else { None };
         while let Some((frame, image)) = next {
-            self.one_frame((frame, image), Direction::Backward, run)?;
+            self.one_frame((frame, image), None, Direction::Backward, run)?;
             next = if self.is_over(run) { None } else { self.before(frame, recorded)? };
         }
         Ok(())
@@ -213,14 +222,19 @@ impl Track {
         }
     }
 
+    /// Follows one frame; `following` is encoded meanwhile.
     fn one_frame(
         &self,
         (frame, image): (usize, Image),
+        following: Option<&Image>,
         way: Direction,
         run: &mut PhraseRun,
     ) -> Result<()> {
         let asked = self.prompts.asked();
         asked.ask(&mut run.tracker, frame, &mut run.known)?;
+        if let Some(following) = following {
+            run.tracker.look_ahead(frame, &image, following)?;
+        }
         run.tracker.step(frame, &image, way)?;
         run.waiting.push_back(image);
         run.highest = run.highest.max(Some(frame));
@@ -247,6 +261,8 @@ struct PhraseRun {
     waiting: VecDeque<Image>,
     /// Positions of the phrases that were given to the tracker, by their position on the command line.
     known: BTreeMap<usize, usize>,
+    /// Whether the next frame is encoded while one is followed.
+    looks_ahead: bool,
     /// Frames that were followed.
     done: usize,
     /// The last frame of the video that was followed.
@@ -263,6 +279,7 @@ impl PhraseRun {
             progress,
             waiting: VecDeque::new(),
             known: BTreeMap::new(),
+            looks_ahead: false,
             done: 0,
             highest: None,
             written: None,
