@@ -3,8 +3,8 @@
 //!
 //! The best detections of the first frame are followed, whatever their probability, and no others: random weights find nothing
 //! otherwise. All 200 queries of the detector then count on every frame; with `--few` before the model only about as many as there
-//! are objects, as with trained weights: those with a score above that of the others on the first frame. The next frame is
-//! encoded meanwhile. Prints the seconds of each frame, one per line. Run by fixtures/bench_sam3_video.py.
+//! are objects, as with trained weights: those with a score above that of the others on the first frame. Prints the seconds of
+//! each frame, one per line. Run by fixtures/bench_sam3_video.py.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
@@ -53,15 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
     let mut tracker = sam.track_phrases(&phrases, options)?;
-    let images: Result<Vec<_>, _> =
-        files.iter().map(|file| open(file, &DecodeLimits::default())).collect();
-    let images = images?;
-    for (frame, image) in images.iter().enumerate() {
+    for file in files {
+        let image = open(&file, &DecodeLimits::default())?;
         let start = Instant::now();
-        if let Some(next) = images.get(frame + 1) {
-            tracker.look_ahead(frame, image, next)?;
-        }
-        tracker.push(image)?;
+        tracker.push(&image)?;
         println!("{:.3} {}", start.elapsed().as_secs_f64(), tracker.objects().count());
     }
     Ok(())

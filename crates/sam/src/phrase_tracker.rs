@@ -176,7 +176,7 @@ impl PhraseTracker {
     }
 
     /// Encodes a frame and starts encoding the one after it on a separate thread. Call it before [`PhraseTracker::step`] of the frame. Results do
-    /// not change; it is faster where a GPU, or cores, would wait for the host.
+    /// not change; it is faster where following leaves cores idle.
     pub fn look_ahead(
         &mut self,
         frame: usize,

@@ -80,7 +80,7 @@ pub(crate) struct Track {
     /// on a GPU
     #[arg(long, value_name = "PIXELS")]
     fill_hole_area: Option<usize>,
-    /// Encode the next frame while the current one is tracked. Takes about 300 MiB more; useful on many cores and on a GPU
+    /// Encode the next frame while the current one is tracked. Takes about 300 MiB more; useful on many cores
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Never)]
     look_ahead: LookAhead,
     /// Keep the memories of all frames in this folder instead of dropping old ones
