@@ -45,14 +45,12 @@ impl Variant {
 /// `activation(a · weightᵀ + bias + residual)`, of one matrix or of several; ReLU comes before the residual.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitProduct {
-    /// The rows of all matrices, `f32[matrices · rows, depth]`; or of one, if it is the same for all.
+    /// The rows of all matrices, `f32[matrices · rows, depth]`.
     pub a: Matrix,
     /// The weights of all matrices, `bf16[matrices · outputs, 2 · padded depth]`: high and low parts.
     pub weight: Matrix,
     /// Number of matrices.
     pub matrices: usize,
-    /// Whether `a` is one matrix for all.
-    pub shares_a: bool,
     /// `f32[outputs]`.
     pub bias: Option<Place>,
     /// Contiguous f32 elements that are repeated to the length of the result, and how many.
@@ -128,13 +126,11 @@ fn takes([rows, columns, depth]: [usize; 3], matrices: usize, target: Target) ->
 
 /// The launch of a product, if a kernel takes it.
 pub fn split_product(product: &SplitProduct, target: Target) -> Option<Launch> {
-    let SplitProduct { a, weight, matrices, bias, residual, activation, shuffle, output, .. } =
-        product;
+    let SplitProduct { a, weight, matrices, bias, residual, activation, shuffle, output } = product;
     let [rows, columns, depth] = product.lengths();
     let padded = depth.next_multiple_of(DEPTH);
     let typed = a.stored == DType::F32 && weight.stored == DType::BF16;
-    let a_rows = if product.shares_a { 0 } else { rows };
-    let whole = a.rows == rows + (matrices - 1) * a_rows && weight.rows == matrices * columns;
+    let whole = a.rows == matrices * rows && weight.rows == matrices * columns;
     let suited = takes([rows, columns, depth], *matrices, target) && product.ends_well();
     let tma = weight.columns == 2 * padded && a.takes_tma() && weight.takes_tma();
     if !(typed && whole && suited && tma) {
@@ -153,7 +149,7 @@ pub fn split_product(product: &SplitProduct, target: Target) -> Option<Launch> {
         row_tiles: count(rows.div_ceil(variant.rows))?,
         column_tiles: count(column_tiles)?,
         matrices: count(*matrices)?,
-        a_rows: count(a_rows)?,
+        a_rows: count(rows)?,
         b_rows: count(columns)?,
         bias_mask: mask(*bias),
         activation: match activation {

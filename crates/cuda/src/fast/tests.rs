@@ -179,7 +179,6 @@ fn products_of_the_mask_decoder_have_kernels() {
         a: matrix(rows, depth, DType::F32),
         weight: matrix(columns, 2 * depth.next_multiple_of(32), DType::BF16),
         matrices: 1,
-        shares_a: false,
         bias: Some(place(4 * columns)),
         residual: None,
         activation: Activation::Identity,

@@ -67,7 +67,7 @@ impl Lowering<'_> {
         Some(Follower { node, add, gelu })
     }
 
-    /// An operand that is repeated along leading axes of a result, if it is that and is there from the start.
+    /// The other operand of an addition: an input or weight of the program, broadcast along leading axes of the result.
     fn added(&mut self, other: &Operand, result: NodeId) -> Option<Added> {
         let shape = &self.graph.ty(result).shape;
         let from_start = matches!(other.source, Source::Input(_) | Source::Static(_));

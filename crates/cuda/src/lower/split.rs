@@ -25,7 +25,7 @@ struct Split {
 
 /// The end of a product with what follows it, if the kernels may have it.
 fn described(
-    (a, shares_a): (Matrix, bool),
+    a: Matrix,
     (columns, matrices): (usize, usize),
     finish: &Finish,
     site: &mut Site<'_, '_>,
@@ -34,12 +34,11 @@ fn described(
     if single || finish.to != DType::F32 {
         return None;
     }
-    let rows = if shares_a { matrices * a.rows } else { a.rows };
     let residual = match finish.residual {
         None => None,
         // The kernel adds it before GELU, the epilogue after.
         Some((place, DType::F32)) if finish.epilogue.activation == Activation::Identity => {
-            Some((place, rows * columns))
+            Some((place, a.rows * columns))
         }
         Some(_) => return None,
     };
@@ -51,7 +50,6 @@ fn described(
         a,
         weight: Matrix::dense(somewhere, DType::BF16, [matrices * columns, 2 * padded]),
         matrices,
-        shares_a,
         bias: finish.bias,
         residual,
         activation: finish.epilogue.activation,
@@ -95,7 +93,7 @@ pub(super) fn with_weight(
     if finish.epilogue.scale != 1.0 {
         return false;
     }
-    let Some(split) = described((rows, false), (weight.columns, 1), finish, site) else {
+    let Some(split) = described(rows, (weight.columns, 1), finish, site) else {
         return false;
     };
     let padded = depth.next_multiple_of(DEPTH);
@@ -113,21 +111,22 @@ pub(super) fn of_matrices(
     site: &mut Site<'_, '_>,
 ) -> bool {
     let Sizes { rows, columns, depth, batch } = sizes;
-    // The rows of all matrices lie as those of one, or are the same.
-    let shares_a = batch > 1 && a.batch.strides[0] == 0 && a.batch.rank <= 1;
+    // The rows of all matrices lie as those of one.
     let next =
         a.batch.rank == 0 || (a.batch.rank == 1 && a.batch.strides[0] == (rows * a.row) as i64);
     let scaled_bias = finish.bias.is_some() && finish.epilogue.scale != 1.0;
     let many_rows = rows >= 8 * columns.min(256);
-    if !(next || shares_a) || !many_rows || a.depth != 1 || b.stored != DType::F32 || scaled_bias {
+    if !next || !many_rows || a.depth != 1 || b.stored != DType::F32 || scaled_bias {
         return false;
     }
-    let a_rows = if shares_a { rows } else { batch * rows };
-    let all =
-        Matrix { place: a.place, stored: a.stored, rows: a_rows, columns: depth, stride: a.row };
-    let Some(split) = described((all, shares_a), (columns, batch), finish, site) else {
-        return false;
+    let all = Matrix {
+        place: a.place,
+        stored: a.stored,
+        rows: batch * rows,
+        columns: depth,
+        stride: a.row,
     };
+    let Some(split) = described(all, (columns, batch), finish, site) else { return false };
     let padded = depth.next_multiple_of(DEPTH);
     let [Ok(matrices), Ok(columns), Ok(depth), Ok(padded_depth)] =
         [batch, columns, depth, padded].map(|length| site.count(length))
