@@ -104,8 +104,15 @@ fn upscaling(besides: Besides) -> Graph {
     let builder = Builder::new();
     let x = builder.input("x", DType::F32, [8, 64, 64, 256]);
     let level = builder.input("level", DType::F32, [1, 128, 128, 64]);
-    let level = if besides == Besides::Computed { level * 2.0 } else { level };
-    let weight = builder.weights().parameter("weight", [256, 64, 2, 2]);
+    let weights = builder.weights();
+    let level = match besides {
+        Besides::Nothing | Besides::Shown => level,
+        Besides::Computed => {
+            let (gain, shift) = (weights.parameter("gain", [64]), weights.parameter("shift", [64]));
+            level.layer_norm(gain, shift, 1e-6)
+        }
+    };
+    let weight = weights.parameter("weight", [256, 64, 2, 2]);
     let op = ConvTranspose2d { stride: [2, 2], padding: [0, 0], epilogue: Epilogue::NONE };
     let up = x.apply(Op::ConvTranspose2d(op), &[weight]);
     builder.output("y", (up + level).gelu());

@@ -109,7 +109,7 @@ impl Window {
         Window { rows: [vec![0.0; width], vec![0.0; width]], indices: [None; 2] }
     }
 
-    /// These columns of output row `i` of `stage`, always the same ones. `source(index, destination)` writes an input row.
+    /// Computes a range of columns of output row `i` of `stage`; the range is the same in every call. `source(index, destination)` writes an input row.
     fn row(
         &mut self,
         stage: &Stage,

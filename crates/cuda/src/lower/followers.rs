@@ -1,4 +1,4 @@
-//! Elementwise ops that the step before them computes on the way out.
+//! Elementwise ops that are fused into the step before them.
 //!
 //! The plan lets an elementwise op overwrite its operand. If nothing else touches that memory between the step that writes it and the op, and the op's
 //! other operand is an input or a weight of the program, which are there from the start, the step can write the op's result in the first place.

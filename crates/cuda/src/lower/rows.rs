@@ -17,7 +17,7 @@ const SHARED_REDUCTION: usize = 64;
 /// Rows up to this length are one thread's.
 const NARROW_ROW: u32 = 16;
 
-/// Flag of those kernels: GELU on the way out.
+/// Flag of those kernels: apply GELU to the result.
 const WITH_GELU: u32 = 2;
 
 /// Widths with a layer norm of their own, with its name and the lanes of a row.

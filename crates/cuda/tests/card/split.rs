@@ -72,7 +72,7 @@ fn large_upscaling_in_single_precision() {
     }
 }
 
-/// Products of several matrices with several, and elementwise ops that their kernels compute on the way out.
+/// Batched matrix products, and elementwise ops that are fused into products and norms.
 #[test]
 fn what_follows_products_and_norms() {
     let Some(cuda) = card() else { return };

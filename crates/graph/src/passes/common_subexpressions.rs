@@ -54,7 +54,7 @@ mod tests {
         graph.iter().filter(|(_, node)| matches!(node.kind, Kind::Constant(_))).count()
     }
 
-    /// Numbers that are views of weights are not read by the pass.
+    /// The pass does not read scalars that are views of weights: comparing them would load the file.
     #[test]
     fn numbers_of_two_weights_stay_apart() {
         let builder = Builder::new();
