@@ -70,6 +70,12 @@ impl ModelBuilder {
         Ok(self.graph.weights().parameter(name, shape))
     }
 
+    /// Makes the first rows of a value the output `y`, so that the value as a whole lies in the arena, as between the layers of a
+    /// model. A large output of its own would be measured with the system's clearing of its pages.
+    pub(crate) fn output_rows(&self, value: Value<'_>, rows: usize) {
+        self.graph.output("y", value.slice(0, 0..rows));
+    }
+
     pub(crate) fn finish(self) -> Result<Model> {
         Ok(Model {
             graph: self.graph.finish()?,

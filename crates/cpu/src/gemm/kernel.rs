@@ -306,6 +306,7 @@ impl<P: Product, const ROWS: usize, const PANEL: usize, const VECTORS: usize> Ke
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        self.writer.prefetch_residual::<S, VECTORS>(simd, self.bounds);
         // SAFETY: the driver made the panels for this tile and covers the block with them.
         let sums = unsafe { self.product.sums::<S, ROWS, PANEL, VECTORS>(simd, self.panels) };
         // SAFETY: the driver gives each block its own part of the output.

@@ -16,10 +16,25 @@ impl OutputWriter<'_> {
         }
     }
 
-    /// Whether the epilogue has at most a bias and an activation, and the stores are ordinary.
+    /// Whether the epilogue has at most a bias and an activation.
     fn is_plain(&self) -> bool {
         let plain = self.epilogue.scale == 1.0 && matches!(self.epilogue.residual, Residual::None);
-        plain && !self.partial && !self.streaming
+        plain && !self.partial
+    }
+
+    /// Prefetches the residual of a tile, a row of `VECTORS` vectors at a time.
+    #[inline(always)]
+    pub(in crate::gemm) fn prefetch_residual<S: Simd, const VECTORS: usize>(
+        &self,
+        simd: S,
+        bounds: &TileBounds,
+    ) {
+        let Some((residual, stride)) = self.residual_at(bounds, 0, 0) else { return };
+        for row in 0..bounds.rows {
+            for vector in 0..VECTORS {
+                simd.prefetch(residual.wrapping_add(row * stride + vector * S::LANES));
+            }
+        }
     }
 
     /// Offset of element (row, column) of a tile in a matrix with the groups of the output.
@@ -248,6 +263,15 @@ impl<'a, const VECTORS: usize> ActivateRows<'a, VECTORS> {
 
     #[inline(always)]
     fn with<S: Simd, A: Function>(&self, simd: S, _function: A) {
+        if self.writer.streaming {
+            self.rows::<S, A, true>(simd);
+        } else {
+            self.rows::<S, A, false>(simd);
+        }
+    }
+
+    #[inline(always)]
+    fn rows<S: Simd, A: Function, const STREAMING: bool>(&self, simd: S) {
         let ActivateRows { writer, tile, bounds } = *self;
         let mut bias = [simd.splat(0.0); VECTORS];
         if let Some(source) = writer.epilogue.bias {
@@ -265,8 +289,14 @@ impl<'a, const VECTORS: usize> ActivateRows<'a, VECTORS> {
                 // SAFETY: by the contract of `new` these sums are there.
                 let sum = unsafe { simd.load_pointer(source) };
                 let value = A::apply(simd, simd.add(sum, bias));
-                // SAFETY: by the contract of `new` the rows are inside the output.
-                unsafe { simd.store_pointer(value, target.wrapping_add(index * S::LANES)) };
+                let target = target.wrapping_add(index * S::LANES);
+                if STREAMING {
+                    // SAFETY: by the contract of `new` the rows are inside the output, which is aligned if it is streamed to.
+                    unsafe { simd.store_streaming(value, target) };
+                } else {
+                    // SAFETY: by the contract of `new` the rows are inside the output.
+                    unsafe { simd.store_pointer(value, target) };
+                }
             }
         }
     }
