@@ -172,7 +172,10 @@ unsafe fn multiply_add<S: Simd, const ROWS: usize, const VECTORS: usize>(
 
 /// The addresses, each advanced by `by` elements.
 #[inline(always)]
-fn advanced<const ROWS: usize>(mut elements: [*const f32; ROWS], by: usize) -> [*const f32; ROWS] {
+pub(super) fn advanced<T, const ROWS: usize>(
+    mut elements: [*const T; ROWS],
+    by: usize,
+) -> [*const T; ROWS] {
     for element in &mut elements {
         *element = element.wrapping_add(by);
     }

@@ -30,6 +30,16 @@ pub trait LeftSource: Sync {
     }
 }
 
+/// Words of 32 bits in the sets of a way of the L1 cache: rows at multiples of this distance evict each other.
+const CACHE_WAY: usize = 1 << 10;
+
+/// Distance, in words of 32 bits, of rows of `words` words in scratch memory: whole cache lines, and no large power of two.
+pub(super) fn row_stride(words: usize) -> usize {
+    let stride = words.next_multiple_of(16);
+    let conflicts = stride.is_multiple_of(CACHE_WAY / 4);
+    stride + if conflicts { 16 } else { 0 }
+}
+
 /// A block of a left operand, and the layout of its panels.
 ///
 /// Panels hold `panel_rows` rows each; in a panel, the elements of one depth are adjacent. Row `r` and depth `d`, both

@@ -1,6 +1,6 @@
 //! The micro-kernel of dot products of pairs.
 
-use crate::gemm::kernel::Product;
+use crate::gemm::kernel::{Product, advanced};
 use crate::simd::Simd;
 
 /// Rounded rows by right panels.
@@ -63,15 +63,6 @@ impl Product for DotProduct {
         }
         sums
     }
-}
-
-/// The addresses, each advanced by `by` pairs.
-#[inline(always)]
-fn advanced<const ROWS: usize>(mut pairs: [*const i32; ROWS], by: usize) -> [*const i32; ROWS] {
-    for pair in &mut pairs {
-        *pair = pair.wrapping_add(by);
-    }
-    pairs
 }
 
 /// Adds the dot products of the pairs `left` and of `VECTORS` vectors of pairs of `right`.

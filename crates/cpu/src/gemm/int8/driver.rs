@@ -8,12 +8,12 @@ use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
 use crate::gemm::int8::quantize::quantize_row;
 use crate::gemm::int8::{PackedInt8, Scales, padded_depth};
 use crate::gemm::kernel::{Block, Product};
-use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
+use crate::gemm::left::{LeftSource, row_stride};
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::tile::Tile;
 use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
-use crate::simd::{MAX_LANES, dispatch};
+use crate::simd::{Isa, dispatch};
 
 /// `output = activation(scale * left · weights^T + bias) + residual`, with the left operand quantised row by row and
 /// integer sums, as the module's documentation defines.
@@ -38,12 +38,20 @@ pub fn gemm_int8(
     let words = padded_depth(shape.depth, weights.granularity) / 4;
     let split = Split::with_depth_block(shape, tile, words.max(1));
     let tasks = Tasks::new(shape, tile, split);
-    let layout = ScratchLayout { rows: split.row_block, words, depth: shape.depth, tile };
+    let layout = QuantizedRows {
+        isa: tile.isa,
+        rows: split.row_block,
+        words,
+        stride: row_stride(words),
+        depth: shape.depth,
+    };
     pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
         let (rows, panels) = tasks.get(task);
-        let (packed, row_scales) = layout.quantize(left, rows.clone(), scratch);
+        let (bytes, row_scales) = layout.quantize(left, rows.clone(), scratch);
         let product = ChannelProduct {
-            left: packed.as_ptr().cast(),
+            left: bytes.as_ptr().cast(),
+            row_stride: layout.stride,
+            last_row: rows.len() - 1,
             row_scales: row_scales.as_ptr(),
             right: weights.data.as_ptr().cast(),
             scales: weights.scales.as_ptr(),
@@ -83,59 +91,40 @@ impl OutputBlock<'_> {
     }
 }
 
-/// Layout of a task's scratch memory, in units of 32 bits.
+/// Layout of a task's scratch memory, in words of 32 bits: quantised rows one after the other, their scales, one row of floats.
 #[derive(Clone, Copy)]
-struct ScratchLayout {
+struct QuantizedRows {
+    isa: Isa,
     /// Rows of a task.
     rows: usize,
-    /// Words of four bytes per packed row.
+    /// Words of four bytes per row.
     words: usize,
+    /// Words from one row to the next.
+    stride: usize,
     /// Floats per row.
     depth: usize,
-    tile: Tile,
 }
 
-impl ScratchLayout {
-    /// Length of the scratch memory: packed panels, row scales, the quantised rows of one panel, one row of floats.
+impl QuantizedRows {
+    /// Length of the scratch memory.
     fn floats(&self) -> usize {
-        let rows = self.rows.next_multiple_of(self.tile.rows);
-        rows * self.words + rows + self.tile.rows * self.words + self.depth
+        self.rows * self.stride + self.rows + self.depth
     }
 
-    /// Quantises rows of the left operand into panels. Returns the panels and the row scales.
+    /// Quantises rows of the left operand. Returns the rows and their scales.
     fn quantize<'s>(
         &self,
         left: &dyn LeftSource,
         rows: Range<usize>,
         scratch: &'s mut [f32],
     ) -> (&'s [f32], &'s [f32]) {
-        let height = self.tile.rows;
-        let padded = self.rows.next_multiple_of(height);
-        let (packed, scratch) = scratch.split_at_mut(padded * self.words);
-        let (scales, scratch) = scratch.split_at_mut(padded);
-        let (bytes, row) = scratch.split_at_mut(height * self.words);
-        let block = PanelBlock {
-            isa: self.tile.isa,
-            rows: rows.clone(),
-            depth: 0..self.words,
-            panel_rows: height,
-        };
-        for (panel_rows, range) in block.panels() {
-            let count = panel_rows.len();
-            for (index, source) in panel_rows.enumerate() {
-                let bytes = &mut bytes[index * self.words..][..self.words];
-                let values = left.row(source, row);
-                let bytes = bytemuck::cast_slice_mut(bytes);
-                scales[source - rows.start] = quantize_row(self.tile.isa, values, bytes);
-            }
-            let mut slices: [&[f32]; MAX_LANES] = [&[]; MAX_LANES];
-            for (index, slice) in slices.iter_mut().take(count).enumerate() {
-                *slice = &bytes[index * self.words..][..self.words];
-            }
-            let out = &mut packed[range];
-            let call = InterleaveRows::new(height, self.words, &slices[..count], out);
-            dispatch(self.tile.isa, call);
+        let (bytes, scratch) = scratch.split_at_mut(self.rows * self.stride);
+        let (scales, row) = scratch.split_at_mut(self.rows);
+        let targets = bytes.chunks_exact_mut(self.stride.max(1)).zip(&mut *scales);
+        for (source, (bytes, scale)) in rows.zip(targets) {
+            let bytes = bytemuck::cast_slice_mut(&mut bytes[..self.words]);
+            *scale = quantize_row(self.isa, left.row(source, row), bytes);
         }
-        (packed, scales)
+        (bytes, scales)
     }
 }
