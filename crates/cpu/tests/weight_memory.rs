@@ -38,6 +38,10 @@ impl Bytes for Watched {
     fn release(&self, range: Range<usize>) {
         self.watch.released.fetch_add(range.len(), Ordering::Relaxed);
     }
+
+    fn is_mapped(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for Watched {
@@ -117,9 +121,11 @@ fn mapped_weights_are_released_once_they_are_packed() {
     let tensors = shapes(DType::F32).map(|(name, ty)| (name.to_owned(), watched(&watch, ty)));
     let weights = Weights::new(HashMap::from(tensors));
     let program = Cpu::new(1).compile(&graph(3), &weights, &Profile::default()).unwrap();
-    // The whole matrix twice, plain and transposed; each part once. The bias is read in place.
-    assert_eq!(watch.counts(), (3, 3 * MATRIX + SIDE * 4, 4 * MATRIX));
-    assert_eq!(weights.memory(), WeightMemory { packed: 4 * MATRIX, plain: 0, folded: 0 });
+    // The whole matrix twice, plain and transposed; each part once. The bias is copied: reading it in place would keep pages
+    // of its neighbours in memory.
+    assert_eq!(watch.counts(), (3, 3 * MATRIX + SIDE * 4, 4 * MATRIX + SIDE * 4));
+    let memory = WeightMemory { packed: 4 * MATRIX, plain: SIDE * 4, folded: 0 };
+    assert_eq!(weights.memory(), memory);
     drop(program);
 }
 
@@ -158,34 +164,74 @@ fn computed_constants_are_computed_once_and_again_for_another_form() {
     drop((first, second));
 }
 
+/// Rounded and quantised weights are read once and then released, and no rounded or quantised copy is kept beside the packed one.
 #[test]
-fn quantised_weights_are_in_memory_once() {
-    let watch = Arc::default();
-    let weights = lazy_weights(&watch, DType::F32);
-    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
-    let program = Cpu::new(1).compile(&graph(3), &weights, &profile).unwrap();
-    let (made, alive, _) = watch.counts();
-    assert_eq!(alive, 0);
-    let memory = weights.memory();
-    // The plain matrix is quantised; its transpose and the parts are not.
-    assert!(memory.packed < 4 * MATRIX, "{memory:?}");
-    assert_eq!(memory.folded, SIDE * 4, "scales, and no values beside the packed ones");
-    let again = Cpu::new(1).compile(&graph(5), &weights, &profile).unwrap();
-    assert_eq!(watch.counts().0, made, "nothing is quantised again");
-    drop((program, again));
+fn weights_of_lower_precision_are_read_once_and_in_memory_once() {
+    for (precision, bytes) in [(Precision::Bf16, 2), (Precision::Int8, 1)] {
+        let watch = Arc::default();
+        let weights = lazy_weights(&watch, DType::F32);
+        let profile = Profile { precision, ..Profile::default() };
+        let cpu = Cpu::new(2);
+        let program = cpu.compile(&graph(3), &weights, &profile).unwrap();
+        // The whole matrix, its transpose, two parts, the bias.
+        assert_eq!((watch.counts().0, watch.counts().1), (5, 0), "{precision:?}");
+        let memory = weights.memory();
+        assert_eq!((memory.plain, memory.folded), (SIDE * 4, 0), "{precision:?}: {memory:?}");
+        // With int8 the plain matrix is quantised; its transpose and the parts are not.
+        assert!(memory.packed <= 4 * MATRIX - MATRIX / 4 * (4 - bytes) + SIDE * 8, "{memory:?}");
+        let again = cpu.compile(&graph(5), &weights, &profile).unwrap();
+        assert_eq!(watch.counts().0, 5, "{precision:?}: the second program reads nothing again");
+        drop((program, again));
+    }
+}
+
+/// The peak of resident memory: compiling reads one weight after the other, and none stays resident until the next is read.
+#[test]
+fn no_mapped_weight_stays_resident_while_another_is_packed() {
+    for precision in [Precision::F32, Precision::Bf16, Precision::Int8] {
+        let watch: Arc<Watch> = Arc::default();
+        let reads = Arc::new(AtomicUsize::new(0));
+        let builder = Builder::new();
+        let x = builder.input("x", DType::F32, [3, SIDE]);
+        let names = ["first", "second", "third"];
+        let products = names
+            .into_iter()
+            .fold(x, |x, name| x.linear(builder.weights().parameter(name, [SIDE, SIDE])));
+        builder.output("y", products);
+        let graph = builder.finish().unwrap();
+        let lazy = names.map(|name| {
+            let ty = TensorType::f32([SIDE, SIDE]);
+            let (watch, reads) = (Arc::clone(&watch), Arc::clone(&reads));
+            let tensor = watched(&watch, ty.clone());
+            let lazy = LazyTensor::new(ty, move || {
+                // All that was read before is released by now.
+                let read = reads.fetch_add(tensor.ty().bytes(), Ordering::Relaxed);
+                let released = watch.released.load(Ordering::Relaxed);
+                assert!(released >= read, "{released} of {read} bytes");
+                Ok(tensor.clone())
+            });
+            (name.to_owned(), lazy)
+        });
+        let weights = Weights::lazy(HashMap::from(lazy));
+        let profile = Profile { precision, ..Profile::default() };
+        Cpu::new(2).compile(&graph, &weights, &profile).map(drop).unwrap();
+        assert_eq!(reads.load(Ordering::Relaxed), 3 * MATRIX, "{precision:?}: each is read once");
+    }
 }
 
 /// Only the gathered rows of a table in half precision are widened, never the whole table.
 #[test]
 fn tables_in_half_precision_are_read_in_place() {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
+        // Smaller tables are copied.
+        const ROWS: usize = 1024;
         let builder = Builder::new();
-        let table = builder.weights().parameter("table", [SIDE, SIDE]);
+        let table = builder.weights().parameter("table", [ROWS, SIDE]);
         let rows = builder.input("rows", DType::I64, [3]);
         builder.output("y", table.gather(rows));
         let graph = builder.finish().unwrap();
         let watch = Arc::default();
-        let table = watched(&watch, TensorType::new(dtype, [SIDE, SIDE]));
+        let table = watched(&watch, TensorType::new(dtype, [ROWS, SIDE]));
         let weights = Weights::new(HashMap::from([("table".to_owned(), table.clone())]));
         let program = Cpu::new(2).compile(&graph, &weights, &Profile::default()).unwrap();
         assert_eq!(weights.memory(), WeightMemory::default(), "{dtype}");

@@ -10,7 +10,7 @@
 //!   │ prepared: packed by a backend, once for all programs          │ plain: read unpacked by kernels
 //!   ▼                                                               ▼
 //! form     the only copy: pages of the file are released,         the mapped file itself, or one copy of a tensor
-//!          joined, decoded and folded tensors are dropped          that is joined, decoded or cast
+//!          joined, decoded and folded tensors are dropped          that is joined, decoded, cast or small
 //! ```
 
 use std::any::Any;
@@ -22,6 +22,10 @@ use cutout_tensor::{DType, LazyTensor, StorageId, Tensor, TensorError, TensorTyp
 
 use crate::CompileError;
 use crate::graph::{Constant, Graph, Kind};
+
+/// Most bytes of a mapped tensor that is copied instead of read in place. The system maps so many bytes around an address that is
+/// read; of a file in which biases lie between matrices, all biases together would keep a page of that size each.
+const MOST_COPIED: usize = 64 << 10;
 
 /// Named weights, constants folded from them, and packed forms of both. Shared by every program of a model, so each
 /// tensor is derived and packed once.
@@ -97,7 +101,7 @@ struct Form {
 pub struct WeightMemory {
     /// Packed forms.
     pub packed: usize,
-    /// Unpacked copies of joined, decoded or cast tensors.
+    /// Unpacked copies of joined, decoded, cast or small tensors.
     pub plain: usize,
     /// Folded constants that are not packed.
     pub folded: usize,
@@ -251,9 +255,39 @@ impl DeviceWeights<'_> {
         form: &str,
         pack: impl FnOnce(&Tensor) -> Result<T, TensorError>,
     ) -> Result<Arc<T>, CompileError> {
-        let packed = self.form(known, form, |tensor| {
-            let packed = pack(tensor)?;
+        self.packed(known, form, |value| {
+            let tensor = value.tensor()?;
+            let packed = pack(&tensor)?;
             tensor.release();
+            Ok(packed)
+        })
+    }
+
+    /// The same for a form that is packed from rows of the tensor, which `pack` may read on several threads: nothing is joined or
+    /// decoded as a whole.
+    pub fn prepared_by_rows<T: Packed>(
+        &self,
+        known: &StaticTensor,
+        form: &str,
+        pack: impl FnOnce(&LazyTensor) -> Result<T, TensorError>,
+    ) -> Result<Arc<T>, CompileError> {
+        self.packed(known, form, |value| {
+            let value = value.by_rows()?;
+            let packed = pack(&value)?;
+            value.release();
+            Ok(packed)
+        })
+    }
+
+    /// The packed form `form` of a tensor, which replaces it.
+    fn packed<T: Packed>(
+        &self,
+        known: &StaticTensor,
+        form: &str,
+        pack: impl FnOnce(&LazyTensor) -> Result<T, TensorError>,
+    ) -> Result<Arc<T>, CompileError> {
+        let packed = self.form(known, form, |value| {
+            let packed = pack(value)?;
             let memory = WeightMemory { packed: packed.bytes(), ..WeightMemory::default() };
             Ok((packed, memory))
         })?;
@@ -266,13 +300,14 @@ impl DeviceWeights<'_> {
         Ok(packed)
     }
 
-    /// The unpacked tensor, contiguous, of type `dtype`. A tensor that is already in memory or mapped is not copied;
-    /// any other has one copy for all programs.
+    /// The unpacked tensor, contiguous, of type `dtype`. A tensor that is already in memory or mapped and not small is not
+    /// copied; any other has one copy for all programs.
     pub fn plain(&self, known: &StaticTensor, dtype: DType) -> Result<Tensor, CompileError> {
-        if known.value.ready().is_some() && known.dtype() == dtype {
+        if known.is_readable_in_place() && known.dtype() == dtype {
             return known.in_place().map_err(|error| known.unreadable(error));
         }
-        let plain = self.form(known, &format!("plain {dtype}"), |tensor| {
+        let plain = self.form(known, &format!("plain {dtype}"), |value| {
+            let tensor = value.tensor()?;
             // A view would keep the whole source tensor alive.
             let plain =
                 if tensor.dtype() == dtype { tensor.detached() } else { tensor.cast(dtype) }?;
@@ -288,7 +323,7 @@ impl DeviceWeights<'_> {
         &self,
         known: &StaticTensor,
         form: &str,
-        make: impl FnOnce(&Tensor) -> Result<(T, WeightMemory), TensorError>,
+        make: impl FnOnce(&LazyTensor) -> Result<(T, WeightMemory), TensorError>,
     ) -> Result<Arc<T>, CompileError> {
         let (device, tensor) = (self.device.to_owned(), known.key.clone());
         let key = FormKey { device, tensor, form: form.to_owned() };
@@ -296,13 +331,11 @@ impl DeviceWeights<'_> {
         if let Some(found) = found.and_then(|found| found.downcast().ok()) {
             return Ok(found);
         }
-        let broken = |error| known.unreadable(error);
-        let tensor = known.value.tensor().map_err(broken)?;
-        let (made, memory) = make(&tensor).map_err(broken)?;
+        let (made, memory) = make(&known.value).map_err(|error| known.unreadable(error))?;
         let made = Arc::new(made);
         let _unnamed = match known.key {
             Key::Named(_) => None,
-            Key::Unnamed(_) => Some(tensor),
+            Key::Unnamed(_) => known.value.ready().cloned(),
         };
         locked(&self.weights.forms).insert(key, Form { form: made.clone(), memory, _unnamed });
         Ok(made)
@@ -321,6 +354,18 @@ impl StaticTensor {
     /// The type its elements are stored in.
     pub fn dtype(&self) -> DType {
         self.value.dtype()
+    }
+
+    /// The matrix whose values in 8 bits this is, under the same name; see [`LazyTensor::unquantized`].
+    pub fn unquantized(&self) -> Option<StaticTensor> {
+        let value = self.value.unquantized()?.clone();
+        Some(StaticTensor { key: self.key.clone(), value })
+    }
+
+    /// Whether the tensor is in memory or in a mapped file, and not a small part of the latter.
+    fn is_readable_in_place(&self) -> bool {
+        let is_small = |tensor: &Tensor| tensor.is_mapped() && tensor.ty().bytes() <= MOST_COPIED;
+        self.value.ready().is_some_and(|tensor| !is_small(tensor))
     }
 
     /// The tensor itself.

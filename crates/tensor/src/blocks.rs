@@ -46,23 +46,26 @@ pub struct QuantizedMatrix {
 impl QuantizedMatrix {
     /// Quantises `f32[rows, columns]`: `scale = max|x| / 127` per group, `value = round(x / scale)`, halves to even.
     pub fn quantize(matrix: &Tensor, layout: Scales) -> Result<Self, TensorError> {
-        let scales = QuantizedMatrix::scales(matrix, layout)?;
+        let shape = expect_matrix(matrix)?;
+        matrix.expect_finite()?;
         let matrix = matrix.to_contiguous()?;
         let source = matrix.as_slice::<f32>()?;
-        let mut values = memory::with_capacity(source.len())?;
-        for (group, &scale) in groups(source, &matrix, layout).zip(scales.as_slice::<f32>()?) {
-            let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            values.extend(group.iter().map(|x| nearest(x * inverse)));
+        let mut values = memory::zeroed(source.len())?;
+        let mut scales = memory::zeroed(shape[0] * layout.per_row(shape[1]))?;
+        let mut rest = &mut values[..];
+        for (group, scale) in groups(source, &matrix, layout).zip(&mut scales) {
+            let (out, after) = rest.split_at_mut(group.len());
+            *scale = quantize_group(group, out);
+            rest = after;
         }
         let values = Tensor::from_vec(matrix.shape().clone(), values)?;
+        let scales = Tensor::from_vec([shape[0], layout.per_row(shape[1])], scales)?;
         Ok(QuantizedMatrix { values, scales, layout })
     }
 
     /// The scales alone of the quantised `f32[rows, columns]`.
     pub fn scales(matrix: &Tensor, layout: Scales) -> Result<Tensor, TensorError> {
-        let &[rows, columns] = &matrix.shape()[..] else {
-            return Err(TensorError::Shape(format!("expected a matrix, got {}", matrix.ty())));
-        };
+        let [rows, columns] = expect_matrix(matrix)?;
         matrix.expect_finite()?;
         let matrix = matrix.to_contiguous()?;
         let mut scales = memory::with_capacity(rows * layout.per_row(columns))?;
@@ -89,6 +92,26 @@ impl QuantizedMatrix {
     }
 }
 
+/// The shape of a matrix.
+fn expect_matrix(matrix: &Tensor) -> Result<[usize; 2], TensorError> {
+    match matrix.shape()[..] {
+        [rows, columns] => Ok([rows, columns]),
+        _ => Err(TensorError::Shape(format!("expected a matrix, got {}", matrix.ty()))),
+    }
+}
+
+/// Quantises finite numbers that share a scale, which is returned; `out` is as long as the group. Inlined, so that it is compiled
+/// for the instruction set of its caller.
+#[inline(always)]
+pub fn quantize_group(group: &[f32], out: &mut [i8]) -> f32 {
+    let scale = largest_magnitude(group) / 127.0;
+    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    for (out, x) in out.iter_mut().zip(group) {
+        *out = nearest(x * inverse);
+    }
+    scale
+}
+
 /// The elements of a matrix that share a scale, one group after the other.
 fn groups<'a>(
     elements: &'a [f32],
@@ -101,6 +124,7 @@ fn groups<'a>(
 }
 
 /// The largest magnitude of finite numbers: their bits without the sign are in the order of their magnitudes.
+#[inline(always)]
 fn largest_magnitude(group: &[f32]) -> f32 {
     let bits = group.iter().map(|x| x.to_bits() & 0x7fff_ffff);
     f32::from_bits(bits.max().unwrap_or(0))
@@ -108,6 +132,7 @@ fn largest_magnitude(group: &[f32]) -> f32 {
 
 /// The nearest whole number within -127..=127, halves to even. Adding 1.5 · 2^23 rounds to whole numbers, in instructions that
 /// every processor has vectors of.
+#[inline(always)]
 fn nearest(x: f32) -> i8 {
     const WHOLE: f32 = 12_582_912.0;
     let rounded = x.clamp(-127.0, 127.0) + WHOLE;

@@ -1,9 +1,10 @@
 //! Tensors that are read or computed on request.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::{DType, Tensor, TensorError, TensorType};
+use crate::{DType, QuantizedMatrix, Scales, Tensor, TensorError, TensorType};
 
 /// A tensor of known type whose elements are read or computed on request. Either it holds a [`Tensor`], or a function
 /// that joins or decodes its parts on every request. Computed tensors are not cached: the caller owns the result.
@@ -12,6 +13,17 @@ pub struct LazyTensor {
     ty: TensorType,
     origin: Origin,
     check: Option<Arc<Check>>,
+    /// The matrix of which these are the [quantised](LazyTensor::quantized) values.
+    unquantized: Option<Arc<LazyTensor>>,
+}
+
+/// Rows of a tensor (elements of its first axis) that are joined or decoded on request, by several threads at a time.
+pub trait Rows: Send + Sync {
+    /// These rows.
+    fn rows(&self, range: Range<usize>) -> Result<Tensor, TensorError>;
+
+    /// Hints that the rows are unlikely to be read again; see [`Bytes::release`](crate::Bytes::release).
+    fn release(&self);
 }
 
 /// The check of a tensor for NaN and infinity, shared by all clones.
@@ -27,6 +39,7 @@ type Compute = dyn Fn() -> Result<Tensor, TensorError> + Send + Sync;
 enum Origin {
     Ready(Tensor),
     Computed(Arc<Compute>),
+    Rows(Arc<dyn Rows>),
 }
 
 impl LazyTensor {
@@ -35,7 +48,16 @@ impl LazyTensor {
         ty: TensorType,
         make: impl Fn() -> Result<Tensor, TensorError> + Send + Sync + 'static,
     ) -> Self {
-        LazyTensor { ty, origin: Origin::Computed(Arc::new(make)), check: None }
+        LazyTensor::of(ty, Origin::Computed(Arc::new(make)))
+    }
+
+    /// A tensor of type `ty`, of which any rows are computed on request.
+    pub fn from_rows(ty: TensorType, rows: impl Rows + 'static) -> Self {
+        LazyTensor::of(ty, Origin::Rows(Arc::new(rows)))
+    }
+
+    fn of(ty: TensorType, origin: Origin) -> Self {
+        LazyTensor { ty, origin, check: None, unquantized: None }
     }
 
     /// The same tensor, searched for NaN and infinity when it is first read: [`LazyTensor::tensor`] then returns an error
@@ -60,7 +82,7 @@ impl LazyTensor {
     pub fn ready(&self) -> Option<&Tensor> {
         match &self.origin {
             Origin::Ready(tensor) => Some(tensor),
-            Origin::Computed(_) => None,
+            Origin::Computed(_) | Origin::Rows(_) => None,
         }
     }
 
@@ -69,18 +91,104 @@ impl LazyTensor {
         let tensor = match &self.origin {
             Origin::Ready(tensor) => tensor.clone(),
             Origin::Computed(make) => make()?,
+            Origin::Rows(rows) => {
+                let tensor = rows.rows(0..self.row_count())?;
+                rows.release();
+                tensor
+            }
         };
-        if *tensor.ty() != self.ty {
-            return Err(TensorError::Shape(format!(
-                "a tensor declared as {} was computed as {}",
-                self.ty,
-                tensor.ty()
-            )));
-        }
+        expect(&self.ty, &tensor)?;
         if let Some(check) = &self.check {
-            check.outcome.get_or_init(|| check.run(&tensor)).clone()?;
+            check.outcome.get_or_init(|| check.run(&tensor, 0)).clone()?;
         }
         Ok(tensor)
+    }
+
+    /// Length of the first axis.
+    fn row_count(&self) -> usize {
+        self.ty.shape.first().copied().unwrap_or(1)
+    }
+
+    /// The same tensor, of which [rows](LazyTensor::rows) are read without computing the others: itself, or the computed tensor.
+    pub fn by_rows(&self) -> Result<LazyTensor, TensorError> {
+        match &self.origin {
+            Origin::Ready(_) | Origin::Rows(_) => Ok(self.clone()),
+            Origin::Computed(_) => Ok(self.tensor()?.into()),
+        }
+    }
+
+    /// Some rows (elements of the first axis), searched as the whole would be. Nothing is [released](LazyTensor::release).
+    pub fn rows(&self, range: Range<usize>) -> Result<Tensor, TensorError> {
+        let is_whole = range.len() == self.row_count();
+        let mut ty = self.ty.clone();
+        let Some(count) = ty.shape.first_mut() else {
+            return Err(TensorError::Shape(format!("{} has no rows", self.ty)));
+        };
+        *count = range.len();
+        let first = range.start * ty.shape.iter().skip(1).product::<usize>();
+        let rows = match &self.origin {
+            Origin::Ready(tensor) => tensor.slice(0, range)?,
+            Origin::Computed(make) => make()?.slice(0, range)?,
+            Origin::Rows(rows) => rows.rows(range)?,
+        };
+        expect(&ty, &rows)?;
+        match &self.check {
+            Some(check) if is_whole => {
+                check.outcome.get_or_init(|| check.run(&rows, 0)).clone()?;
+            }
+            Some(check) if check.outcome.get() != Some(&Ok(())) => check.run(&rows, first)?,
+            Some(_) | None => {}
+        }
+        Ok(rows)
+    }
+
+    /// Hints that the tensor is unlikely to be read again; see [`Bytes::release`](crate::Bytes::release).
+    pub fn release(&self) {
+        match &self.origin {
+            Origin::Ready(tensor) => tensor.release(),
+            Origin::Computed(_) => {}
+            Origin::Rows(rows) => rows.release(),
+        }
+    }
+
+    /// A matrix in 8 bits with one scale per row: its values `i8[rows, columns]` and its scales `f32[rows, 1]`, quantised when
+    /// they are read. Who has read the values gets the scales from the same reading.
+    pub fn quantized(self) -> [LazyTensor; 2] {
+        let types = [
+            TensorType::new(DType::I8, self.ty.shape.clone()),
+            TensorType::f32([self.row_count(), 1]),
+        ];
+        let source = Arc::new(self);
+        let known: Arc<OnceLock<Tensor>> = Arc::default();
+        let (matrix, scales) = (Arc::clone(&source), Arc::clone(&known));
+        let [values_ty, scales_ty] = types;
+        let values = LazyTensor::new(values_ty, move || {
+            let matrix = matrix.read(|matrix| QuantizedMatrix::quantize(matrix, Scales::PerRow))?;
+            scales.get_or_init(|| matrix.scales);
+            Ok(matrix.values)
+        });
+        let matrix = Arc::clone(&source);
+        let scales = LazyTensor::new(scales_ty, move || match known.get() {
+            Some(scales) => Ok(scales.clone()),
+            None => matrix.read(|matrix| QuantizedMatrix::scales(matrix, Scales::PerRow)),
+        });
+        [LazyTensor { unquantized: Some(source), ..values }, scales]
+    }
+
+    /// The matrix whose values these are, if they are those of [`LazyTensor::quantized`].
+    pub fn unquantized(&self) -> Option<&LazyTensor> {
+        self.unquantized.as_deref()
+    }
+
+    /// Reads the tensor as `f32` and releases what it was read from.
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Tensor) -> Result<T, TensorError>,
+    ) -> Result<T, TensorError> {
+        let tensor = self.tensor()?;
+        let result = read(&tensor.cast(DType::F32)?)?;
+        tensor.release();
+        Ok(result)
     }
 
     /// Whether [`LazyTensor::tensor`] would still have to search the numbers.
@@ -106,10 +214,21 @@ impl LazyTensor {
     }
 }
 
+/// An error if a tensor has another type than declared.
+fn expect(declared: &TensorType, tensor: &Tensor) -> Result<(), TensorError> {
+    if tensor.ty() == declared {
+        return Ok(());
+    }
+    let found = tensor.ty();
+    Err(TensorError::Shape(format!("a tensor declared as {declared} was computed as {found}")))
+}
+
 impl Check {
-    fn run(&self, tensor: &Tensor) -> Result<(), TensorError> {
+    /// Searches a tensor, or rows of one before which there are `first` elements.
+    fn run(&self, tensor: &Tensor, first: usize) -> Result<(), TensorError> {
         match tensor.first_not_finite()? {
             Some((element, value)) => {
+                let element = first + element;
                 Err(TensorError::Weight { name: Arc::clone(&self.name), element, value })
             }
             None => Ok(()),
@@ -119,7 +238,7 @@ impl Check {
 
 impl From<Tensor> for LazyTensor {
     fn from(tensor: Tensor) -> Self {
-        LazyTensor { ty: tensor.ty().clone(), origin: Origin::Ready(tensor), check: None }
+        LazyTensor::of(tensor.ty().clone(), Origin::Ready(tensor))
     }
 }
 
@@ -127,7 +246,7 @@ impl fmt::Debug for LazyTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Origin::Ready(tensor) => tensor.fmt(f),
-            Origin::Computed(_) => write!(f, "LazyTensor({})", self.ty),
+            Origin::Computed(_) | Origin::Rows(_) => write!(f, "LazyTensor({})", self.ty),
         }
     }
 }

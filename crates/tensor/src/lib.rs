@@ -13,12 +13,12 @@ pub mod memory;
 mod shape;
 mod tensor;
 
-pub use blocks::{BLOCK_LENGTH, QuantizedMatrix, Scales};
+pub use blocks::{BLOCK_LENGTH, QuantizedMatrix, Scales, quantize_group};
 pub use compare::{Difference, Tolerance, compare};
 pub use element::{DType, Element};
 pub use error::TensorError;
 pub use finite::narrowed;
-pub use lazy::LazyTensor;
+pub use lazy::{LazyTensor, Rows};
 pub use memory::OutOfMemory;
 pub use shape::{Shape, TensorType, contiguous_strides};
 pub use tensor::{Bytes, SharedBytes, StorageId, Tensor};

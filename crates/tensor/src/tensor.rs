@@ -14,6 +14,11 @@ pub trait Bytes: AsRef<[u8]> + Send + Sync {
     /// Hints that these bytes are unlikely to be read again. A memory-mapped file drops the pages from memory; a later
     /// read loads them again. Other storage ignores the hint.
     fn release(&self, _range: Range<usize>) {}
+
+    /// Whether the bytes are those of a mapped file, of which reads make whole pages resident.
+    fn is_mapped(&self) -> bool {
+        false
+    }
 }
 
 impl Bytes for Vec<u8> {}
@@ -155,6 +160,11 @@ impl Tensor {
     /// Whether both are views of the same storage, even of different ranges of it.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
+    }
+
+    /// Whether the elements are read from a mapped file; see [`Bytes::is_mapped`].
+    pub fn is_mapped(&self) -> bool {
+        self.storage.is_mapped()
     }
 
     /// Hints that the elements are unlikely to be read again; see [`Bytes::release`].

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cutout_tensor::{
-    DType, LazyTensor, Shape, SharedBytes, Tensor, TensorError, TensorType, narrowed,
+    DType, LazyTensor, Rows, Shape, SharedBytes, Tensor, TensorError, TensorType, narrowed,
 };
 
 use crate::error::{Format, Problem, WeightsError};
+use crate::gguf::blocks::BlockType;
 use crate::metadata::Metadata;
 use crate::stored::StoredType;
 use crate::torch::archive::{Archive, StorageView};
@@ -228,9 +229,51 @@ fn decode(info: &TensorInfo, bytes: SharedBytes, offset: usize) -> Result<LazyTe
             narrowed(numbers.iter().map(|&bytes| f64::from_le_bytes(bytes)))
         }),
         &StoredType::Block(block) => {
-            decoded_later(info, bytes, offset, move |content| Ok(block.dequantize(content)?))
+            let range = content(info, &bytes, offset)?;
+            let shape = info.shape.clone();
+            let ty = TensorType::f32(&shape[..]);
+            Ok(LazyTensor::from_rows(ty, BlockRows { block, shape, bytes, range }))
         }
         StoredType::Other { name, .. } => Err(Problem::ElementType(name.clone())),
+    }
+}
+
+/// Where the elements of a tensor are in `bytes`; an error if they end before it does.
+fn content(info: &TensorInfo, bytes: &SharedBytes, offset: usize) -> Result<Range<usize>, Problem> {
+    let found = (**bytes).as_ref().len().saturating_sub(offset) as u64;
+    if found < info.bytes {
+        let what = info.name.clone();
+        return Err(Problem::Truncated { what, wanted: info.bytes, found });
+    }
+    Ok(offset..offset + info.bytes as usize)
+}
+
+/// Rows of quantised blocks, decoded to `f32`.
+struct BlockRows {
+    block: BlockType,
+    shape: Shape,
+    bytes: SharedBytes,
+    range: Range<usize>,
+}
+
+impl Rows for BlockRows {
+    fn rows(&self, range: Range<usize>) -> Result<Tensor, TensorError> {
+        let count = self.shape.first().copied().unwrap_or(0);
+        // Whole blocks: the last axis is a multiple of their length, as `StoredType::bytes` has checked.
+        let row = self.range.len().checked_div(count).unwrap_or(0);
+        let bytes = &(*self.bytes).as_ref()[self.range.clone()];
+        let Some(bytes) = bytes.get(range.start * row..range.end * row) else {
+            return Err(TensorError::Shape(format!("rows {range:?} of {}", self.shape)));
+        };
+        let mut shape = self.shape.clone();
+        if let Some(rows) = shape.first_mut() {
+            *rows = range.len();
+        }
+        Tensor::from_vec(shape, self.block.dequantize(bytes)?)
+    }
+
+    fn release(&self) {
+        self.bytes.release(self.range.clone());
     }
 }
 
@@ -241,12 +284,7 @@ fn decoded_later(
     offset: usize,
     decode: impl Fn(&[u8]) -> Result<Vec<f32>, TensorError> + Send + Sync + 'static,
 ) -> Result<LazyTensor, Problem> {
-    let found = (*bytes).as_ref().len().saturating_sub(offset) as u64;
-    if found < info.bytes {
-        let what = info.name.clone();
-        return Err(Problem::Truncated { what, wanted: info.bytes, found });
-    }
-    let (shape, range) = (info.shape.clone(), offset..offset + info.bytes as usize);
+    let (shape, range) = (info.shape.clone(), content(info, &bytes, offset)?);
     Ok(LazyTensor::new(TensorType::f32(&shape[..]), move || {
         let values = decode(&(*bytes).as_ref()[range.clone()])?;
         bytes.release(range.clone());

@@ -10,8 +10,9 @@ mod report;
 mod rules;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use cutout_tensor::{DType, LazyTensor, Shape, Tensor, TensorError, TensorType, memory};
+use cutout_tensor::{DType, LazyTensor, Rows, Shape, Tensor, TensorError, TensorType, memory};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Problem, WeightsError};
@@ -290,23 +291,50 @@ fn stacked(parts: Vec<LazyTensor>) -> LazyTensor {
     let mut shape = first.ty().shape.clone();
     shape[0] *= parts.len();
     let ty = TensorType::new(first.dtype(), shape);
-    LazyTensor::new(ty.clone(), move || stack(&parts, &ty))
+    LazyTensor::from_rows(ty.clone(), Stacked { parts, ty })
 }
 
-/// Copies the parts into one tensor, releasing each after it is copied.
-fn stack(parts: &[LazyTensor], ty: &TensorType) -> Result<Tensor, TensorError> {
+/// Tensors of one type and shape under each other.
+struct Stacked {
+    parts: Vec<LazyTensor>,
+    ty: TensorType,
+}
+
+impl Rows for Stacked {
+    /// A view where all rows are of one part in memory, else a copy.
+    fn rows(&self, range: Range<usize>) -> Result<Tensor, TensorError> {
+        let height = self.ty.shape.first().map_or(0, |rows| rows / self.parts.len().max(1)).max(1);
+        let pieces = self.parts.iter().enumerate().filter_map(|(number, part)| {
+            let start = number * height;
+            let inside = range.start.max(start)..range.end.min(start + height);
+            (!inside.is_empty()).then(|| part.rows(inside.start - start..inside.end - start))
+        });
+        let pieces = pieces.collect::<Result<Vec<_>, TensorError>>()?;
+        match &pieces[..] {
+            [piece] => Ok(piece.clone()),
+            _ => joined(&pieces, &self.ty, range.len()),
+        }
+    }
+
+    fn release(&self) {
+        self.parts.iter().for_each(LazyTensor::release);
+    }
+}
+
+/// Copies pieces into one tensor of `rows` rows.
+fn joined(pieces: &[Tensor], ty: &TensorType, rows: usize) -> Result<Tensor, TensorError> {
+    let mut ty = ty.clone();
+    ty.shape[0] = rows;
     let length = ty.shape.checked_len()? * ty.dtype.size();
     // Eight-byte words keep every element type aligned.
     let mut words = memory::zeroed::<u64>(length.div_ceil(8))?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     let mut start = 0;
-    for part in parts {
-        let part = part.tensor()?;
-        let contiguous = part.to_contiguous()?;
+    for piece in pieces {
+        let contiguous = piece.to_contiguous()?;
         let content = contiguous.as_bytes()?;
         bytes[start..start + content.len()].copy_from_slice(content);
         start += content.len();
-        part.release();
     }
-    Tensor::from_words(ty.clone(), words)
+    Tensor::from_words(ty, words)
 }

@@ -46,6 +46,10 @@ impl AsRef<[u8]> for MappedFile {
 }
 
 impl Bytes for MappedFile {
+    fn is_mapped(&self) -> bool {
+        true
+    }
+
     /// Releases all pages that the range touches. A later read loads them again, from the page cache or from the disk.
     /// Errors are ignored: the pages then stay in memory.
     fn release(&self, range: Range<usize>) {

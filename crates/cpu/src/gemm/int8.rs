@@ -14,6 +14,7 @@
 //! [`Epilogue`]: crate::gemm::Epilogue
 
 mod driver;
+mod pack;
 mod product;
 mod quantize;
 
@@ -22,12 +23,9 @@ pub use driver::gemm_int8;
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 
 use cutout_graph::Packed;
-use cutout_parallel::{AlignedBuffer, Pool};
-use cutout_tensor::TensorError;
+use cutout_parallel::AlignedBuffer;
 
 use crate::gemm::tile::Tile;
-use crate::memory::zeroed;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Largest depth: a longer sum could overflow 32 bits.
 pub const MAX_DEPTH: usize = cutout_graph::ops::LONGEST_GROUP;
@@ -47,19 +45,6 @@ pub struct Int8View<'a> {
     pub granularity: Scales,
 }
 
-impl Int8View<'_> {
-    /// Writes the weights of panel `number`, `[depth / 4][width][4]`. What lies beyond the weight is left as it is.
-    fn pack_panel(&self, number: usize, width: usize, out: &mut [i8]) {
-        let outputs = (number * width..self.outputs).take(width);
-        for (column, output) in outputs.enumerate() {
-            let weights = &self.data[output * self.depth..][..self.depth];
-            for (word, out) in weights.chunks(4).zip(out.chunks_exact_mut(4 * width)) {
-                out[4 * column..][..word.len()].copy_from_slice(word);
-            }
-        }
-    }
-}
-
 /// A quantised weight in panels `[panel][depth / 4][tile.columns()][4]`, padded with zeros.
 #[derive(Debug)]
 pub struct PackedInt8 {
@@ -71,60 +56,11 @@ pub struct PackedInt8 {
     /// `[panel][scale][tile.columns()]`
     scales: AlignedBuffer<f32>,
     /// Initial values of the integer accumulators, laid out like `scales`: they cancel the contribution of
-    /// [`Simd::DOT_OFFSET`].
+    /// [`Simd::DOT_OFFSET`](crate::simd::Simd::DOT_OFFSET).
     starts: AlignedBuffer<i32>,
 }
 
 impl PackedInt8 {
-    /// Packs a weight for products with the instructions of `isa`; an error if the memory cannot be allocated.
-    ///
-    /// Panics unless the data and the scales have the lengths that the view states and the depth is at most [`MAX_DEPTH`].
-    pub fn pack(pool: &Pool, isa: Isa, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
-        let Int8View { outputs, depth, granularity, .. } = *view;
-        assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
-        assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
-        assert_eq!(view.scales.len(), outputs * granularity.per_row(depth), "scales of the weight");
-        let tile = Tile::choose_int8(isa, outputs, granularity);
-        let columns = outputs.next_multiple_of(tile.columns());
-        let scales = granularity.per_row(depth);
-        let panel = tile.columns() * padded_depth(depth, granularity);
-        let mut packed = PackedInt8 {
-            tile,
-            outputs,
-            depth,
-            granularity,
-            data: zeroed(columns * padded_depth(depth, granularity))?,
-            scales: zeroed(columns * scales)?,
-            starts: zeroed(columns * scales)?,
-        };
-        pool.for_chunks(&mut packed.data, panel.max(1), &|number, out: &mut [i8]| {
-            view.pack_panel(number, tile.columns(), out);
-        });
-        let offset = dispatch(tile.isa, LeftOffset);
-        for output in 0..outputs {
-            packed.pack_scales(view, output, offset);
-        }
-        Ok(packed)
-    }
-
-    /// Packs the scales and initial accumulators of one output.
-    fn pack_scales(&mut self, view: &Int8View<'_>, output: usize, offset: i32) {
-        let width = self.tile.columns();
-        let (panel, column) = (output / width, output % width);
-        let weights = &view.data[output * self.depth..][..self.depth];
-        let scales = self.granularity.per_row(self.depth);
-        let block = match self.granularity {
-            Scales::PerRow => self.depth.max(1),
-            Scales::PerBlock => BLOCK,
-        };
-        for index in 0..scales {
-            let position = (panel * scales + index) * width + column;
-            self.scales[position] = view.scales[output * scales + index];
-            let weights = &weights[index * block..self.depth.min((index + 1) * block)];
-            self.starts[position] = -offset * weights.iter().map(|&w| i32::from(w)).sum::<i32>();
-        }
-    }
-
     /// Columns of the product.
     pub fn outputs(&self) -> usize {
         self.outputs
@@ -152,17 +88,6 @@ fn padded_depth(depth: usize, granularity: Scales) -> usize {
     match granularity {
         Scales::PerRow => depth.next_multiple_of(4),
         Scales::PerBlock => depth.next_multiple_of(BLOCK),
-    }
-}
-
-/// Returns [`Simd::DOT_OFFSET`].
-struct LeftOffset;
-
-impl Kernel for LeftOffset {
-    type Output = i32;
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> i32 {
-        S::DOT_OFFSET
     }
 }
 

@@ -1,14 +1,16 @@
 //! A weight packed for products in one of the precisions.
 
+use std::sync::OnceLock;
+
 use cutout_graph::Packed;
 use cutout_parallel::{AlignedBuffer, Pool};
-use cutout_tensor::{DType, Tensor, TensorError};
+use cutout_tensor::{DType, LazyTensor, Tensor, TensorError};
 use half::{bf16, f16};
 
 use crate::gemm::half_precision::{HalfUnit, PackedHalf, Rounded, gemm_half};
 use crate::gemm::{Epilogue, LeftSource, Output, PackedWeights, WeightData, WeightView, gemm};
 use crate::memory::zeroed;
-use crate::simd::Isa;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The instructions and the precision that a kernel multiplies with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,24 +51,26 @@ pub enum Matrix {
 }
 
 impl Matrix {
-    /// Packs a weight of any float type, whose first axes have `outputs` elements together.
+    /// Packs a weight of any float type, whose first axes have `outputs` elements together. For products in bf16 it is read some
+    /// rows at a time, on all threads.
     pub fn pack(
         pool: &Pool,
         arithmetic: Arithmetic,
-        weight: &Tensor,
+        weight: &LazyTensor,
         outputs: usize,
     ) -> Result<Matrix, TensorError> {
         let Arithmetic { isa, half, strassen } = arithmetic;
-        let weight = weight.to_contiguous()?;
-        let data = weight_data(&weight)?;
-        let depth = data.len() / outputs.max(1);
+        let depth = weight.ty().shape.elements() / outputs.max(1);
         let single = |data| {
             let view = WeightView::output_major(data, outputs, depth);
             let packed = PackedWeights::pack(pool, isa, &view)?;
             Ok::<_, TensorError>(if strassen { packed } else { packed.apart() })
         };
-        let Some(unit) = half else { return Ok(Matrix::Single(single(data)?)) };
-        let rounded = rounded(data)?;
+        let Some(unit) = half else {
+            let weight = weight.tensor()?.to_contiguous()?;
+            return Ok(Matrix::Single(single(weight_data(&weight)?)?));
+        };
+        let rounded = rounded(pool, isa, weight)?;
         Ok(match unit {
             HalfUnit::Widened => Matrix::Widened(single(WeightData::Bf16(&rounded))?),
             HalfUnit::Tiles | HalfUnit::TileTwin | HalfUnit::Dots => {
@@ -116,19 +120,60 @@ impl Packed for Matrix {
     }
 }
 
+/// Elements that a task rounds.
+const TASK: usize = 1 << 16;
+
 /// The elements rounded to bf16, to nearest even.
-fn rounded(data: WeightData<'_>) -> Result<AlignedBuffer<bf16>, TensorError> {
-    let mut rounded = zeroed(data.len())?;
+fn rounded(pool: &Pool, isa: Isa, weight: &LazyTensor) -> Result<AlignedBuffer<bf16>, TensorError> {
+    let shape = &weight.ty().shape;
+    let count = shape.first().copied().unwrap_or(0);
+    let row = shape.iter().skip(1).product::<usize>().max(1);
+    let rows = (TASK / row).max(1);
+    let mut rounded = zeroed(shape.elements())?;
+    let problem = OnceLock::new();
+    pool.for_chunks(&mut rounded, rows * row, &|task, out: &mut [bf16]| {
+        let range = task * rows..count.min((task + 1) * rows);
+        let part = weight.rows(range).and_then(|part| part.to_contiguous());
+        let done = part.and_then(|part| {
+            round(isa, weight_data(&part)?, out);
+            Ok(())
+        });
+        if let Err(error) = done {
+            problem.get_or_init(|| error);
+        }
+    });
+    problem.into_inner().map_or(Ok(rounded), Err)
+}
+
+/// Rounds elements to bf16.
+fn round(isa: Isa, data: WeightData<'_>, out: &mut [bf16]) {
     match data {
-        WeightData::F32(data) => {
-            rounded.iter_mut().zip(data).for_each(|(out, &x)| *out = bf16::from_f32(x));
-        }
+        WeightData::F32(data) => dispatch(isa, Round { data, out }),
         WeightData::F16(data) => {
-            rounded.iter_mut().zip(data).for_each(|(out, x)| *out = bf16::from_f32(x.to_f32()));
+            out.iter_mut().zip(data).for_each(|(out, x)| *out = bf16::from_f32(x.to_f32()));
         }
-        WeightData::Bf16(data) => rounded.copy_from_slice(data),
+        WeightData::Bf16(data) => out.copy_from_slice(data),
     }
-    Ok(rounded)
+}
+
+/// Rounds single precision to bf16, bit for bit as [`bf16::from_f32`], in operations that every processor has vectors of.
+struct Round<'a> {
+    data: &'a [f32],
+    out: &'a mut [bf16],
+}
+
+impl Kernel for Round<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        for (out, x) in self.out.iter_mut().zip(self.data) {
+            let bits = x.to_bits();
+            let nearest = bits.wrapping_add(0x7FFF + (bits >> 16 & 1));
+            // A quiet NaN has this bit; rounding could carry out of the mantissa.
+            let bits = if x.is_nan() { bits | 0x40_0000 } else { nearest };
+            *out = bf16::from_bits((bits >> 16) as u16);
+        }
+    }
 }
 
 /// The elements of a contiguous float tensor.
@@ -139,6 +184,27 @@ pub(crate) fn weight_data(tensor: &Tensor) -> Result<WeightData<'_>, TensorError
         DType::BF16 => Ok(WeightData::Bf16(tensor.as_slice::<bf16>()?)),
         found @ (DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Bool) => {
             Err(TensorError::Type { expected: DType::F32, found })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_rounded_as_single_numbers_are() {
+        let bits = (0..=u16::MAX).flat_map(|high| {
+            [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF].map(|low| u32::from(high) << 16 | low)
+        });
+        let data: Vec<f32> = bits.map(f32::from_bits).collect();
+        let expected: Vec<u16> = data.iter().map(|&x| bf16::from_f32(x).to_bits()).collect();
+        let weight: LazyTensor = Tensor::from_vec([3, data.len() / 3], data).unwrap().into();
+        for isa in Isa::available() {
+            for threads in [1, 3] {
+                let found = rounded(&Pool::new(threads), isa, &weight).unwrap();
+                assert!(found.iter().map(|x| x.to_bits()).eq(expected.iter().copied()), "{isa:?}");
+            }
         }
     }
 }

@@ -62,7 +62,7 @@ impl Form for Dense {
         (0..self.groups)
             .map(|group| {
                 let own = weight.slice(0, group * outputs..(group + 1) * outputs)?;
-                Matrix::pack(pool, self.arithmetic, &own.permute(&[0, 2, 3, 1])?, outputs)
+                Matrix::pack(pool, self.arithmetic, &own.permute(&[0, 2, 3, 1])?.into(), outputs)
             })
             .collect()
     }

@@ -63,7 +63,7 @@ impl Form for ByKernelRow {
             .map(|part| {
                 let own =
                     weight.slice(2, part * rows..(part + 1) * rows)?.permute(&[2, 3, 1, 0])?;
-                Matrix::pack(pool, self.arithmetic, &own, rows * columns)
+                Matrix::pack(pool, self.arithmetic, &own.into(), rows * columns)
             })
             .collect()
     }
@@ -121,7 +121,8 @@ impl Form for Gathered {
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
-        Matrix::pack(pool, self.arithmetic, &weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
+        let outputs_first = weight.permute(&[1, 2, 3, 0])?.into();
+        Matrix::pack(pool, self.arithmetic, &outputs_first, weight.shape()[1])
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cutout_graph::{CompileError, RunError, ops};
-use cutout_tensor::{Tensor, TensorError, memory};
+use cutout_tensor::{LazyTensor, Tensor, TensorError, memory};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::{
@@ -47,8 +47,8 @@ pub(crate) fn lower(op: &ops::Linear, site: &Site<'_>) -> Result<Lowered, Compil
             LinearAtRunTime { arithmetic, outputs, depth, epilogue, rows, row_stride }.into()
         );
     };
-    let pack = |tensor: &Tensor| Matrix::pack(site.pool, site.arithmetic, tensor, outputs);
-    let weights = site.weights.prepared(known, &form("linear", site), pack)?;
+    let pack = |weight: &LazyTensor| Matrix::pack(site.pool, site.arithmetic, weight, outputs);
+    let weights = site.weights.prepared_by_rows(known, &form("linear", site), pack)?;
     let kernel = Box::new(Linear { weights, epilogue, rows, row_stride });
     Ok(Lowered { kernel, absorbed: vec![WEIGHT] })
 }
@@ -78,7 +78,7 @@ impl Execute for LinearAtRunTime {
         if self.arithmetic.half.is_some() {
             let weight = memory::copied(io.inputs.f32(WEIGHT)).map_err(TensorError::from)?;
             let weight = Tensor::from_vec([outputs, depth], weight)?;
-            let weight = Matrix::pack(io.pool, self.arithmetic, &weight, outputs)?;
+            let weight = Matrix::pack(io.pool, self.arithmetic, &weight.into(), outputs)?;
             let left = RowMajor::new(io.inputs.f32(0), rows, depth, row_stride);
             weight.multiply(io.pool, &left, &epilogue, gemm::Output::new(output, outputs));
             return Ok(());

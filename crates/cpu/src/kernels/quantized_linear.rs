@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cutout_graph::{CompileError, RunError, ops};
-use cutout_tensor::{Scales, Tensor, TensorError};
+use cutout_tensor::{LazyTensor, Scales, Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
 use crate::gemm::int8::{Int8View, PackedInt8, gemm_int8};
@@ -53,9 +53,19 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
     let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
         return Ok(kernel.into());
     };
-    let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site);
     let form = format!("{} {:?} {}", form("quantised linear", site), op.scales, scales.name());
-    let packed = site.weights.prepared(values, &form, pack)?;
+    let packed = match values.unquantized() {
+        // Values and scales of one matrix: it is read once, while it is packed.
+        Some(matrix) if op.scales == Scales::PerRow => {
+            let quantize =
+                |matrix: &LazyTensor| PackedInt8::quantize(site.pool, site.arithmetic.isa, matrix);
+            site.weights.prepared_by_rows(&matrix, &form, quantize)?
+        }
+        Some(_) | None => {
+            let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site);
+            site.weights.prepared(values, &form, pack)?
+        }
+    };
     kernel.weight = Weight::Packed(packed);
     Ok(Lowered { kernel: Box::new(kernel), absorbed: vec![VALUES, SCALES] })
 }

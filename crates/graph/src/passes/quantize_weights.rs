@@ -1,13 +1,10 @@
 //! Quantises the weights of linear layers to 8 bits where the profile asks for it.
 
-use std::sync::Arc;
-
-use cutout_tensor::{DType, LazyTensor, QuantizedMatrix, Scales, Tensor, TensorError, TensorType};
+use cutout_tensor::{Scales, TensorError};
 
 use super::{Context, Draft, rewrite};
 use crate::graph::{Constant, Graph, Kind, NodeId};
 use crate::ops::{Linear, QuantizedLinear};
-use crate::weights::Folded;
 use crate::{CompileError, Op, Precision, Weights};
 
 /// A linear layer whose weight lies in a part of precision `int8` becomes a quantised one, with one scale per output
@@ -40,46 +37,14 @@ pub(super) fn run(graph: &Graph, context: &Context<'_>) -> Result<Graph, Compile
     problem.map_or(Ok(result), Err)
 }
 
-/// A constant with the name it is shared under.
-fn named(name: Arc<str>, value: LazyTensor) -> Constant {
-    Constant { value, name: Some(name) }
-}
-
-/// Values and scales of a weight. Scales are computed once for all graphs; values when a kernel packs them.
+/// Values and scales of a weight, quantised when a kernel packs them.
 fn quantized(weights: &Weights, path: &str) -> Result<[Constant; 2], TensorError> {
-    let names: [Arc<str>; 2] =
-        ["values", "scales"].map(|part| format!("int8 {part} of {path}").into());
     let weight = weights.get(path);
     let weight = weight.ok_or_else(|| TensorError::Shape(format!("{path} is missing")))?;
-    let rows = weight.ty().shape.first().copied().unwrap_or(1);
-    let source = weight.clone();
-    let scales: LazyTensor = match weights.folded(&names[1]) {
-        Some(Folded::Kept(scales)) => scales.into(),
-        Some(Folded::Packed) => {
-            LazyTensor::new(TensorType::f32([rows, 1]), move || scales(&source))
-        }
-        None => weights.keep_folded(&names[1], scales(weight)?).into(),
-    };
-    let source = weight.clone();
-    let values =
-        LazyTensor::new(TensorType::new(DType::I8, weight.ty().shape.clone()), move || {
-            quantize(&source).map(|matrix| matrix.values)
-        });
-    let [values_name, scales_name] = names;
-    Ok([named(values_name, values), named(scales_name, scales)])
-}
-
-/// The scale of each row of a weight.
-fn scales(weight: &LazyTensor) -> Result<Tensor, TensorError> {
-    QuantizedMatrix::scales(&weight.tensor()?.cast(DType::F32)?, Scales::PerRow)
-}
-
-/// Quantises a weight and releases the pages it was read from.
-fn quantize(weight: &LazyTensor) -> Result<QuantizedMatrix, TensorError> {
-    let tensor = weight.tensor()?;
-    let matrix = QuantizedMatrix::quantize(&tensor.cast(DType::F32)?, Scales::PerRow)?;
-    tensor.release();
-    Ok(matrix)
+    let [values, scales] = weight.clone().quantized();
+    let named =
+        |part: &str, value| Constant { value, name: Some(format!("int8 {part} of {path}").into()) };
+    Ok([named("values", values), named("scales", scales)])
 }
 
 /// Replaces a linear layer by the quantised one.

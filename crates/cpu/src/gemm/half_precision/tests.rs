@@ -37,7 +37,7 @@ fn run(
     let pool = Pool::new(threads);
     let shape = [problem.columns, problem.depth];
     let weight = Tensor::from_vec(shape, problem.weight.clone()).unwrap();
-    let matrix = Matrix::pack(&pool, arithmetic, &weight, problem.columns).unwrap();
+    let matrix = Matrix::pack(&pool, arithmetic, &weight.clone().into(), problem.columns).unwrap();
     assert_eq!((matrix.outputs(), matrix.depth()), (problem.columns, problem.depth));
     let mut output = problem.blank();
     let target = Output::new(&mut output, problem.columns + problem.gap);
@@ -123,7 +123,7 @@ fn tile_registers_and_their_twin_give_the_same_bits() {
 fn packed_weights_take_half_the_memory() {
     let weight = Tensor::from_vec([96, 64], vec![1.0f32; 96 * 64]).unwrap();
     for arithmetic in units() {
-        let matrix = Matrix::pack(&Pool::new(1), arithmetic, &weight, 96).unwrap();
+        let matrix = Matrix::pack(&Pool::new(1), arithmetic, &weight.clone().into(), 96).unwrap();
         assert_eq!(matrix.bytes(), 96 * 64 * 2, "{}", arithmetic.name());
     }
 }

@@ -1,11 +1,12 @@
 //! Products of bytes against plain loops of the documented arithmetic, on every instruction set of the machine.
 
 use cutout_parallel::Pool;
-use cutout_tensor::{QuantizedMatrix, Tensor};
+use cutout_tensor::{DType, LazyTensor, QuantizedMatrix, Tensor};
 
 use super::*;
 use crate::gemm::tests::{Noise, Packed};
 use crate::gemm::{Activation, Epilogue, Output, Residual, RowMajor};
+use crate::simd::Isa;
 
 /// A weight in 8 bits.
 struct QuantizedWeight {
@@ -285,4 +286,33 @@ fn a_depth_whose_sums_could_overflow_is_refused() {
         granularity: Scales::PerRow,
     };
     let _ = PackedInt8::pack(&Pool::new(1), Isa::Portable, &weight.view());
+}
+
+#[test]
+fn a_weight_that_is_quantised_while_it_is_packed_has_the_same_panels() {
+    for (outputs, depth) in [(1, 1), (33, 70), (130, 64), (7, 129)] {
+        let weight = Noise(5).floats(outputs * depth);
+        let matrix = Tensor::from_vec([outputs, depth], weight).unwrap();
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let matrix = matrix.cast(dtype).unwrap();
+            let floats = matrix.cast(DType::F32).unwrap().to_vec::<f32>().unwrap();
+            let weight = QuantizedWeight::quantize(&floats, outputs, depth, Scales::PerRow);
+            for isa in Isa::available() {
+                let expected = PackedInt8::pack(&Pool::new(1), isa, &weight.view()).unwrap();
+                let lazy = LazyTensor::from(matrix.clone());
+                let found = PackedInt8::quantize(&Pool::new(3), isa, &lazy).unwrap();
+                assert_eq!(found.data[..], expected.data[..], "{dtype} {isa:?}");
+                assert_eq!(found.scales[..], expected.scales[..], "{dtype} {isa:?}");
+                assert_eq!(found.starts[..], expected.starts[..], "{dtype} {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weight_with_a_nan_is_not_quantised() {
+    let mut weight = vec![1f32; 100 * 8];
+    weight[790] = f32::NAN;
+    let lazy = LazyTensor::from(Tensor::from_vec([100, 8], weight).unwrap());
+    assert!(PackedInt8::quantize(&Pool::new(2), Isa::detect(), &lazy).is_err());
 }
