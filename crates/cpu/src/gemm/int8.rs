@@ -11,13 +11,18 @@
 //! order, `total = fma(sum as f32, weight_scale, total)`, and become `total * scale`. The [`Epilogue`] follows as
 //! for `f32`.
 //!
+//! Integer sums are exact, so vectors (`product`) and tile registers (`tile_product`) give the same bits.
+//!
 //! [`Epilogue`]: crate::gemm::Epilogue
 
 mod driver;
 mod product;
 mod quantize;
+mod tile_product;
+mod unit;
 
 pub use driver::gemm_int8;
+pub use unit::ByteUnit;
 
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 
@@ -28,6 +33,7 @@ use cutout_tensor::TensorError;
 use crate::gemm::tile::Tile;
 use crate::memory::zeroed;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::tiles::ROW_BYTES;
 
 /// Largest depth: a longer sum could overflow 32 bits.
 pub const MAX_DEPTH: usize = cutout_graph::ops::LONGEST_GROUP;
@@ -60,12 +66,15 @@ impl Int8View<'_> {
     }
 }
 
-/// A quantised weight in panels `[panel][depth / 4][tile.columns()][4]`, padded with zeros.
+/// A quantised weight in panels `[panel][words][tile.columns()][4]`, padded with zeros.
 #[derive(Debug)]
 pub struct PackedInt8 {
+    unit: ByteUnit,
     tile: Tile,
     outputs: usize,
     depth: usize,
+    /// Groups of four depths, padded to whole blocks or tiles.
+    words: usize,
     granularity: Scales,
     data: AlignedBuffer<i8>,
     /// `[panel][scale][tile.columns()]`
@@ -76,24 +85,37 @@ pub struct PackedInt8 {
 }
 
 impl PackedInt8 {
-    /// Packs a weight for products with the instructions of `isa`; an error if the memory cannot be allocated.
+    /// Packs a weight for products on `unit` with the instructions of `isa`; an error if the memory cannot be allocated.
     ///
     /// Panics unless the data and the scales have the lengths that the view states and the depth is at most [`MAX_DEPTH`].
-    pub fn pack(pool: &Pool, isa: Isa, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
+    pub fn pack(
+        pool: &Pool,
+        (isa, unit): (Isa, ByteUnit),
+        view: &Int8View<'_>,
+    ) -> Result<PackedInt8, TensorError> {
         let Int8View { outputs, depth, granularity, .. } = *view;
         assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
         assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
         assert_eq!(view.scales.len(), outputs * granularity.per_row(depth), "scales of the weight");
-        let tile = Tile::choose_int8(isa, outputs, granularity);
+        let by_vectors = Tile::choose_int8(isa, outputs, granularity);
+        let (unit, tile, padded) = match (granularity, unit) {
+            (Scales::PerRow, ByteUnit::Tiles | ByteUnit::TileTwin) => {
+                (unit, Tile::of_tiles(isa), depth.next_multiple_of(ROW_BYTES))
+            }
+            (Scales::PerRow, ByteUnit::Vectors) => (unit, by_vectors, depth.next_multiple_of(4)),
+            (Scales::PerBlock, _) => (ByteUnit::Vectors, by_vectors, depth.next_multiple_of(BLOCK)),
+        };
         let columns = outputs.next_multiple_of(tile.columns());
         let scales = granularity.per_row(depth);
-        let panel = tile.columns() * padded_depth(depth, granularity);
+        let panel = tile.columns() * padded;
         let mut packed = PackedInt8 {
+            unit,
             tile,
             outputs,
             depth,
+            words: padded / 4,
             granularity,
-            data: zeroed(columns * padded_depth(depth, granularity))?,
+            data: zeroed(columns * padded)?,
             scales: zeroed(columns * scales)?,
             starts: zeroed(columns * scales)?,
         };
@@ -144,14 +166,6 @@ impl PackedInt8 {
 impl Packed for PackedInt8 {
     fn bytes(&self) -> usize {
         size_of_val(&*self.data) + size_of_val(&*self.scales) + size_of_val(&*self.starts)
-    }
-}
-
-/// Depth of packed weights and activations: a multiple of the four bytes of a dot product, or of [`BLOCK`] if blocks have scales.
-fn padded_depth(depth: usize, granularity: Scales) -> usize {
-    match granularity {
-        Scales::PerRow => depth.next_multiple_of(4),
-        Scales::PerBlock => depth.next_multiple_of(BLOCK),
     }
 }
 

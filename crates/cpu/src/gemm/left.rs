@@ -69,6 +69,16 @@ impl PanelBlock {
     }
 }
 
+/// Words of four bytes in the sets of a way of the L1 cache: rows at multiples of this distance evict each other.
+const CACHE_WAY: usize = 1 << 10;
+
+/// Words from one row of `words` words to the next where rows lie one after the other: each has cache lines of its own.
+pub(super) fn row_stride(words: usize) -> usize {
+    let stride = words.next_multiple_of(16);
+    let conflicts = stride.is_multiple_of(CACHE_WAY / 4);
+    stride + if conflicts { 16 } else { 0 }
+}
+
 /// Interleaves at most `panel_rows` rows of equal length into one panel: `out[d * panel_rows + r] = rows[r][d]`, and
 /// zero for the missing rows.
 ///

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use crate::gemm::left::{LeftSource, PanelBlock};
+use crate::gemm::left::{LeftSource, PanelBlock, row_stride};
 use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dots};
 
 /// Rows that are read at a time where they are not in memory as they are.
@@ -18,15 +18,10 @@ pub(super) struct RowLayout {
     pub(super) stride: usize,
 }
 
-/// Pairs of depths in the sets of a way of the L1 cache: rows at multiples of this distance evict each other.
-const CACHE_WAY: usize = 1 << 10;
-
 impl RowLayout {
     /// The layout of rows of `pairs` pairs, each in cache lines of its own.
     pub(super) fn new(isa: Isa, pairs: usize) -> RowLayout {
-        let stride = pairs.next_multiple_of(16);
-        let conflicts = stride.is_multiple_of(CACHE_WAY / 4);
-        RowLayout { isa, stride: stride + if conflicts { 16 } else { 0 } }
+        RowLayout { isa, stride: row_stride(pairs) }
     }
 
     /// Rounds a block of the left operand into `out`, `[row][stride]` pairs. Pairs beyond the last depth are zero; `gathered` has

@@ -5,8 +5,9 @@ use std::ops::Range;
 use cutout_parallel::Pool;
 
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
-use crate::gemm::int8::quantize::quantize_row;
-use crate::gemm::int8::{PackedInt8, Scales, padded_depth};
+use crate::gemm::int8::quantize::{Offset, quantize_row};
+use crate::gemm::int8::tile_product::TileTasks;
+use crate::gemm::int8::{ByteUnit, PackedInt8, Scales};
 use crate::gemm::kernel::{Block, Product};
 use crate::gemm::left::{InterleaveRows, LeftSource, PanelBlock};
 use crate::gemm::split::{Shape, Split, Tasks};
@@ -14,6 +15,7 @@ use crate::gemm::tile::Tile;
 use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
 use crate::simd::{MAX_LANES, dispatch};
+use crate::tiles::{Amx, Twin};
 
 /// `output = activation(scale * left · weights^T + bias) + residual`, with the left operand quantised row by row and
 /// integer sums, as the module's documentation defines.
@@ -33,10 +35,24 @@ pub fn gemm_int8(
     if shape.rows == 0 || shape.columns == 0 {
         return;
     }
-    let tile = weights.tile();
     let writer = OutputWriter::new(shape, epilogue, output);
-    let words = padded_depth(shape.depth, weights.granularity) / 4;
-    let split = Split::with_depth_block(shape, tile, words.max(1));
+    let split = Split::with_depth_block(shape, weights.tile, weights.words.max(1));
+    let on_tiles = TileTasks { left, weights, writer: &writer, shape, split };
+    match weights.unit {
+        ByteUnit::Tiles => on_tiles.run::<Amx>(pool),
+        ByteUnit::TileTwin => on_tiles.run::<Twin>(pool),
+        ByteUnit::Vectors => by_vectors(pool, left, weights, (&writer, shape, split)),
+    }
+}
+
+/// The product on vector registers.
+fn by_vectors(
+    pool: &Pool,
+    left: &dyn LeftSource,
+    weights: &PackedInt8,
+    (writer, shape, split): (&OutputWriter<'_>, Shape, Split),
+) {
+    let PackedInt8 { tile, words, .. } = *weights;
     let tasks = Tasks::new(shape, tile, split);
     let layout = ScratchLayout { rows: split.row_block, words, depth: shape.depth, tile };
     pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
@@ -50,7 +66,7 @@ pub fn gemm_int8(
             starts: weights.starts.as_ptr(),
             words,
         };
-        let block = OutputBlock { tile, writer: &writer, rows, panels, columns: shape.columns };
+        let block = OutputBlock { tile, writer, rows, panels, columns: shape.columns };
         match weights.granularity {
             Scales::PerRow => block.run(product),
             Scales::PerBlock => block.run(BlockProduct(product)),
@@ -126,7 +142,8 @@ impl ScratchLayout {
                 let bytes = &mut bytes[index * self.words..][..self.words];
                 let values = left.row(source, row);
                 let bytes = bytemuck::cast_slice_mut(bytes);
-                scales[source - rows.start] = quantize_row(self.tile.isa, values, bytes);
+                scales[source - rows.start] =
+                    quantize_row(self.tile.isa, values, bytes, Offset::OfVectors);
             }
             let mut slices: [&[f32]; MAX_LANES] = [&[]; MAX_LANES];
             for (index, slice) in slices.iter_mut().take(count).enumerate() {
