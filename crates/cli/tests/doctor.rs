@@ -14,6 +14,7 @@ fn the_machine_is_described() {
         "instructions ",
         "f32 ",
         "bf16 ",
+        "int8 ",
         "threads ",
         "memory ",
         "huge pages ",

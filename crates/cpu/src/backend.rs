@@ -11,7 +11,7 @@ use cutout_graph::{
 use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
-use crate::gemm::{Arithmetic, HalfUnit};
+use crate::gemm::{Arithmetic, ByteUnit, HalfUnit};
 use crate::kernels::{copy_kernel, lower};
 use crate::lower::Site;
 use crate::program::{BufferMemory, CpuProgram, Instruction, OperandSource, OutputPort};
@@ -23,11 +23,35 @@ pub struct Cpu {
     machine: Arc<Machine>,
 }
 
+/// What multiplies numbers of less than 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units {
+    /// What multiplies bf16 numbers.
+    pub half: HalfUnit,
+    /// What multiplies bytes.
+    pub bytes: ByteUnit,
+}
+
+impl Units {
+    /// The units that are fastest on this machine, for kernels compiled for `isa`.
+    pub fn detect(isa: Isa) -> Units {
+        Units { half: HalfUnit::detect(isa), bytes: ByteUnit::detect(isa) }
+    }
+
+    /// These units, and the detected ones in place of those that this machine does not have.
+    fn or_detected(self, isa: Isa) -> Units {
+        let detected = Units::detect(isa);
+        Units {
+            half: if self.half.is_available() { self.half } else { detected.half },
+            bytes: if self.bytes.is_available() { self.bytes } else { detected.bytes },
+        }
+    }
+}
+
 /// What all programs of a [`Cpu`] share.
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
-    /// What multiplies bf16 numbers.
-    half: HalfUnit,
+    units: Units,
     pub(crate) pool: Arc<Pool>,
     pub(crate) transfers: Arc<Transfers>,
     arenas: Mutex<Vec<AlignedBuffer<u8>>>,
@@ -55,22 +79,21 @@ impl Cpu {
         Cpu::with_isa_on(isa, Arc::new(Pool::new(threads)))
     }
 
-    /// A given instruction set and unit for bf16, or what this machine has instead of them.
-    pub fn with_units(isa: Isa, half: HalfUnit, threads: usize) -> Self {
+    /// A given instruction set and units, or what this machine has instead of them.
+    pub fn with_units(isa: Isa, units: Units, threads: usize) -> Self {
         let isa = isa.or_available();
-        let half = if half.is_available() { half } else { HalfUnit::detect(isa) };
-        Cpu::with(isa, half, Arc::new(Pool::new(threads)))
+        Cpu::with(isa, units.or_detected(isa), Arc::new(Pool::new(threads)))
     }
 
     fn with_isa_on(isa: Isa, pool: Arc<Pool>) -> Self {
         let isa = isa.or_available();
-        Cpu::with(isa, HalfUnit::detect(isa), pool)
+        Cpu::with(isa, Units::detect(isa), pool)
     }
 
-    fn with(isa: Isa, half: HalfUnit, pool: Arc<Pool>) -> Self {
+    fn with(isa: Isa, units: Units, pool: Arc<Pool>) -> Self {
         let machine = Machine {
             isa,
-            half,
+            units,
             pool,
             transfers: Arc::default(),
             arenas: Mutex::default(),
@@ -86,7 +109,7 @@ impl Cpu {
 
     /// What multiplies bf16 numbers.
     pub fn half_unit(&self) -> HalfUnit {
-        self.machine.half
+        self.machine.units.half
     }
 
     pub(crate) fn program(&self, planned: &Planned<'_>) -> Result<CpuProgram, CompileError> {
@@ -115,13 +138,13 @@ impl Cpu {
     /// The instructions and the precision of the products of a node. With precision int8 these are the products that are not linear
     /// layers with weights: attention and convolutions, which bf16 makes faster at a tenth of the loss of int8.
     fn arithmetic(&self, planned: &Planned<'_>, id: NodeId) -> Arithmetic {
-        let Machine { isa, half, .. } = *self.machine;
+        let Machine { isa, units: Units { half, bytes }, .. } = *self.machine;
         let half = match planned.profile.precision_of(&planned.graph.node(id).origin.scope) {
             Precision::Bf16 => Some(half),
             Precision::Int8 => Some(half).filter(|half| half.is_faster_than_single()),
             Precision::Auto | Precision::F32 | Precision::F16 => None,
         };
-        Arithmetic { isa, half, strassen: planned.profile.strassen.unwrap_or(true) }
+        Arithmetic { isa, half, bytes, strassen: planned.profile.strassen.unwrap_or(true) }
     }
 
     fn instruction(

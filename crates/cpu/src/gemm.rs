@@ -28,6 +28,7 @@ mod split;
 mod strassen;
 mod terms;
 mod tile;
+mod tile_block;
 mod writer;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};
@@ -36,6 +37,7 @@ pub use cutout_graph::ops::Activation;
 pub use driver::gemm;
 pub use epilogue::{Epilogue, Residual};
 pub use half_precision::HalfUnit;
+pub use int8::ByteUnit;
 pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
 pub(crate) use matrix::weight_data;
 pub use matrix::{Arithmetic, Matrix};

@@ -12,8 +12,9 @@ mod memory;
 mod program;
 mod rules;
 pub mod simd;
+mod tiles;
 pub mod vecmath;
 
-pub use backend::Cpu;
-pub use gemm::{HalfUnit, strassen_rule};
+pub use backend::{Cpu, Units};
+pub use gemm::{ByteUnit, HalfUnit, strassen_rule};
 pub use simd::Isa;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use cutout_cpu::{Cpu, HalfUnit, Isa};
+use cutout_cpu::{ByteUnit, Cpu, HalfUnit, Isa, Units};
 use cutout_graph::{Op, Precision, Profile};
 use cutout_testing::check_backend;
 
@@ -26,7 +26,11 @@ fn every_case_in_bf16_matches_the_definition_of_its_rounded_inputs() {
     for isa in Isa::available() {
         for half in HalfUnit::ALL.into_iter().filter(|unit| unit.is_available()) {
             let name = format!("{} bf16 {}", isa.name(), half.name());
-            match check_backend(&name, &Cpu::with_units(isa, half, 2), &profile) {
+            let bytes = match half {
+                HalfUnit::TileTwin => ByteUnit::TileTwin,
+                HalfUnit::Tiles | HalfUnit::Dots | HalfUnit::Widened => ByteUnit::detect(isa),
+            };
+            match check_backend(&name, &Cpu::with_units(isa, Units { half, bytes }, 2), &profile) {
                 Ok(checks) => assert!(checks > Op::all_cases().len()),
                 Err(report) => panic!("{report}"),
             }

@@ -1,6 +1,6 @@
 //! Random graphs: the compiled program gives the interpreter's result, on every path and for any number of threads.
 
-use cutout_cpu::{Cpu, HalfUnit, Isa};
+use cutout_cpu::{Cpu, HalfUnit, Isa, Units};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::{Backend, Named, Precision, Profile, Weights, interpret_in};
 use cutout_tensor::{DType, TensorType, Tolerance, compare};
@@ -91,7 +91,7 @@ fn programs_in_bf16_give_the_result_of_rounded_products() {
         .into_iter()
         .flat_map(|isa| HalfUnit::ALL.map(|half| (isa, half)))
         .filter(|(_, half)| half.is_available())
-        .map(|(isa, half)| Cpu::with_units(isa, half, 2))
+        .map(|(isa, half)| Cpu::with_units(isa, Units { half, ..Units::detect(isa) }, 2))
         .collect();
     let mut compared = 0;
     for seed in 0..200 {

@@ -10,7 +10,7 @@ use cutout_parallel::Pool;
 mod check;
 
 pub use check::{SelfCheck, self_check};
-pub use cutout_cpu::{HalfUnit, Isa, strassen_rule};
+pub use cutout_cpu::{ByteUnit, HalfUnit, Isa, strassen_rule};
 
 /// Why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

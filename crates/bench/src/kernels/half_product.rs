@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use anyhow::Result;
 use cutout_cpu::gemm::{Arithmetic, Epilogue, HalfUnit, Matrix, Output, RowMajor};
 use cutout_parallel::AlignedBuffer;
+use cutout_tensor::{LazyTensor, Tensor};
 
 use crate::bench::Bench;
 use crate::contest::{Contest, seconds};
@@ -41,7 +42,8 @@ fn measure(bench: &Bench, shape: ProductShape) -> Result<Outcome> {
     left.iter_mut().for_each(round);
     let mut weight = noise::tensor(2, [columns, depth])?.to_vec::<f32>()?;
     weight.iter_mut().for_each(round);
-    let weight = cutout_tensor::Tensor::from_vec([columns, depth], weight)?;
+    let weight = Tensor::from_vec([columns, depth], weight)?;
+    let weight = LazyTensor::from(weight);
     let source = RowMajor::new(&left, rows, depth, depth);
     let output = RefCell::new(AlignedBuffer::zeroed(rows * columns));
     let pack = |half| {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use cutout_sam::Profile;
 use cutout_sam::device::{
-    HalfUnit, Isa, SelfCheck, self_check, strassen_rule, threads, usable_gpu,
+    ByteUnit, HalfUnit, Isa, SelfCheck, self_check, strassen_rule, threads, usable_gpu,
 };
 use serde_json::{Value, json};
 
@@ -86,7 +86,9 @@ impl Findings {
         add("features", if features.is_empty() { unknown() } else { features.join(" ") });
         add("instructions", self.instructions());
         add("f32", strassen_rule());
-        add("bf16", HalfUnit::detect(Isa::detect()).description().to_owned());
+        let isa = Isa::detect();
+        add("bf16", HalfUnit::detect(isa).description().to_owned());
+        add("int8", ByteUnit::detect(isa).description(isa).to_owned());
         add("threads", format!("{} (one for each core)", self.threads));
         add(
             "memory",
@@ -187,6 +189,7 @@ impl Findings {
             "instructions": Isa::detect().name(),
             "f32": strassen_rule(),
             "bf16": HalfUnit::detect(Isa::detect()).name(),
+            "int8": ByteUnit::detect(Isa::detect()).name(),
             "instructions_available": Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>(),
             "threads": self.threads,
             "memory_bytes": memory.as_ref().map(|memory| memory.total),

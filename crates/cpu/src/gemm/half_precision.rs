@@ -3,16 +3,13 @@
 //! Every sum is over products of two bf16 numbers, which are exact in `f32`; only the additions round. Three units compute them
 //! from one packed layout, pairs of depths side by side:
 //!
-//! - [`HalfUnit::Tiles`]: the tile registers of AMX (`tiles`), or a twin of them in plain Rust that gives the same bits (`twin`).
+//! - [`HalfUnit::Tiles`]: the tile registers of AMX, or a twin of them in plain Rust that gives the same bits (`crate::tiles`).
 //! - [`HalfUnit::Dots`]: dot products of pairs in vector registers (`dots`).
 //! - [`HalfUnit::Widened`]: rounded weights and rows in `f32`, by the kernels of `f32`; weights take half the memory.
 
 mod dots;
 mod driver;
 mod rows;
-mod tile_block;
-mod tiles;
-mod twin;
 
 pub use driver::gemm_half;
 pub(crate) use rows::RoundInPlace;
@@ -27,6 +24,7 @@ use crate::gemm::driver::blocks;
 use crate::gemm::tile::Tile;
 use crate::memory::zeroed;
 use crate::simd::{Isa, has_bf16_dots};
+use crate::tiles::{Halves, ROWS, TileNumbers};
 
 /// What multiplies bf16 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +58,7 @@ impl HalfUnit {
     /// Whether this machine can use the unit. Only the tile registers need a machine that has them.
     pub fn is_available(self) -> bool {
         match self {
-            HalfUnit::Tiles => tiles::is_permitted(),
+            HalfUnit::Tiles => Halves::is_permitted(),
             HalfUnit::TileTwin | HalfUnit::Dots | HalfUnit::Widened => true,
         }
     }
@@ -112,11 +110,6 @@ fn dots_are_fast() -> bool {
     false
 }
 
-/// Columns of a panel of tiles: two tiles.
-const TILE_COLUMNS: usize = 32;
-/// Pairs of depths of a tile.
-const TILE_PAIRS: usize = 16;
-
 /// A weight `[outputs, depth]` in panels `[panel][pairs][tile.columns()][2]`, padded with zeros.
 #[derive(Debug)]
 pub struct PackedHalf {
@@ -145,9 +138,7 @@ impl PackedHalf {
         assert_eq!(data.len(), outputs * depth, "elements of the weight");
         let (tile, pairs) = match unit {
             HalfUnit::Tiles | HalfUnit::TileTwin => {
-                let isa = isa.or_available();
-                let tile = Tile { isa, rows: TILE_PAIRS, vectors: TILE_COLUMNS / isa.lanes() };
-                (tile, depth.div_ceil(2).next_multiple_of(TILE_PAIRS))
+                (Tile::of_tiles(isa), depth.div_ceil(2).next_multiple_of(ROWS))
             }
             HalfUnit::Dots | HalfUnit::Widened => (Tile::choose(isa, outputs), depth.div_ceil(2)),
         };

@@ -11,14 +11,20 @@
 //! order, `total = fma(sum as f32, weight_scale, total)`, and become `total * scale`. The [`Epilogue`] follows as
 //! for `f32`.
 //!
+//! Integer sums are exact, so vectors (`product`) and tile registers (`tile_product`) give the same bits.
+//!
 //! [`Epilogue`]: crate::gemm::Epilogue
 
 mod driver;
 mod pack;
 mod product;
 mod quantize;
+mod rows;
+mod tile_product;
+mod unit;
 
 pub use driver::gemm_int8;
+pub use unit::ByteUnit;
 
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};
 
@@ -45,12 +51,15 @@ pub struct Int8View<'a> {
     pub granularity: Scales,
 }
 
-/// A quantised weight in panels `[panel][depth / 4][tile.columns()][4]`, padded with zeros.
+/// A quantised weight in panels `[panel][words][tile.columns()][4]`, padded with zeros.
 #[derive(Debug)]
 pub struct PackedInt8 {
+    unit: ByteUnit,
     tile: Tile,
     outputs: usize,
     depth: usize,
+    /// Groups of four depths, padded to whole blocks or tiles.
+    words: usize,
     granularity: Scales,
     data: AlignedBuffer<i8>,
     /// `[panel][scale][tile.columns()]`
@@ -80,14 +89,6 @@ impl PackedInt8 {
 impl Packed for PackedInt8 {
     fn bytes(&self) -> usize {
         size_of_val(&*self.data) + size_of_val(&*self.scales) + size_of_val(&*self.starts)
-    }
-}
-
-/// Depth of packed weights and activations: a multiple of the four bytes of a dot product, or of [`BLOCK`] if blocks have scales.
-fn padded_depth(depth: usize, granularity: Scales) -> usize {
-    match granularity {
-        Scales::PerRow => depth.next_multiple_of(4),
-        Scales::PerBlock => depth.next_multiple_of(BLOCK),
     }
 }
 

@@ -8,6 +8,7 @@ use cutout_tensor::{DType, LazyTensor, Tensor, TensorError};
 use half::{bf16, f16};
 
 use crate::gemm::half_precision::{HalfUnit, PackedHalf, Rounded, gemm_half};
+use crate::gemm::int8::ByteUnit;
 use crate::gemm::{Epilogue, LeftSource, Output, PackedWeights, WeightData, WeightView, gemm};
 use crate::memory::zeroed;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -19,6 +20,8 @@ pub struct Arithmetic {
     pub isa: Isa,
     /// What multiplies bf16 numbers; `None` for products in `f32`.
     pub half: Option<HalfUnit>,
+    /// What multiplies bytes, in layers whose weights are bytes.
+    pub bytes: ByteUnit,
     /// Whether large products in `f32` may use Strassen's algorithm.
     pub strassen: bool,
 }
@@ -26,10 +29,10 @@ pub struct Arithmetic {
 impl Arithmetic {
     /// Products in `f32`.
     pub fn single(isa: Isa) -> Arithmetic {
-        Arithmetic { isa, half: None, strassen: true }
+        Arithmetic { isa, half: None, bytes: ByteUnit::Vectors, strassen: true }
     }
 
-    /// Name for packed forms of weights: their layout differs.
+    /// Name for packed forms of weights that are floats: their layout differs.
     pub fn name(self) -> String {
         match self.half {
             None if self.strassen => self.isa.name().to_owned(),
@@ -59,7 +62,7 @@ impl Matrix {
         weight: &LazyTensor,
         outputs: usize,
     ) -> Result<Matrix, TensorError> {
-        let Arithmetic { isa, half, strassen } = arithmetic;
+        let Arithmetic { isa, half, strassen, .. } = arithmetic;
         let depth = weight.ty().shape.elements() / outputs.max(1);
         let single = |data| {
             let view = WeightView::output_major(data, outputs, depth);

@@ -13,10 +13,10 @@ use super::*;
 use crate::simd::Isa;
 
 /// Seeded noise (SplitMix64).
-pub(super) struct Noise(pub(super) u64);
+pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -24,16 +24,16 @@ impl Noise {
     }
 
     /// A float between -1 and 1.
-    pub(super) fn float(&mut self) -> f32 {
+    pub(crate) fn float(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    pub(super) fn floats(&mut self, len: usize) -> Vec<f32> {
+    pub(crate) fn floats(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| self.float()).collect()
     }
 
     /// A number from `1..=limit`.
-    pub(super) fn up_to(&mut self, limit: usize) -> usize {
+    pub(crate) fn up_to(&mut self, limit: usize) -> usize {
         1 + (self.next() % limit as u64) as usize
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::gemm::int8::Scales;
 use crate::simd::Isa;
+use crate::tiles::{ROWS, SUM_COLUMNS};
 
 /// Rows of the left operand by columns of the right operand whose accumulators stay in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +64,12 @@ impl Tile {
         let best = candidates.iter().min_by_key(cost);
         let &(rows, vectors, _) = best.expect("every instruction set has a tile");
         Tile { isa, rows, vectors }
+    }
+
+    /// The panels of products on tile registers, with their epilogue on vectors of `isa`.
+    pub(super) fn of_tiles(isa: Isa) -> Tile {
+        let isa = isa.or_available();
+        Tile { isa, rows: ROWS, vectors: SUM_COLUMNS / isa.lanes() }
     }
 
     /// Columns of a right panel.

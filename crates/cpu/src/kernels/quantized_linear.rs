@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use cutout_graph::{CompileError, RunError, ops};
+use cutout_parallel::Pool;
 use cutout_tensor::{LazyTensor, Scales, Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
-use crate::gemm::int8::{Int8View, PackedInt8, gemm_int8};
-use crate::gemm::{self, Epilogue, RowMajor};
+use crate::gemm::int8::{ByteUnit, Int8View, PackedInt8, gemm_int8};
+use crate::gemm::{self, Arithmetic, Epilogue, RowMajor};
 use crate::kernels::linear::form;
 use crate::lower::{Lowered, Site};
+use crate::simd::Isa;
 
 /// Positions of the weight and its scales among the inputs.
 const VALUES: usize = 1;
@@ -24,6 +26,7 @@ struct QuantizedLinear {
     outputs: usize,
     depth: usize,
     granularity: Scales,
+    arithmetic: Arithmetic,
 }
 
 /// Where the weight comes from.
@@ -49,20 +52,22 @@ pub(crate) fn lower(op: &ops::QuantizedLinear, site: &Site<'_>) -> Result<Lowere
         outputs,
         depth,
         granularity: op.scales,
+        arithmetic: site.arithmetic,
     };
     let (Some(values), Some(scales)) = (&site.statics[VALUES], &site.statics[SCALES]) else {
         return Ok(kernel.into());
     };
-    let form = format!("{} {:?} {}", form("quantised linear", site), op.scales, scales.name());
+    let (form, unit) = (form("quantised linear", site), site.arithmetic.bytes.name());
+    let form = format!("{form} {unit} {:?} {}", op.scales, scales.name());
     let packed = match values.unquantized() {
         // Values and scales of one matrix: it is read once, while it is packed.
         Some(matrix) if op.scales == Scales::PerRow => {
             let quantize =
-                |matrix: &LazyTensor| PackedInt8::quantize(site.pool, site.arithmetic.isa, matrix);
+                |matrix: &LazyTensor| PackedInt8::quantize(site.pool, kernel.path(), matrix);
             site.weights.prepared_by_rows(&matrix, &form, quantize)?
         }
         Some(_) | None => {
-            let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site);
+            let pack = |values: &Tensor| kernel.pack(values, &scales.tensor()?, site.pool);
             site.weights.prepared(values, &form, pack)?
         }
     };
@@ -75,11 +80,19 @@ impl QuantizedLinear {
         &self,
         values: &Tensor,
         scales: &Tensor,
-        site: &Site<'_>,
+        pool: &Pool,
     ) -> Result<PackedInt8, TensorError> {
         let (values, scales) = (values.to_contiguous()?, scales.to_contiguous()?);
-        let view = self.view(values.as_slice()?, scales.as_slice()?);
-        PackedInt8::pack(site.pool, site.arithmetic.isa, &view)
+        self.pack_view(pool, &self.view(values.as_slice()?, scales.as_slice()?))
+    }
+
+    fn pack_view(&self, pool: &Pool, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
+        PackedInt8::pack(pool, self.path(), view)
+    }
+
+    /// The instructions and the unit that multiply.
+    fn path(&self) -> (Isa, ByteUnit) {
+        (self.arithmetic.isa, self.arithmetic.bytes)
     }
 
     fn view<'a>(&self, data: &'a [i8], scales: &'a [f32]) -> Int8View<'a> {
@@ -95,7 +108,7 @@ impl Execute for QuantizedLinear {
             Weight::Packed(weights) => weights.as_ref(),
             Weight::AtRunTime => {
                 let view = self.view(io.inputs.slice::<i8>(VALUES), io.inputs.f32(SCALES));
-                packed = PackedInt8::pack(io.pool, io.isa, &view)?;
+                packed = self.pack_view(io.pool, &view)?;
                 &packed
             }
         };

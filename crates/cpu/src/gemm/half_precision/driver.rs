@@ -7,14 +7,15 @@ use cutout_parallel::Pool;
 use crate::gemm::driver::blocks;
 use crate::gemm::half_precision::dots::DotProduct;
 use crate::gemm::half_precision::rows::{GATHERED_ROWS, RowLayout};
-use crate::gemm::half_precision::tile_block::TileBlock;
-use crate::gemm::half_precision::{HalfUnit, PackedHalf, TILE_PAIRS, tiles, twin};
+use crate::gemm::half_precision::{HalfUnit, PackedHalf};
 use crate::gemm::kernel::Block;
 use crate::gemm::left::LeftSource;
 use crate::gemm::split::{Shape, Split, Tasks, even_blocks};
+use crate::gemm::tile_block::{TileBlock, TileOperands};
 use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
 use crate::simd::{dispatch, dispatch_dots};
+use crate::tiles::{Amx, Halves, ROWS, TileUnit, Twin};
 
 /// Most pairs of depths per block: a right panel of 48 columns then takes 192 KiB.
 const MAX_PAIRS: usize = 1024;
@@ -39,7 +40,7 @@ pub fn gemm_half(
     let (tile, pairs) = (weights.tile, weights.pairs);
     let writer = OutputWriter::new(shape, epilogue, output);
     let most = if writer.needs_complete_sums() { pairs.max(1) } else { MAX_PAIRS };
-    let depth_block = even_blocks(pairs, most, TILE_PAIRS);
+    let depth_block = even_blocks(pairs, most, ROWS);
     let split = Split::with_depth_block(shape, tile, depth_block);
     let tasks = Tasks::new(shape, tile, split);
     let layout = RowLayout::new(tile.isa, depth_block.min(pairs).max(1));
@@ -79,8 +80,8 @@ struct HalfTask<'a> {
 impl HalfTask<'_> {
     fn run(self, pairs: Range<usize>) {
         match self.weights.unit {
-            HalfUnit::Tiles => self.run_on_tiles::<tiles::Amx>(pairs),
-            HalfUnit::TileTwin => self.run_on_tiles::<twin::Twin>(pairs),
+            HalfUnit::Tiles => self.run_on_tiles::<Amx>(pairs),
+            HalfUnit::TileTwin => self.run_on_tiles::<Twin>(pairs),
             HalfUnit::Dots | HalfUnit::Widened => self.run_dots(pairs),
         }
     }
@@ -108,13 +109,18 @@ impl HalfTask<'_> {
         dispatch_dots(weights.tile.isa, block);
     }
 
-    fn run_on_tiles<U: tiles::TileUnit>(self, pairs: Range<usize>) {
+    fn run_on_tiles<U: TileUnit>(self, pairs: Range<usize>) {
         let HalfTask { weights, left, row_stride, writer, rows, panels } = self;
-        // SAFETY: the scratch memory holds the rows, padded to whole tiles, and the panels have these pairs; a weight is packed for
-        // tile registers only where the machine has them.
-        let block = unsafe {
-            TileBlock::<U>::new(weights, (left, row_stride), (rows, panels), pairs, writer)
+        let operands = TileOperands {
+            left,
+            row_stride,
+            right: bytemuck::cast_slice(&weights.data),
+            panel_words: weights.pairs,
+            words: pairs,
         };
+        let (place, target) = ((rows, panels), (writer, weights.outputs));
+        // SAFETY: a weight is packed for tile registers only where the machine has them; the block of the output is the task's.
+        let block = unsafe { TileBlock::<U, Halves>::new(operands, Halves, place, target) };
         dispatch(weights.tile.isa, block);
     }
 }

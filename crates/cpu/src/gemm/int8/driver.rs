@@ -5,15 +5,18 @@ use std::ops::Range;
 use cutout_parallel::Pool;
 
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
-use crate::gemm::int8::quantize::quantize_row;
-use crate::gemm::int8::{PackedInt8, Scales, padded_depth};
+use crate::gemm::int8::quantize::Offset;
+use crate::gemm::int8::rows::QuantizedRows;
+use crate::gemm::int8::tile_product::TileTasks;
+use crate::gemm::int8::{ByteUnit, PackedInt8, Scales};
 use crate::gemm::kernel::{Block, Product};
-use crate::gemm::left::{LeftSource, row_stride};
+use crate::gemm::left::LeftSource;
 use crate::gemm::split::{Shape, Split, Tasks};
 use crate::gemm::tile::Tile;
 use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
-use crate::simd::{Isa, dispatch};
+use crate::simd::dispatch;
+use crate::tiles::{Amx, Twin};
 
 /// `output = activation(scale * left · weights^T + bias) + residual`, with the left operand quantised row by row and
 /// integer sums, as the module's documentation defines.
@@ -33,24 +36,32 @@ pub fn gemm_int8(
     if shape.rows == 0 || shape.columns == 0 {
         return;
     }
-    let tile = weights.tile();
     let writer = OutputWriter::new(shape, epilogue, output);
-    let words = padded_depth(shape.depth, weights.granularity) / 4;
-    let split = Split::with_depth_block(shape, tile, words.max(1));
+    let split = Split::with_depth_block(shape, weights.tile, weights.words.max(1));
+    let on_tiles = TileTasks { left, weights, writer: &writer, shape, split };
+    match weights.unit {
+        ByteUnit::Tiles => on_tiles.run::<Amx>(pool),
+        ByteUnit::TileTwin => on_tiles.run::<Twin>(pool),
+        ByteUnit::Vectors => by_vectors(pool, left, weights, (&writer, shape, split)),
+    }
+}
+
+/// The product on vector registers.
+fn by_vectors(
+    pool: &Pool,
+    left: &dyn LeftSource,
+    weights: &PackedInt8,
+    (writer, shape, split): (&OutputWriter<'_>, Shape, Split),
+) {
+    let PackedInt8 { tile, words, .. } = *weights;
     let tasks = Tasks::new(shape, tile, split);
-    let layout = QuantizedRows {
-        isa: tile.isa,
-        rows: split.row_block,
-        words,
-        stride: row_stride(words),
-        depth: shape.depth,
-    };
+    let layout = QuantizedRows::new(weights, split.row_block, Offset::OfVectors);
     pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
         let (rows, panels) = tasks.get(task);
         let (bytes, row_scales) = layout.quantize(left, rows.clone(), scratch);
         let product = ChannelProduct {
             left: bytes.as_ptr().cast(),
-            row_stride: layout.stride,
+            row_stride: layout.stride(),
             last_row: rows.len() - 1,
             row_scales: row_scales.as_ptr(),
             right: weights.data.as_ptr().cast(),
@@ -58,7 +69,7 @@ pub fn gemm_int8(
             starts: weights.starts.as_ptr(),
             words,
         };
-        let block = OutputBlock { tile, writer: &writer, rows, panels, columns: shape.columns };
+        let block = OutputBlock { tile, writer, rows, panels, columns: shape.columns };
         match weights.granularity {
             Scales::PerRow => block.run(product),
             Scales::PerBlock => block.run(BlockProduct(product)),
@@ -88,43 +99,5 @@ impl OutputBlock<'_> {
             columns: self.columns,
         };
         dispatch(self.tile.isa, block);
-    }
-}
-
-/// Layout of a task's scratch memory, in words of 32 bits: quantised rows one after the other, their scales, one row of floats.
-#[derive(Clone, Copy)]
-struct QuantizedRows {
-    isa: Isa,
-    /// Rows of a task.
-    rows: usize,
-    /// Words of four bytes per row.
-    words: usize,
-    /// Words from one row to the next.
-    stride: usize,
-    /// Floats per row.
-    depth: usize,
-}
-
-impl QuantizedRows {
-    /// Length of the scratch memory.
-    fn floats(&self) -> usize {
-        self.rows * self.stride + self.rows + self.depth
-    }
-
-    /// Quantises rows of the left operand. Returns the rows and their scales.
-    fn quantize<'s>(
-        &self,
-        left: &dyn LeftSource,
-        rows: Range<usize>,
-        scratch: &'s mut [f32],
-    ) -> (&'s [f32], &'s [f32]) {
-        let (bytes, scratch) = scratch.split_at_mut(self.rows * self.stride);
-        let (scales, row) = scratch.split_at_mut(self.rows);
-        let targets = bytes.chunks_exact_mut(self.stride.max(1)).zip(&mut *scales);
-        for (source, (bytes, scale)) in rows.zip(targets) {
-            let bytes = bytemuck::cast_slice_mut(&mut bytes[..self.words]);
-            *scale = quantize_row(self.isa, left.row(source, row), bytes);
-        }
-        (bytes, scales)
     }
 }

@@ -6,20 +6,25 @@ use std::sync::OnceLock;
 use cutout_parallel::{Pool, SharedSlice};
 use cutout_tensor::{DType, LazyTensor, Scales, TensorError, quantize_group};
 
-use super::{Int8View, MAX_DEPTH, PackedInt8, padded_depth};
+use super::{BLOCK, ByteUnit, Int8View, MAX_DEPTH, PackedInt8};
 use crate::gemm::tile::Tile;
 use crate::memory::zeroed;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::tiles::ROW_BYTES;
 
 impl PackedInt8 {
-    /// Packs a weight for products with the instructions of `isa`; an error if the memory cannot be allocated.
+    /// Packs a weight for products on a unit with some instructions; an error if the memory cannot be allocated.
     ///
     /// Panics unless the data and the scales have the lengths that the view states and the depth is at most [`MAX_DEPTH`].
-    pub fn pack(pool: &Pool, isa: Isa, view: &Int8View<'_>) -> Result<PackedInt8, TensorError> {
+    pub fn pack(
+        pool: &Pool,
+        path: (Isa, ByteUnit),
+        view: &Int8View<'_>,
+    ) -> Result<PackedInt8, TensorError> {
         let Int8View { outputs, depth, granularity, .. } = *view;
         assert_eq!(view.data.len(), outputs * depth, "elements of the weight");
         assert_eq!(view.scales.len(), outputs * granularity.per_row(depth), "scales of the weight");
-        let mut packed = PackedInt8::zeroed(isa, [outputs, depth], granularity)?;
+        let mut packed = PackedInt8::zeroed(path, [outputs, depth], granularity)?;
         let offset = dispatch(packed.tile.isa, LeftOffset);
         let scales = granularity.per_row(depth);
         packed.for_panels(pool, &|columns, mut panel| {
@@ -40,11 +45,15 @@ impl PackedInt8 {
     /// Panics if the depth is beyond [`MAX_DEPTH`].
     ///
     /// [`QuantizedMatrix::quantize`]: cutout_tensor::QuantizedMatrix::quantize
-    pub fn quantize(pool: &Pool, isa: Isa, matrix: &LazyTensor) -> Result<PackedInt8, TensorError> {
+    pub fn quantize(
+        pool: &Pool,
+        path: (Isa, ByteUnit),
+        matrix: &LazyTensor,
+    ) -> Result<PackedInt8, TensorError> {
         let &[outputs, depth] = &matrix.ty().shape[..] else {
             return Err(TensorError::Shape(format!("expected a matrix, got {}", matrix.ty())));
         };
-        let mut packed = PackedInt8::zeroed(isa, [outputs, depth], Scales::PerRow)?;
+        let mut packed = PackedInt8::zeroed(path, [outputs, depth], Scales::PerRow)?;
         let (isa, offset) = (packed.tile.isa, dispatch(packed.tile.isa, LeftOffset));
         packed.for_panels(pool, &|columns, mut panel| {
             let rows = matrix.rows(columns)?;
@@ -63,20 +72,29 @@ impl PackedInt8 {
 
     /// Panels of zeros.
     fn zeroed(
-        isa: Isa,
+        (isa, unit): (Isa, ByteUnit),
         [outputs, depth]: [usize; 2],
         granularity: Scales,
     ) -> Result<PackedInt8, TensorError> {
         assert!(depth <= MAX_DEPTH, "depth {depth} is beyond {MAX_DEPTH}");
-        let tile = Tile::choose_int8(isa, outputs, granularity);
+        let by_vectors = Tile::choose_int8(isa, outputs, granularity);
+        let (unit, tile, padded) = match (granularity, unit) {
+            (Scales::PerRow, ByteUnit::Tiles | ByteUnit::TileTwin) => {
+                (unit, Tile::of_tiles(isa), depth.next_multiple_of(ROW_BYTES))
+            }
+            (Scales::PerRow, ByteUnit::Vectors) => (unit, by_vectors, depth.next_multiple_of(4)),
+            (Scales::PerBlock, _) => (ByteUnit::Vectors, by_vectors, depth.next_multiple_of(BLOCK)),
+        };
         let columns = outputs.next_multiple_of(tile.columns());
         let scales = granularity.per_row(depth);
         Ok(PackedInt8 {
+            unit,
             tile,
             outputs,
             depth,
+            words: padded / 4,
             granularity,
-            data: zeroed(columns * padded_depth(depth, granularity))?,
+            data: zeroed(columns * padded)?,
             scales: zeroed(columns * scales)?,
             starts: zeroed(columns * scales)?,
         })
@@ -86,7 +104,7 @@ impl PackedInt8 {
     fn for_panels(&mut self, pool: &Pool, fill: &Fill<'_>) -> Result<(), TensorError> {
         let (width, outputs, granularity) = (self.tile.columns(), self.outputs, self.granularity);
         let block = granularity.block_length(self.depth);
-        let bytes = width * padded_depth(self.depth, granularity);
+        let bytes = width * 4 * self.words;
         let numbers = width * granularity.per_row(self.depth);
         let data = SharedSlice::new(&mut self.data);
         let (scales, starts) =

@@ -17,42 +17,53 @@ fn scale_of(largest: f32) -> (f32, f32) {
     }
 }
 
-/// Quantises one row of the left operand to bytes with [`Simd::DOT_OFFSET`] added, padded with the offset to the length of `out`.
+/// What is added to the bytes of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offset {
+    /// Nothing.
+    None,
+    /// [`Simd::DOT_OFFSET`].
+    OfVectors,
+}
+
+/// Quantises one row of the left operand to bytes with the offset added, padded with the offset to the length of `out`.
 /// Returns the row's scale.
-pub(super) fn quantize_row(isa: Isa, row: &[f32], out: &mut [u8]) -> f32 {
+pub(super) fn quantize_row(isa: Isa, row: &[f32], out: &mut [u8], offset: Offset) -> f32 {
     assert!(out.len() >= row.len());
-    dispatch(isa, QuantizeRow { row, out })
+    dispatch(isa, QuantizeRow { row, out, offset })
 }
 
 struct QuantizeRow<'a> {
     row: &'a [f32],
     out: &'a mut [u8],
+    offset: Offset,
 }
 
 impl Kernel for QuantizeRow<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f32 {
-        let QuantizeRow { row, out } = self;
-        out[row.len()..].fill(S::DOT_OFFSET as u8);
+        let QuantizeRow { row, out, offset } = self;
+        let offset = if offset == Offset::None { 0 } else { S::DOT_OFFSET };
+        out[row.len()..].fill(offset as u8);
         let (scale, factor) = scale_of(largest_magnitude(simd, row));
         if factor == 0.0 {
-            out[..row.len()].fill(S::DOT_OFFSET as u8);
+            out[..row.len()].fill(offset as u8);
             return scale;
         }
-        let (vectors, offset) = (simd.splat(factor), simd.splat_int(S::DOT_OFFSET));
+        let (vectors, offsets) = (simd.splat(factor), simd.splat_int(offset));
         let whole = row.len() - row.len() % S::LANES;
         let mut index = 0;
         while index < whole {
             let value = simd.mul(simd.load(&row[index..]), vectors);
-            let bytes = simd.add_int(simd.to_int(value), offset);
+            let bytes = simd.add_int(simd.to_int(value), offsets);
             let target = out[index..][..S::LANES].as_mut_ptr();
             // SAFETY: `LANES` bytes were sliced.
             unsafe { simd.store_low_bytes(bytes, target) };
             index += S::LANES;
         }
         for (byte, &value) in out[whole..].iter_mut().zip(&row[whole..]) {
-            *byte = ((value * factor).round_ties_even() as i32 + S::DOT_OFFSET) as u8;
+            *byte = ((value * factor).round_ties_even() as i32 + offset) as u8;
         }
         scale
     }

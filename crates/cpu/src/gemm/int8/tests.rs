@@ -2,6 +2,7 @@
 
 use cutout_parallel::Pool;
 use cutout_tensor::{DType, LazyTensor, QuantizedMatrix, Tensor};
+use cutout_testing::skip;
 
 use super::*;
 use crate::gemm::tests::{Noise, Packed};
@@ -34,6 +35,17 @@ impl QuantizedWeight {
     }
 }
 
+/// Instructions and a unit.
+type Path = (Isa, ByteUnit);
+
+const PLAIN: Path = (Isa::Portable, ByteUnit::Vectors);
+
+/// Every unit and instruction set of the machine.
+fn paths() -> impl Iterator<Item = Path> {
+    let units = ByteUnit::ALL.into_iter().filter(|unit| unit.is_available());
+    units.flat_map(|unit| Isa::available().into_iter().map(move |isa| (isa, unit)))
+}
+
 struct Problem {
     rows: usize,
     left: Vec<f32>,
@@ -54,11 +66,11 @@ impl Problem {
         Problem { rows, left: noise.floats(rows * depth), weight, bias: noise.floats(outputs) }
     }
 
-    fn run(&self, isa: Isa, threads: usize, epilogue: &Epilogue<'_>) -> Vec<f32> {
+    fn run(&self, path: Path, threads: usize, epilogue: &Epilogue<'_>) -> Vec<f32> {
         let QuantizedWeight { outputs, depth, .. } = self.weight;
         let mut output = vec![f32::NAN; self.rows * outputs];
         let left = RowMajor::new(&self.left, self.rows, depth, depth);
-        let packed = PackedInt8::pack(&Pool::new(2), isa, &self.weight.view()).unwrap();
+        let packed = PackedInt8::pack(&Pool::new(2), path, &self.weight.view()).unwrap();
         let pool = Pool::new(threads);
         gemm_int8(&pool, &left, &packed, epilogue, Output::new(&mut output, outputs));
         output
@@ -118,30 +130,65 @@ fn agree(isa: Isa, found: &[f32], expected: &[f32]) -> bool {
 
 #[test]
 fn the_documented_arithmetic_bit_for_bit() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             let mut noise = Noise(21);
             for _ in 0..40 {
                 let (rows, depth, outputs) = (noise.up_to(40), noise.up_to(150), noise.up_to(130));
                 let problem = Problem::new(rows, depth, outputs, granularity);
-                let found = problem.run(isa, 1, &Epilogue::NONE);
-                let equal = agree(isa, &found, &problem.expected());
-                assert!(equal, "{isa:?} {granularity:?} {rows}x{depth}x{outputs}");
+                let found = problem.run(path, 1, &Epilogue::NONE);
+                let equal = agree(path.0, &found, &problem.expected());
+                assert!(equal, "{path:?} {granularity:?} {rows}x{depth}x{outputs}");
             }
         }
     }
 }
 
+/// Shapes that end inside a tile of rows, columns or depths, and such that do not.
+#[test]
+fn tiles_have_the_bits_of_vectors() {
+    let shapes = [
+        (48, 64, 32),
+        (49, 65, 33),
+        (1, 1, 1),
+        (15, 63, 31),
+        (97, 128, 64),
+        (16, 300, 5),
+        (200, 7, 70),
+    ];
+    for (rows, depth, outputs) in shapes {
+        let problem = Problem::new(rows, depth, outputs, Scales::PerRow);
+        let residual = Noise(9).floats(rows * outputs);
+        let epilogue = Epilogue {
+            scale: 0.7,
+            bias: Some(&problem.bias),
+            activation: Activation::Gelu,
+            residual: Residual::Rows { data: &residual, row_stride: outputs },
+        };
+        for isa in Isa::available() {
+            let of = |unit| problem.run((isa, unit), 2, &epilogue);
+            let by_vectors = of(ByteUnit::Vectors);
+            for unit in [ByteUnit::TileTwin, ByteUnit::Tiles] {
+                let equal = !unit.is_available() || of(unit) == by_vectors;
+                assert!(equal, "{isa:?} {unit:?} {rows}x{depth}x{outputs}");
+            }
+        }
+    }
+    if !ByteUnit::Tiles.is_available() {
+        skip("no tile registers (AMX): products of bytes ran on their twin only");
+    }
+}
+
 #[test]
 fn extreme_bytes_over_a_long_depth_do_not_saturate() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             for (activation, weight) in [(1.0, -128), (-1.0, -128), (1.0, 127), (-1.0, 127)] {
                 let mut problem = Problem::new(3, 5000, 20, granularity);
                 problem.left.fill(activation);
                 problem.weight.data.fill(weight);
-                let found = problem.run(isa, 1, &Epilogue::NONE);
-                assert!(agree(isa, &found, &problem.expected()), "{isa:?} {granularity:?}");
+                let found = problem.run(path, 1, &Epilogue::NONE);
+                assert!(agree(path.0, &found, &problem.expected()), "{path:?} {granularity:?}");
             }
         }
     }
@@ -149,13 +196,16 @@ fn extreme_bytes_over_a_long_depth_do_not_saturate() {
 
 #[test]
 fn the_same_bits_for_any_number_of_threads() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             for (rows, depth, outputs) in [(1, 300, 1000), (700, 70, 100)] {
                 let problem = Problem::new(rows, depth, outputs, granularity);
-                let one = problem.run(isa, 1, &Epilogue::NONE);
+                let one = problem.run(path, 1, &Epilogue::NONE);
                 for threads in [2, 7] {
-                    assert!(problem.run(isa, threads, &Epilogue::NONE) == one, "{isa:?} {threads}");
+                    assert!(
+                        problem.run(path, threads, &Epilogue::NONE) == one,
+                        "{path:?} {threads}"
+                    );
                 }
             }
         }
@@ -164,16 +214,19 @@ fn the_same_bits_for_any_number_of_threads() {
 
 #[test]
 fn not_finite_rows_become_nan_and_leave_the_others_alone() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
                 let mut problem = Problem::new(21, 50, 60, granularity);
                 problem.left[7 * 50 + 49] = bad;
                 problem.left[9 * 50] = bad;
-                let found = problem.run(isa, 1, &Epilogue::NONE);
-                assert!(agree(isa, &found, &problem.expected()), "{isa:?} {granularity:?} {bad}");
+                let found = problem.run(path, 1, &Epilogue::NONE);
+                assert!(
+                    agree(path.0, &found, &problem.expected()),
+                    "{path:?} {granularity:?} {bad}"
+                );
                 let nan = |row: usize| found[row * 60..][..60].iter().all(|x| x.is_nan());
-                assert!(nan(7) && nan(9) && !nan(8), "{isa:?} {granularity:?} {bad}");
+                assert!(nan(7) && nan(9) && !nan(8), "{path:?} {granularity:?} {bad}");
             }
         }
     }
@@ -181,13 +234,13 @@ fn not_finite_rows_become_nan_and_leave_the_others_alone() {
 
 #[test]
 fn zero_and_tiny_rows_give_zero() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             for value in [0.0, -0.0, 1e-40, f32::MIN_POSITIVE] {
                 let mut problem = Problem::new(5, 20, 30, granularity);
                 problem.left.fill(value);
-                let found = problem.run(isa, 1, &Epilogue::NONE);
-                assert!(found.iter().all(|&x| x == 0.0), "{isa:?} {granularity:?} {value}");
+                let found = problem.run(path, 1, &Epilogue::NONE);
+                assert!(found.iter().all(|&x| x == 0.0), "{path:?} {granularity:?} {value}");
             }
         }
     }
@@ -195,7 +248,7 @@ fn zero_and_tiny_rows_give_zero() {
 
 #[test]
 fn epilogues_follow_the_sums() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             let problem = Problem::new(20, 40, 70, granularity);
             let residual = Noise(5).floats(20 * 70);
@@ -205,40 +258,40 @@ fn epilogues_follow_the_sums() {
                 activation: Activation::Relu,
                 residual: Residual::Rows { data: &residual, row_stride: 70 },
             };
-            let found = problem.run(isa, 2, &epilogue);
+            let found = problem.run(path, 2, &epilogue);
             let expected: Vec<f32> = problem
                 .expected()
                 .iter()
                 .enumerate()
                 .map(|(i, sum)| (sum * 0.5 + problem.bias[i % 70]).max(0.0) + residual[i])
                 .collect();
-            assert!(agree(isa, &found, &expected), "{isa:?} {granularity:?}");
+            assert!(agree(path.0, &found, &expected), "{path:?} {granularity:?}");
         }
     }
 }
 
 #[test]
 fn depth_zero_applies_the_epilogue_to_zero() {
-    for isa in Isa::available() {
+    for path in paths() {
         for granularity in GRANULARITIES {
             let problem = Problem::new(4, 0, 30, granularity);
             let epilogue = Epilogue { bias: Some(&problem.bias), ..Epilogue::NONE };
-            let found = problem.run(isa, 1, &epilogue);
-            assert_eq!(found, problem.bias.repeat(4), "{isa:?} {granularity:?}");
+            let found = problem.run(path, 1, &epilogue);
+            assert_eq!(found, problem.bias.repeat(4), "{path:?} {granularity:?}");
         }
     }
 }
 
 #[test]
 fn any_source_can_be_the_left_operand() {
-    for isa in Isa::available() {
+    for path in paths() {
         let problem = Problem::new(30, 50, 60, Scales::PerRow);
         let left = Packed(RowMajor::new(&problem.left, 30, 50, 50));
-        let packed = PackedInt8::pack(&Pool::new(2), isa, &problem.weight.view()).unwrap();
+        let packed = PackedInt8::pack(&Pool::new(2), path, &problem.weight.view()).unwrap();
         let mut output = vec![0.0; 30 * 60];
         let target = Output::new(&mut output, 60);
         gemm_int8(&Pool::new(2), &left, &packed, &Epilogue::NONE, target);
-        assert_eq!(output, problem.run(isa, 1, &Epilogue::NONE), "{isa:?}");
+        assert_eq!(output, problem.run(path, 1, &Epilogue::NONE), "{path:?}");
     }
 }
 
@@ -254,7 +307,7 @@ fn quantised_products_are_close_to_the_exact_ones() {
             weight: QuantizedWeight::quantize(&weight, outputs, depth, granularity),
             bias: vec![],
         };
-        let found = problem.run(Isa::detect(), 1, &Epilogue::NONE);
+        let found = problem.run((Isa::detect(), ByteUnit::Vectors), 1, &Epilogue::NONE);
         for (index, &value) in found.iter().enumerate() {
             let (row, output) = (index / outputs, index % outputs);
             let pairs = left[row * depth..].iter().zip(&weight[output * depth..]).take(depth);
@@ -271,7 +324,7 @@ fn quantised_products_are_close_to_the_exact_ones() {
 fn missing_scales_are_refused() {
     let mut problem = Problem::new(1, 40, 3, Scales::PerBlock);
     problem.weight.scales.pop();
-    let _ = PackedInt8::pack(&Pool::new(1), Isa::Portable, &problem.weight.view());
+    let _ = PackedInt8::pack(&Pool::new(1), PLAIN, &problem.weight.view());
 }
 
 #[test]
@@ -285,7 +338,7 @@ fn a_depth_whose_sums_could_overflow_is_refused() {
         depth: MAX_DEPTH + 1,
         granularity: Scales::PerRow,
     };
-    let _ = PackedInt8::pack(&Pool::new(1), Isa::Portable, &weight.view());
+    let _ = PackedInt8::pack(&Pool::new(1), PLAIN, &weight.view());
 }
 
 #[test]
@@ -297,13 +350,13 @@ fn a_weight_that_is_quantised_while_it_is_packed_has_the_same_panels() {
             let matrix = matrix.cast(dtype).unwrap();
             let floats = matrix.cast(DType::F32).unwrap().to_vec::<f32>().unwrap();
             let weight = QuantizedWeight::quantize(&floats, outputs, depth, Scales::PerRow);
-            for isa in Isa::available() {
-                let expected = PackedInt8::pack(&Pool::new(1), isa, &weight.view()).unwrap();
+            for path in paths() {
+                let expected = PackedInt8::pack(&Pool::new(1), path, &weight.view()).unwrap();
                 let lazy = LazyTensor::from(matrix.clone());
-                let found = PackedInt8::quantize(&Pool::new(3), isa, &lazy).unwrap();
-                assert_eq!(found.data[..], expected.data[..], "{dtype} {isa:?}");
-                assert_eq!(found.scales[..], expected.scales[..], "{dtype} {isa:?}");
-                assert_eq!(found.starts[..], expected.starts[..], "{dtype} {isa:?}");
+                let found = PackedInt8::quantize(&Pool::new(3), path, &lazy).unwrap();
+                assert_eq!(found.data[..], expected.data[..], "{dtype} {path:?}");
+                assert_eq!(found.scales[..], expected.scales[..], "{dtype} {path:?}");
+                assert_eq!(found.starts[..], expected.starts[..], "{dtype} {path:?}");
             }
         }
     }
@@ -314,5 +367,5 @@ fn a_weight_with_a_nan_is_not_quantised() {
     let mut weight = vec![1f32; 100 * 8];
     weight[790] = f32::NAN;
     let lazy = LazyTensor::from(Tensor::from_vec([100, 8], weight).unwrap());
-    assert!(PackedInt8::quantize(&Pool::new(2), Isa::detect(), &lazy).is_err());
+    assert!(PackedInt8::quantize(&Pool::new(2), PLAIN, &lazy).is_err());
 }
