@@ -28,45 +28,65 @@ const CHAPTERS: [(&str, &[&str]); 7] = [
     ("Compile time", &["compile"]),
 ];
 
-/// The whole page: the notes of the `old` page, the tables, then machine and method.
+/// Begins the section of one kind of processor.
+const SECTION: &str = "\n## Kernels on ";
+/// Begins what follows the sections.
+const METHOD: &str = "\n## Method\n";
+
+/// The whole page: the notes of the `old` page, a section per kind of processor, then the method. A run makes the section of its own
+/// processor and keeps the others.
 pub(crate) fn render(run: &Run<'_>, ceilings: &Ceilings, old: &str) -> String {
     let mut page = format!("# Performance\n\n{NOTES_BEGIN}\n{}\n{NOTES_END}\n", notes(old));
-    page += &head(run);
+    let ours = section(run, ceilings);
+    let heading = ours.lines().next().unwrap_or_default();
+    let mut sections: Vec<&str> = sections(old).collect();
+    match sections.iter_mut().find(|known| known.lines().next() == Some(heading)) {
+        Some(known) => *known = &ours,
+        None => sections.push(&ours),
+    }
+    for section in sections {
+        page += SECTION;
+        page += section.trim_end();
+        page.push('\n');
+    }
+    page + &method()
+}
+
+/// The sections of an earlier page, each from its processor's name on.
+fn sections(old: &str) -> impl Iterator<Item = &str> {
+    let body = old.split_once(NOTES_END).map_or("", |(_, body)| body);
+    let body = body.split_once(METHOD).map_or(body, |(sections, _)| sections);
+    body.split(SECTION).skip(1)
+}
+
+/// The processor, its ceilings and its tables.
+fn section(run: &Run<'_>, ceilings: &Ceilings) -> String {
+    let Machine { processor, cores, threads, isa, extensions, caches, date, commit, load } =
+        run.machine;
+    let mut section = format!(
+        "{processor}\n\n\
+         Made by `{command}` on {date}, commit {commit}: {threads} threads on {cores} cores, {isa} ({extensions}), {caches},\n\
+         load before the run {load}. Ceilings, medians over the whole run:\n\n{ceilings}",
+        command = run.command,
+        ceilings = list(table::ceilings(ceilings).lines()),
+    );
     for (title, kernels) in CHAPTERS {
         let outcomes: Vec<&Outcome> =
             run.outcomes.iter().filter(|outcome| kernels.contains(&outcome.kernel)).collect();
         if !outcomes.is_empty() {
-            page += &format!("\n### {title}\n\n{}", chapter(&outcomes));
+            section += &format!("\n### {title}\n\n{}", chapter(&outcomes));
         }
     }
-    page + &method(run.machine, ceilings)
+    section
 }
 
-fn head(run: &Run<'_>) -> String {
-    let Machine { processor, threads, isa, date, commit, .. } = run.machine;
-    format!(
-        "\n## Kernels\n\n\
-         Made by `{command}` on {date}, commit {commit}: {processor}, {threads} threads, {isa}.\n\n\
-         The ceiling is the speed of multiply-adds in registers, or of a large copy for kernels bound by memory. The share is\n\
-         cutout's speed relative to it. Speeds count the operations of the plain algorithm; shares above 100 % are possible\n\
-         because Strassen's and Winograd's algorithms multiply less.\n",
-        command = run.command,
-    )
-}
-
-fn method(machine: &Machine, ceilings: &Ceilings) -> String {
-    let Machine { processor, cores, threads, isa, extensions, caches, load, .. } = machine;
-    let ceilings = list(table::ceilings(ceilings).lines());
+fn method() -> String {
     let rivals = list(rivals::CONFIGURATION.into_iter());
     format!(
-        "\n## Machine and method\n\n\
-         | | |\n|---|---|\n\
-         | processor | {processor} |\n\
-         | cores, threads used | {cores}, {threads} |\n\
-         | instruction set | {isa} ({extensions}) |\n\
-         | caches | {caches} |\n\
-         | load before the run | {load} |\n\n\
-         Ceilings, medians over the whole run:\n\n{ceilings}\n\
+        "{METHOD}\n\
+         The ceiling is the speed of multiply-adds or dot products in registers, or of a large copy for kernels bound by memory. The\n\
+         share is cutout's speed relative to it. Speeds count the operations of the plain algorithm; shares above 100 % are possible\n\
+         because Strassen's and Winograd's algorithms multiply less.\n\n\
          Each number is the median over rounds, with its spread (interquartile range divided by the median). A round runs\n\
          every implementation and the ceiling once; shares and factors are medians of the ratios within rounds. Results are\n\
          checked before timing: cutout against the op's reference definition (on an excerpt if the whole would take minutes),\n\
@@ -153,18 +173,38 @@ mod tests {
     use crate::goal::Goal;
     use crate::outcome::tests::sample;
 
-    #[test]
-    fn a_page_keeps_its_notes() {
-        let machine = Machine::detect(2);
-        let outcomes = [sample(90.0, 60.0, Goal::ShareAndLead(0.8))];
+    fn page_of(processor: &str, speed: f64, old: &str) -> String {
+        let machine = Machine { processor: processor.to_owned(), ..Machine::detect(2) };
+        let outcomes = [sample(speed, 60.0, Goal::ShareAndLead(0.8))];
         let run = Run { machine: &machine, command: "cargo xtask bench", outcomes: &outcomes };
         let ceilings = Ceilings { copy: vec![20.0], ..Ceilings::default() };
-        let first = render(&run, &ceilings, "");
+        render(&run, &ceilings, old)
+    }
+
+    #[test]
+    fn a_page_keeps_its_notes() {
+        let first = page_of("Some CPU", 90.0, "");
         assert!(first.contains("None yet."), "{first}");
+        assert!(first.contains("## Kernels on Some CPU\n"), "{first}");
         assert!(first.contains("| gemm_f32 4096x768x2304 | 100.0 GFLOP/s ± 25 % |"), "{first}");
         assert!(first.contains("≥ 80 %, ahead of all: met"), "{first}");
         let edited = first.replace("None yet.", "The first row is the one to watch.\n\nMore.");
-        let second = render(&run, &ceilings, &edited);
-        assert_eq!(second, edited);
+        assert_eq!(page_of("Some CPU", 90.0, &edited), edited);
+    }
+
+    #[test]
+    fn a_run_replaces_only_the_section_of_its_processor() {
+        let one = page_of("One", 90.0, "");
+        let both = page_of("Another", 80.0, &one);
+        let again = page_of("One", 70.0, &both);
+        assert!(both.contains("≥ 80 %, ahead of all: met"), "{both}");
+        assert_eq!(again.matches("## Kernels on One\n").count(), 1);
+        assert_eq!(again.matches("## Method\n").count(), 1);
+        let of = |page: &str, name: &str| {
+            let sections: Vec<String> = sections(page).map(str::to_owned).collect();
+            sections.into_iter().find(|section| section.starts_with(name)).unwrap()
+        };
+        assert_eq!(of(&again, "Another").trim_end(), of(&both, "Another").trim_end());
+        assert_ne!(of(&again, "One").trim_end(), of(&both, "One").trim_end());
     }
 }

@@ -67,8 +67,25 @@ impl Machine {
 fn processor(info: &str) -> String {
     let Some(name) = field(info, "model name") else { return std::env::consts::ARCH.to_owned() };
     match (field(info, "cpu family"), field(info, "model")) {
-        (Some(family), Some(model)) => format!("{name} (family {family}, model {model})"),
+        (Some(family), Some(model)) => {
+            let kind = kind(family, model).map_or_else(String::new, |kind| format!(": {kind}"));
+            format!("{name} (family {family}, model {model}{kind})")
+        }
         (None, _) | (_, None) => name.to_owned(),
+    }
+}
+
+/// The name of a kind of core, where virtual machines hide the product's name.
+fn kind(family: &str, model: &str) -> Option<&'static str> {
+    match (family.parse::<u32>().ok()?, model.parse::<u32>().ok()?) {
+        (6, 106 | 108) => Some("Ice Lake"),
+        (6, 143) => Some("Sapphire Rapids"),
+        (6, 207) => Some("Emerald Rapids"),
+        (6, 173 | 174) => Some("Granite Rapids"),
+        (25, 0..=15 | 32..=95) => Some("Zen 3"),
+        (25, _) => Some("Zen 4"),
+        (26, _) => Some("Zen 5"),
+        _ => None,
     }
 }
 
@@ -152,7 +169,9 @@ mod tests {
     #[test]
     fn fields_of_the_processor() {
         let info = "model name\t: Some CPU\ncpu family\t: 6\nmodel\t\t: 106\nflags : fma avx2\n";
-        assert_eq!(processor(info), "Some CPU (family 6, model 106)");
+        assert_eq!(processor(info), "Some CPU (family 6, model 106: Ice Lake)");
+        let other = info.replace("106", "1");
+        assert_eq!(processor(&other), "Some CPU (family 6, model 1)");
         assert_eq!(field(info, "flags"), Some("fma avx2"));
         assert_eq!(field(info, "bugs"), None);
     }

@@ -30,7 +30,7 @@ Examples:
   cargo xtask bench kernels                               everything, three to six minutes
   cargo xtask bench kernels --quick --only gemm_f32       only products, fewer rounds
   cargo xtask bench kernels --threads 1 --json one.json   one thread, records for scripts
-  cargo xtask bench kernels --write docs/performance.md   the page in the repository";
+  cargo xtask bench kernels --write docs/performance.md   this processor's section of the page in the repository";
 
 #[derive(Args)]
 #[command(after_help = AFTER)]
@@ -44,7 +44,7 @@ pub(crate) struct KernelOptions {
     /// Threads of every implementation; all cores when absent.
     #[arg(long, value_name = "N")]
     threads: Option<std::num::NonZeroUsize>,
-    /// Write the page about performance to this file, keeping its notes.
+    /// Write the section of this kind of processor to this page, keeping its notes and the other sections.
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
     /// Measure only what has TEXT in `kernel shape`.
