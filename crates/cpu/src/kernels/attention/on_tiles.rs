@@ -96,6 +96,7 @@ impl<U: TileUnit, const VECTORS: usize, const PAIRS: bool> Kernel
             sums: state.sums,
         });
         let (used, whole) = (count.div_ceil(2), count.div_ceil(2).next_multiple_of(ROWS));
+        // Values beyond the last key are zero, but zero times a NaN that an earlier task left here would not be.
         state.scores[used * VECTORS * ROWS..whole * VECTORS * ROWS].fill(0.0);
         if state.started {
             self.rescale(simd, &factors);

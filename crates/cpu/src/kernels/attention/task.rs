@@ -206,7 +206,7 @@ impl Run<'_> {
                     let stride = most.min(vectors - panel * most) * S::LANES;
                     let (panel, width) = (values, self.plan.width);
                     simd.vectorize(PairPanel { panel: &mut *panel, width, stride });
-                    // Pairs beyond the last channel, which tiles multiply.
+                    // Pairs beyond the last channel, which tiles multiply by zeros: a NaN left here would spread.
                     let used = width.div_ceil(2) * stride;
                     panel[used..used.max(self.plan.score_steps() * stride)].fill(0.0);
                 }
