@@ -8,9 +8,11 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
+mod block;
 mod sums;
 mod twin;
 
+pub(crate) use block::BlockSums;
 pub(crate) use sums::{SUM_COLUMNS, SUM_ROWS, Strided, TileSums};
 pub(crate) use twin::Twin;
 

@@ -19,6 +19,7 @@ mod grid;
 mod half;
 mod keys;
 mod merge;
+mod on_tiles;
 mod operands;
 mod pack;
 mod panel;
@@ -73,7 +74,9 @@ impl Execute for StreamingAttention {
             let task = Task { plan, job, following, operands, target, image_stride, memory, steps };
             match plan.products {
                 Products::Single | Products::Rounded => dispatch(plan.isa, task),
-                Products::Pairs => dispatch_dots(plan.isa, InPairs(task)),
+                Products::Pairs | Products::Tiles | Products::TileTwin => {
+                    dispatch_dots(plan.isa, InPairs(task))
+                }
             }
         };
         if plan.key_parts == 1 {

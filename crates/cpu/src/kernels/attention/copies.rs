@@ -2,6 +2,7 @@
 
 use super::half::{PairElements, PairRows, RoundRows, RowCopies};
 use super::keys::KeyBlock;
+use super::on_tiles::TurnValues;
 use super::operands::Operands;
 use super::pack::{PadRows, RotateRows};
 use super::plan::{MOST_ROWS, Plan, Products};
@@ -43,6 +44,12 @@ fn copy_half<S: Simd>(
     let steps = plan.score_steps();
     // SAFETY: the block's keys have `width` elements, in the inputs or among the rotated keys.
     let keys = unsafe { RowCopies::new(block.keys(), [plan.width, steps], scratch.half_keys) };
+    if plan.products.on_tiles() {
+        simd.vectorize(PairElements(keys));
+        block.move_keys(scratch.half_keys, steps);
+        simd.vectorize(TurnValues { plan, block, memory: scratch.values });
+        return;
+    }
     // SAFETY: the block's values have these channels, in the inputs.
     let values = unsafe { RowCopies::new(block.values(), widths, scratch.values) };
     if plan.products == Products::Pairs {

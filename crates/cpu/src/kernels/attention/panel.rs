@@ -70,7 +70,7 @@ impl<const VECTORS: usize, const PAIRS: bool> PanelStep<'_, VECTORS, PAIRS> {
 
     /// Checks the lengths that the tiles rely on.
     #[inline(always)]
-    fn check<S: Simd>(&self) {
+    pub(super) fn check<S: Simd>(&self) {
         let padded = |length: usize| length.next_multiple_of(S::LANES);
         let (width, value_width) = (padded(self.plan.width), padded(self.plan.value_width));
         let queries = VECTORS * S::LANES;
@@ -139,15 +139,15 @@ impl<const VECTORS: usize, const PAIRS: bool> PanelStep<'_, VECTORS, PAIRS> {
 }
 
 /// Computes the scores of a few keys.
-struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize, const PAIRS: bool> {
-    left: Keys,
-    step: &'a PanelStep<'b, VECTORS, PAIRS>,
+pub(super) struct ScoreTile<'a, 'b, const ROWS: usize, const VECTORS: usize, const PAIRS: bool> {
+    pub(super) left: Keys,
+    pub(super) step: &'a PanelStep<'b, VECTORS, PAIRS>,
     /// The first key, counted from the block's first.
-    first: usize,
+    pub(super) first: usize,
     /// The panel's scores.
-    scores: *mut f32,
+    pub(super) scores: *mut f32,
     /// The panel's largest scores in this block.
-    largest: &'a mut PerQuery,
+    pub(super) largest: &'a mut PerQuery,
 }
 
 impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool> Kernel
@@ -159,8 +159,18 @@ impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool> Kernel
         let step = self.step;
         let (queries, steps) = (step.queries.as_ptr(), step.plan.score_steps());
         // SAFETY: keys have `width` elements in each head of the task, or as many pairs as steps, and `check` measured the queries.
-        let mut scores =
-            unsafe { sums::<S, _, ROWS, VECTORS, PAIRS>(simd, self.left, queries, steps) };
+        let scores = unsafe { sums::<S, _, ROWS, VECTORS, PAIRS>(simd, self.left, queries, steps) };
+        self.finish(simd, scores);
+    }
+}
+
+impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool>
+    ScoreTile<'_, '_, ROWS, VECTORS, PAIRS>
+{
+    /// Scales the sums, adds biases, hides later keys, and stores the scores and the largest of them.
+    #[inline(always)]
+    pub(super) fn finish<S: Simd>(self, simd: S, mut scores: [[S::F; VECTORS]; ROWS]) {
+        let step = self.step;
         let rows = ROWS.min(step.block.count - self.first);
         if let Some(scale) = step.plan.score_scale {
             for score in scores.as_flattened_mut() {
@@ -194,11 +204,7 @@ impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool> Kernel
             simd.store(largest, &mut self.largest.0[index * S::LANES..]);
         }
     }
-}
 
-impl<const ROWS: usize, const VECTORS: usize, const PAIRS: bool>
-    ScoreTile<'_, '_, ROWS, VECTORS, PAIRS>
-{
     /// Adds the row and column biases of each key.
     #[inline(always)]
     fn add_bias<S: Simd>(&self, simd: S, scores: &mut [[S::F; VECTORS]; ROWS], rows: usize) {

@@ -9,6 +9,7 @@ use super::grid::{Grid, Region};
 use super::operands::HeadIndex;
 use crate::gemm::{Arithmetic, HalfUnit};
 use crate::simd::Isa;
+use crate::tiles::ROWS;
 
 /// Most keys of a block.
 pub(super) const MOST_KEYS: usize = 128;
@@ -63,16 +64,27 @@ pub(super) enum Products {
     Rounded,
     /// By dot products of pairs of bf16 numbers; the weights are rounded too.
     Pairs,
+    /// As [`Products::Pairs`], on tile registers.
+    Tiles,
+    /// As [`Products::Tiles`], on their twin in plain Rust.
+    TileTwin,
 }
 
 impl Products {
-    /// Attention has no kernel for tile registers: such machines multiply rounded numbers in `f32`.
-    fn new(half: Option<HalfUnit>) -> Products {
+    /// The products on a unit. On tiles, a vector of queries is a tile's row: narrower vectors multiply rounded numbers in `f32`.
+    fn new(half: Option<HalfUnit>, isa: Isa) -> Products {
         match half {
             None => Products::Single,
             Some(HalfUnit::Dots) => Products::Pairs,
+            Some(HalfUnit::Tiles) if isa.lanes() == ROWS => Products::Tiles,
+            Some(HalfUnit::TileTwin) if isa.lanes() == ROWS => Products::TileTwin,
             Some(HalfUnit::Tiles | HalfUnit::TileTwin | HalfUnit::Widened) => Products::Rounded,
         }
+    }
+
+    /// Whether the operands are tiles.
+    pub(super) fn on_tiles(self) -> bool {
+        matches!(self, Products::Tiles | Products::TileTwin)
     }
 }
 
@@ -139,9 +151,10 @@ impl Plan {
     ) -> Plan {
         let (queries, keys) = grids(op, query[1], key[1]);
         let most_queries = (queries.window[0] * queries.window[1]).min(query[1]);
-        let products = Products::new(arithmetic.half);
         let mut isa = arithmetic.isa.or_available();
-        if isa == Isa::Avx512 && products != Products::Pairs && most_queries <= Isa::Avx2.lanes() {
+        let products = Products::new(arithmetic.half, isa);
+        let of_singles = matches!(products, Products::Single | Products::Rounded);
+        if isa == Isa::Avx512 && of_singles && most_queries <= Isa::Avx2.lanes() {
             // Vectors of half the width have the same throughput here, with fewer idle lanes.
             isa = Isa::Avx2.or_available();
         }
@@ -211,6 +224,7 @@ impl Plan {
         match self.products {
             Products::Single | Products::Rounded => self.width,
             Products::Pairs => self.width.div_ceil(2),
+            Products::Tiles | Products::TileTwin => self.width.div_ceil(2).next_multiple_of(ROWS),
         }
     }
 

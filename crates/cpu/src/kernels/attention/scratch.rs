@@ -1,5 +1,6 @@
 //! The scratch memory of one task.
 
+use super::on_tiles::{pair_stride, tile_keys};
 use super::plan::{MOST_ROWS, MOST_VECTORS, Plan, Products};
 use crate::simd::MAX_LANES;
 
@@ -43,12 +44,16 @@ impl Lengths {
                 Products::Single if !plan.pads_values() => 0,
                 Products::Single | Products::Rounded => plan.key_block * padded_values,
                 Products::Pairs => plan.key_block.div_ceil(2) * padded_values,
+                Products::Tiles | Products::TileTwin => {
+                    2 * pair_stride(plan) * padded(plan.value_width)
+                }
             },
             half_keys: match plan.products {
                 Products::Single => 0,
                 Products::Rounded | Products::Pairs => plan.key_block * plan.score_steps(),
+                Products::Tiles | Products::TileTwin => tile_keys(plan) * plan.score_steps(),
             },
-            scores: MOST_VECTORS * plan.key_block * lanes,
+            scores: MOST_VECTORS * tile_keys(plan) * lanes,
             bias: vectors * bias * lanes,
             rotated: if plan.rotates { MAX_LANES * plan.width } else { 0 },
         }

@@ -8,6 +8,7 @@ use super::copies::copy_block;
 use super::half::PairPanel;
 use super::keys::{KeyBlock, Span};
 use super::merge::{MergeVector, VectorState};
+use super::on_tiles::OnTiles;
 use super::operands::{HeadIndex, Lines, Operands};
 use super::pack::{Columns, PackRows, RotateRows, Scale};
 use super::panel::{PanelState, PanelStep};
@@ -16,6 +17,7 @@ use super::scratch::{Lengths, Scratch, State};
 use super::write::{Target, WriteVector};
 use crate::gemm::half_precision::RoundInPlace;
 use crate::simd::{Kernel, MAX_LANES, Simd};
+use crate::tiles::{Amx, Twin};
 
 /// A task and its memory.
 pub(super) struct Task<'a> {
@@ -199,11 +201,14 @@ impl Run<'_> {
         match self.plan.products {
             Products::Single => simd.vectorize(Scale { factor: self.plan.query_scale, values }),
             Products::Rounded => simd.vectorize(RoundInPlace(values)),
-            Products::Pairs => {
+            Products::Pairs | Products::Tiles | Products::TileTwin => {
                 for (panel, values) in values.chunks_exact_mut(length).enumerate() {
                     let stride = most.min(vectors - panel * most) * S::LANES;
                     let (panel, width) = (values, self.plan.width);
-                    simd.vectorize(PairPanel { panel, width, stride });
+                    simd.vectorize(PairPanel { panel: &mut *panel, width, stride });
+                    // Pairs beyond the last channel, which tiles multiply by zeros: a NaN left here would spread.
+                    let used = width.div_ceil(2) * stride;
+                    panel[used..used.max(self.plan.score_steps() * stride)].fill(0.0);
                 }
             }
         }
@@ -368,7 +373,7 @@ impl Run<'_> {
         // The last panel prefetches, so that the memory of the other panels does not evict it.
         let is_last = unit + 1 == plan.task_heads * self.panels::<S>();
         let (scratch, state) = (&mut self.scratch, &mut self.state);
-        simd.vectorize(PanelStep::<VECTORS, PAIRS> {
+        let step = PanelStep::<VECTORS, PAIRS> {
             plan,
             block,
             head,
@@ -383,7 +388,12 @@ impl Run<'_> {
                 sums: &mut state.sums[unit * lanes..][..lanes],
                 scores: scratch.scores,
             },
-        });
+        };
+        match plan.products {
+            Products::Single | Products::Rounded | Products::Pairs => simd.vectorize(step),
+            Products::Tiles => simd.vectorize(OnTiles::<Amx, VECTORS, PAIRS>::new(step)),
+            Products::TileTwin => simd.vectorize(OnTiles::<Twin, VECTORS, PAIRS>::new(step)),
+        }
     }
 
     /// Zeroes the sums of units that processed no key.
