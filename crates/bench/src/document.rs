@@ -174,7 +174,12 @@ mod tests {
     use crate::outcome::tests::sample;
 
     fn page_of(processor: &str, speed: f64, old: &str) -> String {
-        let machine = Machine { processor: processor.to_owned(), ..Machine::detect(2) };
+        // The load differs from one look to the next.
+        let machine = Machine {
+            processor: processor.to_owned(),
+            load: "0.10".to_owned(),
+            ..Machine::detect(2)
+        };
         let outcomes = [sample(speed, 60.0, Goal::ShareAndLead(0.8))];
         let run = Run { machine: &machine, command: "cargo xtask bench", outcomes: &outcomes };
         let ceilings = Ceilings { copy: vec![20.0], ..Ceilings::default() };
