@@ -4,6 +4,7 @@
 //! The bytes are a `Vec`, or a memory-mapped checkpoint opened by the `weights` crate.
 
 mod blocks;
+mod bytes;
 mod compare;
 mod element;
 mod error;
@@ -14,6 +15,7 @@ mod shape;
 mod tensor;
 
 pub use blocks::{BLOCK_LENGTH, QuantizedMatrix, Scales, quantize_group};
+pub use bytes::{Bytes, SharedBytes};
 pub use compare::{Difference, Tolerance, compare};
 pub use element::{DType, Element};
 pub use error::TensorError;
@@ -21,4 +23,4 @@ pub use finite::narrowed;
 pub use lazy::{LazyTensor, Rows};
 pub use memory::OutOfMemory;
 pub use shape::{Shape, TensorType, contiguous_strides};
-pub use tensor::{Bytes, SharedBytes, StorageId, Tensor};
+pub use tensor::{StorageId, Tensor};

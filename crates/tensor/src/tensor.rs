@@ -7,35 +7,10 @@ use std::sync::Arc;
 use bytemuck::{NoUninit, checked};
 use half::{bf16, f16};
 
-use crate::{DType, Element, Shape, TensorError, TensorType, contiguous_strides, memory};
-
-/// Memory that tensors are views of: a `Vec`, or a memory-mapped file.
-pub trait Bytes: AsRef<[u8]> + Send + Sync {
-    /// Hints that these bytes are unlikely to be read again. A memory-mapped file drops the pages from memory; a later
-    /// read loads them again. Other storage ignores the hint.
-    fn release(&self, _range: Range<usize>) {}
-
-    /// Whether the bytes are those of a mapped file, of which reads make whole pages resident.
-    fn is_mapped(&self) -> bool {
-        false
-    }
-}
-
-impl Bytes for Vec<u8> {}
-
-/// Bytes shared by several tensors.
-pub type SharedBytes = Arc<dyn Bytes>;
-
-/// A vector exposed as bytes; keeps the alignment of its elements.
-struct Owned<T>(Vec<T>);
-
-impl<T: NoUninit> AsRef<[u8]> for Owned<T> {
-    fn as_ref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
-    }
-}
-
-impl<T: NoUninit + Send + Sync> Bytes for Owned<T> {}
+use crate::bytes::Owned;
+use crate::{
+    DType, Element, Shape, SharedBytes, TensorError, TensorType, contiguous_strides, memory,
+};
 
 /// Identity of the bytes behind a view: equal for two views of the same memory with the same layout.
 /// Only meaningful while one of the tensors is alive.
@@ -413,6 +388,7 @@ impl fmt::Debug for Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Bytes;
 
     fn counting(shape: &[usize]) -> Tensor {
         let elements: usize = shape.iter().product();

@@ -82,7 +82,7 @@ impl RowKernel for NormRow {
 }
 
 /// Rows up to this length are copied and summed in one pass, if they are whole vectors.
-const NARROW: usize = 512;
+const NARROW: usize = 1024;
 
 impl NormRow {
     /// Same result as [`RowKernel::read`], bit for bit, for a narrow row of whole vectors.
