@@ -244,6 +244,11 @@ impl Lowering<'_> {
         Place { offset: whole.offset + layout.offset * size, bytes: (last + 1) * size, ..whole }
     }
 
+    /// The step of the plan that is being lowered; `None` for copies of outputs behind it.
+    fn planned(&self) -> Option<&cutout_graph::plan::Step> {
+        self.plan.steps.get(self.lowered.steps.len())
+    }
+
     fn buffer(&self, index: usize) -> Place {
         let buffer = &self.plan.buffers[index];
         match buffer.home {

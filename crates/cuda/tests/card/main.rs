@@ -7,6 +7,7 @@
     reason = "tests may panic, and say what they skip"
 )]
 
+mod bytes;
 mod split;
 
 use std::collections::HashMap;
