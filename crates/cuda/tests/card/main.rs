@@ -7,6 +7,7 @@
     reason = "tests may panic, and say what they skip"
 )]
 
+mod copies;
 mod split;
 
 use std::collections::HashMap;
