@@ -9,6 +9,7 @@ mod image;
 mod movement;
 mod parameters;
 mod product;
+mod resample;
 mod rows;
 mod site;
 mod split;
@@ -377,6 +378,7 @@ fn takes_own_form(op: &Op, index: usize, operand: &Operand) -> bool {
         | Op::Pad(_)
         | Op::Permute(_)
         | Op::Reduce(_)
+        | Op::Resample(_)
         | Op::Reshape(_)
         | Op::Resize(_)
         | Op::RoiAlign(_)
@@ -417,6 +419,7 @@ fn lower_op(op: &Op, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
         Op::Reduce(op) => rows::reduce(op, site),
         // A view op that is scheduled has inputs no stride can describe: its result is a copy.
         Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => movement::copy(site),
+        Op::Resample(op) => resample::resample(op, site),
         Op::Resize(op) => image::resize(op, site),
         Op::RoiAlign(op) => image::roi_align(op, site),
         Op::Rope(op) => rows::rope(op, site),

@@ -46,6 +46,7 @@ mod masks;
 pub mod model;
 pub mod parts;
 mod phrase_tracker;
+mod pictures;
 mod prompt;
 mod sam;
 mod scene;
@@ -66,7 +67,7 @@ pub use masks::{Masks, Segment};
 pub use model::ModelError;
 pub use model::builtin::{builtin_bytes, builtin_checkpoint};
 pub use model::inspect::{Inside, Inspection, inspect};
-pub use model::load::{ConfigError, OpenError, load};
+pub use model::load::{ConfigError, OpenError, load, needed_weights};
 pub use phrase_tracker::{
     PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker, TakenBack,
 };

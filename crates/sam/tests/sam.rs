@@ -9,6 +9,7 @@ mod everything;
 mod hugging_face;
 mod mask_bits;
 mod multiplex_layouts;
+mod pictures;
 mod predictor;
 mod sam3_checkpoints;
 mod sam3_find;

@@ -8,6 +8,7 @@
 )]
 
 mod bytes;
+mod copies;
 mod split;
 
 use std::collections::HashMap;
