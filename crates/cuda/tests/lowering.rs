@@ -169,7 +169,7 @@ fn norm_of_bytes(width: usize, besides: impl for<'g> Fn(Value<'g>)) -> Vec<Strin
     let (gain, shift) = (weights.parameter("gain", [width]), weights.parameter("shift", [width]));
     let norm = x.layer_norm(gain, shift, 1e-6);
     builder.output("y", times_bytes(norm, 64));
-    builder.output("z", times_bytes(norm.reshape([96, width]), 128).relu());
+    builder.output("z", times_bytes(norm.reshape([96, width]), 128));
     besides(norm);
     let profile = Profile { precision: Precision::Int8, ..Profile::default() };
     let names = kernels_in(&builder.finish().unwrap(), &profile);

@@ -53,7 +53,8 @@ fn blocks_of_bytes() {
         let norm = x.layer_norm(gain, shift, 1e-6);
         builder.output("other", times_bytes(norm.reshape([1, rows, width]), 64, &mut random));
         let hidden = times_bytes(norm, hidden, &mut random).gelu();
-        builder.output("relu", times_bytes(norm, 128, &mut random).relu());
+        let positive = times_bytes(norm, 128, &mut random).relu();
+        builder.output("relu", times_bytes(positive, 64, &mut random));
         builder.output("y", times_bytes(hidden, width, &mut random) + x);
         let graph = builder.finish().unwrap();
         let weights = Weights::new(HashMap::from([
