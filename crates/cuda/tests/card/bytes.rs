@@ -11,6 +11,8 @@ use super::{card, error_of, noise};
 
 /// A number that lies between two bytes may be rounded to either, as its own last bit is; and results are halves on the way.
 const ALLOWED: f64 = 4e-3;
+/// The same where the norm cannot write bytes: its result is rounded to halves before it is quantised.
+const ALLOWED_OF_HALVES: f64 = 6e-3;
 
 /// `x` times random bytes, with a bias.
 fn times_bytes<'g>(x: Value<'g>, columns: usize, random: &mut Random) -> Value<'g> {
@@ -62,8 +64,9 @@ fn blocks_of_bytes() {
             ("shift".to_owned(), noise(&mut random, &[width], 0.2)),
         ]));
         let x = noise(&mut random, &[rows, width], 1.0);
+        let allowed = if width.is_multiple_of(32) { ALLOWED } else { ALLOWED_OF_HALVES };
         match error_of(&cuda, &graph, &weights, &[("x", &x)], Precision::Int8) {
-            Ok(error) if error <= ALLOWED => println!("bytes {rows}x{width}: {error:.1e}"),
+            Ok(error) if error <= allowed => println!("bytes {rows}x{width}: {error:.1e}"),
             Ok(error) => failures.push(format!("{rows}x{width}: {error:.2e}")),
             Err(error) => failures.push(format!("{rows}x{width}: {error}")),
         }
