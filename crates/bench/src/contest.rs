@@ -17,6 +17,9 @@ const SAMPLE_SECONDS: f64 = 0.004;
 /// Largest relative difference (by the largest element) between results of the same computation.
 const TOLERANCE: f64 = 1e-4;
 
+/// The same, where numbers are rounded to bf16 or bytes inside.
+const ROUNDED_TOLERANCE: f64 = 5e-2;
+
 /// Number of rounds of a kernel: at least the first number, then until the time is over or the second number is reached.
 ///
 /// Only quiet rounds count, in which no other process ran. The time spent waiting for them is limited for the whole run
@@ -72,7 +75,16 @@ pub(crate) struct Contestant<'a> {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) error: Option<f64>,
+    /// Largest error.
+    pub(crate) tolerance: f64,
     pub(crate) sample: Box<dyn FnMut() -> Result<f64> + 'a>,
+}
+
+impl Contestant<'_> {
+    /// The contestant, whose results may differ by what rounding inside changes.
+    pub(crate) fn rounding_inside(self) -> Self {
+        Contestant { tolerance: ROUNDED_TOLERANCE, ..self }
+    }
 }
 
 impl Contest {
@@ -82,6 +94,7 @@ impl Contest {
             name: "ceiling".to_owned(),
             role: Role::Ceiling,
             error: None,
+            tolerance: TOLERANCE,
             sample: Box::new(move || Ok(rate())),
         }
     }
@@ -103,7 +116,8 @@ impl Contest {
                 Unit::Milliseconds => seconds * 1e3,
             })
         };
-        Contestant { name: name.into(), role, error: Some(error), sample: Box::new(sample) }
+        let (error, tolerance) = (Some(error), TOLERANCE);
+        Contestant { name: name.into(), role, error, tolerance, sample: Box::new(sample) }
     }
 
     /// Measures all contestants; fails if one computes something else.
@@ -113,9 +127,9 @@ impl Contest {
         budget: &Budget,
         progress: &Progress,
     ) -> Result<Outcome> {
-        for Contestant { name, error, .. } in &contestants {
+        for Contestant { name, error, tolerance, .. } in &contestants {
             // Negated so that NaN fails too.
-            let same = error.is_none_or(|error| error <= TOLERANCE);
+            let same = error.is_none_or(|error| error <= *tolerance);
             ensure!(same, "{name} computes something else: error {:e}", error.unwrap_or(f64::NAN));
         }
         let mut rounds = rounds(&mut contestants, budget, progress)?;
@@ -262,6 +276,7 @@ mod tests {
         let named = |name: &'static str| Contestant {
             name: name.to_owned(),
             role: Role::Rival,
+            tolerance: TOLERANCE,
             error: None,
             sample: Box::new(move || {
                 order.borrow_mut().push(name);

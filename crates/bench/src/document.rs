@@ -18,11 +18,13 @@ const NOTES_BEGIN: &str =
 const NOTES_END: &str = "<!-- notes: end -->";
 
 /// Kernels by chapter.
-const CHAPTERS: [(&str, &[&str]); 7] = [
+const CHAPTERS: [(&str, &[&str]); 9] = [
     ("Matrix products, f32 (rows × depth × columns)", &["gemm_f32"]),
     ("Matrix products, bf16", &["gemm_bf16"]),
     ("Matrix products, int8", &["gemm_int8"]),
-    ("Attention", &["attention"]),
+    ("Attention, f32", &["attention"]),
+    ("Attention, bf16", &["attention_bf16"]),
+    ("Attention, int8", &["attention_int8"]),
     ("Bound by memory", &["layer_norm", "softmax", "gelu"]),
     ("Convolutions", &["conv2d", "conv_transpose2d"]),
     ("Compile time", &["compile"]),

@@ -8,6 +8,7 @@ mod float_product;
 mod half_product;
 mod memory_bound;
 mod quantized_product;
+mod rounded_attention;
 
 use anyhow::Result;
 
@@ -78,6 +79,7 @@ pub(crate) fn all(only: Option<&str>) -> Vec<Task> {
     tasks.extend(LARGE.iter().map(|&shape| half_product::task(shape)));
     tasks.extend(LARGE.iter().map(|&shape| quantized_product::task(shape)));
     tasks.extend(attention::scenarios().into_iter().map(compiled::task));
+    tasks.extend(rounded_attention::tasks());
     tasks.extend(memory_bound::scenarios().into_iter().map(compiled::task));
     tasks.extend(convolution::scenarios().into_iter().map(compiled::task));
     tasks.push(compile::task());

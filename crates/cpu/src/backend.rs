@@ -30,12 +30,17 @@ pub struct Units {
     pub half: HalfUnit,
     /// What multiplies bytes.
     pub bytes: ByteUnit,
+    /// Whether attention multiplies bytes with precision int8; else it does what is faster, bf16 or `f32`.
+    pub byte_attention: bool,
 }
 
 impl Units {
     /// The units that are fastest on this machine, for kernels compiled for `isa`.
     pub fn detect(isa: Isa) -> Units {
-        Units { half: HalfUnit::detect(isa), bytes: ByteUnit::detect(isa) }
+        let (half, bytes) = (HalfUnit::detect(isa), ByteUnit::detect(isa));
+        // AVX-512 has an instruction for four products of bytes. Attention on tile registers is faster, in bf16.
+        let byte_attention = isa == Isa::Avx512 && half != HalfUnit::Tiles;
+        Units { half, bytes, byte_attention }
     }
 
     /// These units, and the detected ones in place of those that this machine does not have.
@@ -44,6 +49,7 @@ impl Units {
         Units {
             half: if self.half.is_available() { self.half } else { detected.half },
             bytes: if self.bytes.is_available() { self.bytes } else { detected.bytes },
+            byte_attention: self.byte_attention,
         }
     }
 }
@@ -112,6 +118,11 @@ impl Cpu {
         self.machine.units.half
     }
 
+    /// Whether attention multiplies bytes with precision int8.
+    pub fn byte_attention(&self) -> bool {
+        self.machine.units.byte_attention
+    }
+
     pub(crate) fn program(&self, planned: &Planned<'_>) -> Result<CpuProgram, CompileError> {
         refuse_half_precision(planned)?;
         let Planned { graph, plan, .. } = planned;
@@ -136,15 +147,18 @@ impl Cpu {
     }
 
     /// The instructions and the precision of the products of a node. With precision int8 these are the products that are not linear
-    /// layers with weights: attention and convolutions, which bf16 makes faster at a tenth of the loss of int8.
+    /// layers with weights: attention in bytes where that is faster, convolutions in bf16 where that is.
     fn arithmetic(&self, planned: &Planned<'_>, id: NodeId) -> Arithmetic {
-        let Machine { isa, units: Units { half, bytes }, .. } = *self.machine;
-        let half = match planned.profile.precision_of(&planned.graph.node(id).origin.scope) {
+        let Machine { isa, units: Units { half, bytes, byte_attention }, .. } = *self.machine;
+        let precision = planned.profile.precision_of(&planned.graph.node(id).origin.scope);
+        let byte_attention = byte_attention && precision == Precision::Int8;
+        let half = match precision {
             Precision::Bf16 => Some(half),
             Precision::Int8 => Some(half).filter(|half| half.is_faster_than_single()),
             Precision::Auto | Precision::F32 | Precision::F16 => None,
         };
-        Arithmetic { isa, half, bytes, strassen: planned.profile.strassen.unwrap_or(true) }
+        let strassen = planned.profile.strassen.unwrap_or(true);
+        Arithmetic { isa, half, bytes, byte_attention, strassen }
     }
 
     fn instruction(

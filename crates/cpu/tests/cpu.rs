@@ -1,6 +1,7 @@
 //! The CPU backend: kernels, programs and memory.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod byte_attention;
 mod errors;
 mod images;
 mod many_windows;

@@ -30,10 +30,26 @@ fn every_case_in_bf16_matches_the_definition_of_its_rounded_inputs() {
                 HalfUnit::TileTwin => ByteUnit::TileTwin,
                 HalfUnit::Tiles | HalfUnit::Dots | HalfUnit::Widened => ByteUnit::detect(isa),
             };
-            match check_backend(&name, &Cpu::with_units(isa, Units { half, bytes }, 2), &profile) {
+            let units = Units { half, bytes, byte_attention: false };
+            match check_backend(&name, &Cpu::with_units(isa, units, 2), &profile) {
                 Ok(checks) => assert!(checks > Op::all_cases().len()),
                 Err(report) => panic!("{report}"),
             }
+        }
+    }
+}
+
+#[test]
+fn every_case_in_int8_matches_the_definition_of_its_quantised_weights() {
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    for isa in Isa::available() {
+        let name = format!("{} int8", isa.name());
+        // Convolutions are in `f32` then.
+        let units =
+            Units { half: HalfUnit::Widened, bytes: ByteUnit::Vectors, byte_attention: true };
+        match check_backend(&name, &Cpu::with_units(isa, units, 2), &profile) {
+            Ok(checks) => assert!(checks > Op::all_cases().len()),
+            Err(report) => panic!("{report}"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Random graphs: the compiled program gives the interpreter's result, on every path and for any number of threads.
 
-use cutout_cpu::{Cpu, HalfUnit, Isa, Units};
+use cutout_cpu::{ByteUnit, Cpu, HalfUnit, Isa, Units};
 use cutout_graph::passes::{Context, optimize};
-use cutout_graph::{Backend, Named, Precision, Profile, Weights, interpret_in};
+use cutout_graph::{Backend, Kind, Named, Op, Precision, Profile, Weights, interpret_in};
 use cutout_tensor::{DType, TensorType, Tolerance, compare};
 use cutout_testing::{RandomGraph, compare_outputs, with_rounded_products};
 
@@ -115,4 +115,41 @@ fn programs_in_bf16_give_the_result_of_rounded_products() {
         }
     }
     assert!(compared >= 100, "{compared} of 200 graphs have outputs large enough");
+}
+
+/// Rounding to bytes changes a number by about four times as much as rounding to bf16.
+#[test]
+fn programs_in_int8_give_the_result_of_quantised_weights() {
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    let units = Units { half: HalfUnit::Widened, bytes: ByteUnit::Vectors, byte_attention: true };
+    let cpus: Vec<Cpu> =
+        Isa::available().into_iter().map(|isa| Cpu::with_units(isa, units, 2)).collect();
+    let one_thread = Cpu::with_units(Isa::detect(), units, 1);
+    let mut attended = 0;
+    for seed in 0..200 {
+        let sample = RandomGraph::new(seed).unwrap();
+        let inputs = sample.named_inputs();
+        let context = Context::new(Some(&sample.weights), &profile);
+        let graph = optimize(&sample.graph, &[], &context).unwrap();
+        if !graph.iter().any(|(_, node)| matches!(node.kind, Kind::Op(Op::Attention(_)))) {
+            continue;
+        }
+        let expected = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
+        let rounded = with_rounded_products(&graph);
+        let rounded = interpret_in::<f64>(&rounded, &sample.weights, &inputs).unwrap();
+        let Some(effect) = error(&rounded, &expected) else { continue };
+        attended += 1;
+        for cpu in &cpus {
+            let found = error(&run_in(cpu, &sample, &profile), &expected).unwrap();
+            assert!(
+                found <= 1e-2 + 8.0 * effect,
+                "seed {seed} on {:?}: error {found}, rounding to bf16 changes {effect}\n{graph}",
+                cpu.isa(),
+            );
+        }
+        let (one, two) =
+            (run_in(&one_thread, &sample, &profile), run_in(&cpus[0], &sample, &profile));
+        assert_eq!(bytes(&one), bytes(&two), "seed {seed} depends on the threads");
+    }
+    assert!(attended >= 30, "{attended} of 200 graphs attend");
 }

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, ensure};
-use cutout_graph::{Backend, Builder, Graph, Kind, Profile, Program, Value, Weights, interpret_in};
+use cutout_graph::{
+    Backend, Builder, Graph, Kind, Precision, Profile, Program, Value, Weights, interpret_in,
+};
 use cutout_tensor::{Shape, Tensor};
 
 use crate::bench::Bench;
@@ -98,7 +100,16 @@ pub(crate) struct Compiled {
 
 impl Compiled {
     pub(crate) fn new(bench: &Bench, model: &Model) -> Result<Compiled> {
-        let program = bench.cpu.compile(&model.graph, &model.weights, &Profile::default())?;
+        Compiled::in_precision(bench, model, Precision::F32)
+    }
+
+    pub(crate) fn in_precision(
+        bench: &Bench,
+        model: &Model,
+        precision: Precision,
+    ) -> Result<Compiled> {
+        let profile = Profile { precision, ..Profile::default() };
+        let program = bench.cpu.compile(&model.graph, &model.weights, &profile)?;
         Ok(Compiled { program, inputs: model.inputs.clone() })
     }
 

@@ -22,6 +22,8 @@ pub struct Arithmetic {
     pub half: Option<HalfUnit>,
     /// What multiplies bytes, in layers whose weights are bytes.
     pub bytes: ByteUnit,
+    /// Whether attention multiplies bytes.
+    pub byte_attention: bool,
     /// Whether large products in `f32` may use Strassen's algorithm.
     pub strassen: bool,
 }
@@ -29,7 +31,13 @@ pub struct Arithmetic {
 impl Arithmetic {
     /// Products in `f32`.
     pub fn single(isa: Isa) -> Arithmetic {
-        Arithmetic { isa, half: None, bytes: ByteUnit::Vectors, strassen: true }
+        Arithmetic {
+            isa,
+            half: None,
+            bytes: ByteUnit::Vectors,
+            byte_attention: false,
+            strassen: true,
+        }
     }
 
     /// Name for packed forms of weights that are floats: their layout differs.

@@ -12,13 +12,15 @@
 //! Scores are base-2 logarithms of the weights: the factor log2(e) is part of the scale of queries and biases.
 //!
 //! In bf16 (`half`) a task copies queries, keys and values rounded, keeps scores, sums and outputs in `f32`, and rounds the weights
-//! where they are multiplied in pairs.
+//! where they are multiplied in pairs. In int8 (`bytes`) it copies all three as bytes with scales, and weights become bytes block by block.
 
+mod bytes;
 mod copies;
 mod grid;
 mod half;
 mod keys;
 mod merge;
+mod numbers;
 mod on_tiles;
 mod operands;
 mod pack;
@@ -34,10 +36,11 @@ use cutout_graph::RunError;
 use cutout_graph::ops::{Attention, AttentionInputs};
 use cutout_parallel::{Pool, SharedSlice, with_scratch};
 
+use self::numbers::{Bytes, Pair, Single};
 use self::operands::Operands;
 use self::plan::{Job, Plan, Products};
 use self::scratch::Lengths;
-use self::task::{InPairs, Memory, Steps, Task};
+use self::task::{Memory, Steps, Task};
 use self::write::Target;
 use crate::execute::{Execute, Io};
 use crate::lower::Site;
@@ -73,10 +76,13 @@ impl Execute for StreamingAttention {
             let memory = Memory { states, scratch };
             let task = Task { plan, job, following, operands, target, image_stride, memory, steps };
             match plan.products {
-                Products::Single | Products::Rounded => dispatch(plan.isa, task),
-                Products::Pairs | Products::Tiles | Products::TileTwin => {
-                    dispatch_dots(plan.isa, InPairs(task))
+                Products::Single | Products::Rounded => {
+                    dispatch(plan.isa, task.of::<Single>());
                 }
+                Products::Pairs | Products::Tiles | Products::TileTwin => {
+                    dispatch_dots(plan.isa, task.of::<Pair>());
+                }
+                Products::Bytes => dispatch(plan.isa, task.of::<Bytes>()),
             }
         };
         if plan.key_parts == 1 {
@@ -137,3 +143,6 @@ fn in_parts(plan: &Plan, pool: &Pool, run: &RunSteps<'_>) {
         });
     });
 }
+
+#[cfg(test)]
+mod tests;

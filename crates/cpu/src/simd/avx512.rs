@@ -209,6 +209,7 @@ where
         bits(a: __m512) -> __m512i = _mm512_castps_si512;
         from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps;
         dot4(sum: __m512i, left: __m512i, right: __m512i) -> __m512i = _mm512_dpbusd_epi32;
+        dot4_unsigned(sum: __m512i, left: __m512i, right: __m512i) -> __m512i = _mm512_dpbusd_epi32;
     }
 
     #[inline(always)]
@@ -322,12 +323,19 @@ where
 
     #[inline(always)]
     unsafe fn interleave(self, block: Interleave<'_>) {
+        // SAFETY: the caller vouches for whole vectors.
+        unsafe { self.interleave_partial(block, 16) };
+    }
+
+    #[inline(always)]
+    unsafe fn interleave_partial(self, block: Interleave<'_>, count: usize) {
         let mut rows = [self.splat(0.0); 16];
         // A loop of known length, so that the rows stay in registers.
         for (index, row) in rows.iter_mut().enumerate() {
             if let Some(start) = block.rows.get(index) {
-                // SAFETY: the caller vouches for 16 readable elements from `column` on.
-                *row = unsafe { self.load_pointer(start.wrapping_add(block.column)) };
+                // SAFETY: the caller vouches for `count` readable elements from `column` on.
+                *row =
+                    unsafe { self.load_partial_pointer(start.wrapping_add(block.column), count) };
             }
         }
         // SAFETY: `self` is proof that the machine has the instructions.

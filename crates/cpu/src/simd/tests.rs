@@ -206,11 +206,41 @@ fn byte_dot_products_never_saturate() {
     }
 }
 
+/// The four bytes of both operands.
+struct UnsignedDot([u8; 4], [i8; 4]);
+
+impl Kernel for UnsignedDot {
+    type Output = i32;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> i32 {
+        let left = simd.splat_int(i32::from_le_bytes(self.0));
+        let right = simd.splat_int(i32::from_le_bytes(self.1.map(|byte| byte as u8)));
+        simd.reduce_max_int(simd.dot4_unsigned(simd.splat_int(-7), left, right))
+    }
+}
+
+#[test]
+fn dot_products_of_unsigned_bytes_are_exact() {
+    let signed = [-128, -127, -1, 0, 1, 77, 127];
+    for isa in Isa::available() {
+        for (number, left) in (0..=255u8).enumerate() {
+            let right = std::array::from_fn(|place| signed[(number + 2 * place) % signed.len()]);
+            let left = [left, left / 3, 255 - left, 255];
+            let products = left.iter().zip(right).map(|(&l, r)| i32::from(l) * i32::from(r));
+            let expected = products.sum::<i32>() - 7;
+            let found = dispatch(isa, UnsignedDot(left, right));
+            assert_eq!(found, expected, "{isa:?} {left:?} {right:?}");
+        }
+    }
+}
+
 struct Transposed {
     source: Vec<f32>,
     stride: usize,
     rows: usize,
     panel_rows: usize,
+    /// Columns that are read, if not all.
+    count: Option<usize>,
 }
 
 impl Kernel for &Transposed {
@@ -223,8 +253,12 @@ impl Kernel for &Transposed {
             (0..self.rows).map(|row| self.source[row * self.stride..].as_ptr()).collect();
         let (column, panel_rows) = (3, self.panel_rows);
         let block = Interleave { rows: &starts, column, panel_rows, out: out.as_mut_ptr() };
-        // SAFETY: each row has at least `LANES + 3` elements and `out` holds the whole panel.
-        unsafe { simd.interleave(block) };
+        match self.count {
+            // SAFETY: each row has at least `LANES + 3` elements and `out` holds the whole panel.
+            None => unsafe { simd.interleave(block) },
+            // SAFETY: as above.
+            Some(count) => unsafe { simd.interleave_partial(block, count) },
+        }
         out
     }
 }
@@ -235,7 +269,8 @@ impl Transposed {
         for column in 0..lanes {
             for row in 0..lanes.min(self.panel_rows) {
                 let source = row * self.stride + column + 3;
-                let value = if row < self.rows { self.source[source] } else { 0.0 };
+                let read = row < self.rows && self.count.is_none_or(|count| column < count);
+                let value = if read { self.source[source] } else { 0.0 };
                 expected[column * self.panel_rows + row] = value;
             }
         }
@@ -249,10 +284,12 @@ fn interleave_transposes_and_pads_with_zeros() {
         for panel_rows in (1..=isa.lanes()).chain([24, 48]) {
             for rows in 0..=panel_rows.min(isa.lanes()) {
                 let stride = 21;
-                let source = (0..rows * stride).map(|i| i as f32 + 1.0).collect();
-                let input = Transposed { source, stride, rows, panel_rows };
-                let expected = input.expected(isa.lanes());
-                assert_eq!(dispatch(isa, &input), expected, "{isa:?} {rows} of {panel_rows}");
+                for count in [None, Some(0), Some(1), Some(isa.lanes() - 1), Some(isa.lanes())] {
+                    let source = (0..rows * stride).map(|i| i as f32 + 1.0).collect();
+                    let input = Transposed { source, stride, rows, panel_rows, count };
+                    let (found, expected) = (dispatch(isa, &input), input.expected(isa.lanes()));
+                    assert_eq!(found, expected, "{isa:?} {rows} of {panel_rows}, {count:?}");
+                }
             }
         }
     }

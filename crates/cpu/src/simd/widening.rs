@@ -1,4 +1,4 @@
-//! bf16 on instruction sets that lack it: rounding by integer operations, products by widening.
+//! bf16 and bytes on instruction sets that lack them: rounding by integer operations, products by widening.
 
 use half::bf16;
 
@@ -33,6 +33,18 @@ fn lower<S: Simd>(simd: S, pairs: S::I) -> S::F {
 pub(super) fn widening_dot2<S: Simd>(simd: S, sum: S::F, left: S::I, right: S::I) -> S::F {
     let sum = simd.fma(upper(simd, left), upper(simd, right), sum);
     simd.fma(lower(simd, left), lower(simd, right), sum)
+}
+
+/// See [`Simd::dot4_unsigned`]. Products of bytes and their sums are exact in `f32`.
+#[inline(always)]
+pub(super) fn widening_dot4<S: Simd>(simd: S, sum: S::I, left: S::I, right: S::I) -> S::I {
+    let mut total = simd.splat(0.0);
+    for byte in 0..4 {
+        let unsigned = simd.and_int(simd.shift_right(left, 8 * byte), simd.splat_int(255));
+        let signed = simd.shift_right(simd.shift_left(right, 24 - 8 * byte), 24);
+        total = simd.fma(simd.to_float(unsigned), simd.to_float(signed), total);
+    }
+    simd.add_int(sum, simd.to_int(total))
 }
 
 /// See [`Simd::pair_bf16`].

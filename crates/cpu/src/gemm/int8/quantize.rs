@@ -7,7 +7,7 @@ use crate::simd::{Isa, Kernel, Simd, dispatch};
 /// The scale of values whose largest magnitude is `largest`, and the factor that quantises them; see the module's
 /// documentation.
 #[inline(always)]
-fn scale_of(largest: f32) -> (f32, f32) {
+pub(crate) fn scale_of(largest: f32) -> (f32, f32) {
     if !largest.is_finite() {
         (f32::NAN, 0.0)
     } else if largest < SMALLEST_ROW {
@@ -15,6 +15,17 @@ fn scale_of(largest: f32) -> (f32, f32) {
     } else {
         (largest / 127.0, 127.0 / largest)
     }
+}
+
+/// [`scale_of`] in each lane.
+#[inline(always)]
+pub(crate) fn lane_scales<S: Simd>(simd: S, largest: S::F) -> (S::F, S::F) {
+    let (zero, bytes) = (simd.splat(0.0), simd.splat(127.0));
+    let finite = simd.less(largest, simd.splat(f32::INFINITY));
+    let tiny = simd.less(largest, simd.splat(SMALLEST_ROW));
+    let scale = simd.select(tiny, zero, simd.div(largest, bytes));
+    let factor = simd.select(tiny, zero, simd.div(bytes, largest));
+    (simd.select(finite, scale, simd.splat(f32::NAN)), simd.select(finite, factor, zero))
 }
 
 /// What is added to the bytes of a row.
@@ -69,16 +80,20 @@ impl Kernel for QuantizeRow<'_> {
     }
 }
 
+/// The bits of the magnitudes, which order like them, with infinity above all numbers and NaN above infinity.
+#[inline(always)]
+pub(crate) fn magnitude_bits<S: Simd>(simd: S, value: S::F) -> S::I {
+    simd.and_int(simd.bits(value), simd.splat_int(i32::MAX))
+}
+
 /// The largest magnitude; not finite if any value is not.
 #[inline(always)]
 fn largest_magnitude<S: Simd>(simd: S, row: &[f32]) -> f32 {
-    // Magnitudes order like their bit patterns, with infinity above all numbers and NaN above infinity.
     let mut largest = simd.splat_int(0);
     let mut chunks = row.chunks_exact(S::LANES);
     for chunk in &mut chunks {
-        largest = simd.max_int(largest, simd.bits(simd.abs(simd.load(chunk))));
+        largest = simd.max_int(largest, magnitude_bits(simd, simd.load(chunk)));
     }
-    let rest = simd.load_partial(chunks.remainder());
-    largest = simd.max_int(largest, simd.bits(simd.abs(rest)));
+    largest = simd.max_int(largest, magnitude_bits(simd, simd.load_partial(chunks.remainder())));
     f32::from_bits(simd.reduce_max_int(largest) as u32)
 }

@@ -65,6 +65,12 @@ impl Region {
         if number < width { [0, number] } else { [number / width, number % width] }
     }
 
+    /// The positions from that of token `number` on.
+    #[inline(always)]
+    pub(super) fn walk(&self, number: usize) -> Walk {
+        Walk { next: self.position(number), width: self.inside[1] }
+    }
+
     /// Row-major index of a position, counting those beyond the grid.
     pub(super) fn index(&self, [y, x]: [usize; 2]) -> usize {
         y * self.window[1] + x
@@ -87,5 +93,22 @@ impl Region {
         let width = if y < self.inside[0] { self.inside[1] } else { 0 };
         let inside = width.saturating_sub(x);
         [inside, self.window[1] - x - inside]
+    }
+}
+
+/// Positions of consecutive tokens of a window, without a division for each.
+pub(super) struct Walk {
+    next: [usize; 2],
+    width: usize,
+}
+
+impl Walk {
+    /// The next position.
+    #[inline(always)]
+    pub(super) fn step(&mut self) -> [usize; 2] {
+        let position = self.next;
+        let [y, x] = position;
+        self.next = if x + 1 < self.width { [y, x + 1] } else { [y + 1, 0] };
+        position
     }
 }

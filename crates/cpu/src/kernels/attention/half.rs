@@ -51,9 +51,31 @@ impl<'a> RowCopies<'a> {
         RowCopies { rows, width, stride, out }
     }
 
+    /// Number of rows.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Elements of a row.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// A row of the copies, which may be made of several rows.
+    #[inline(always)]
+    pub(super) fn out(&mut self, number: usize) -> &mut [f32] {
+        &mut self.out[number * self.stride..][..self.stride]
+    }
+
+    /// The copies from a row on.
+    #[inline(always)]
+    pub(super) fn out_from(&mut self, number: usize) -> &mut [f32] {
+        &mut self.out[number * self.stride..]
+    }
+
     /// A row.
     #[inline(always)]
-    fn row(&self, number: usize) -> &'a [f32] {
+    pub(super) fn row(&self, number: usize) -> &'a [f32] {
         // SAFETY: the contract of `new` vouches for `width` elements outside of `out`.
         unsafe { std::slice::from_raw_parts(self.rows[number], self.width) }
     }

@@ -6,6 +6,9 @@ use super::operands::{HeadIndex, Operands};
 use super::plan::{Job, MOST_KEYS, Plan};
 use crate::simd::Simd;
 
+/// Most keys whose mean stands for that of all.
+const MOST_SAMPLES: usize = 64;
+
 /// A range of positions of a window of keys, row-major.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
@@ -126,17 +129,39 @@ impl KeyBlock {
             }
             index += inside + beyond;
         }
+        self.count_rotated(plan, job);
+        self.span = span;
+    }
+
+    /// Collects unmasked keys that are spread evenly over the window of a job. They do not depend on the job's part of the keys.
+    pub(super) fn sample(&mut self, plan: &Plan, job: &Job, operands: &Operands<'_>) {
+        self.count = 0;
+        let positions = job.keys.positions();
+        let step = positions.div_ceil(plan.key_block.min(MOST_SAMPLES)).max(1);
+        for index in (0..positions).step_by(step) {
+            let position = job.keys.position_at(index);
+            if job.keys.rest_of_row(position)[0] > 0 {
+                let run = Run { index, length: 1, bias: [0; 2] };
+                self.add_tokens([job.head; 2], operands, job.keys.token(position), &run);
+            }
+        }
+        self.count_rotated(plan, job);
+        self.span = Span::EMPTY;
+    }
+
+    /// Counts the keys that are rotated.
+    fn count_rotated(&mut self, plan: &Plan, job: &Job) {
         let rotated = job.keys.positions() - plan.key_tail;
         self.rotated =
             self.indices[..self.count].partition_point(|&index| (index as usize) < rotated);
-        self.span = span;
     }
 
     /// Collects the first queries of a job, to be prefetched with the keys.
     pub(super) fn gather_queries(&mut self, job: &Job, operands: &Operands<'_>) {
         self.query_count = job.count.min(MOST_KEYS);
-        for (number, query) in self.queries[..self.query_count].iter_mut().enumerate() {
-            let token = job.queries.token(job.queries.position(job.first + number));
+        let mut positions = job.queries.walk(job.first);
+        for query in &mut self.queries[..self.query_count] {
+            let token = job.queries.token(positions.step());
             *query = operands.query.row(job.head, token).as_ptr();
         }
     }

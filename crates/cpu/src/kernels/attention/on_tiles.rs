@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 
 use super::half::{PairRows, RowCopies};
 use super::keys::KeyBlock;
+use super::numbers::{Pair, Word};
 use super::panel::{PanelStep, ScoreTile};
 use super::plan::{MOST_ROWS, Plan};
 use super::softmax::{PerQuery, Weights};
@@ -65,31 +66,30 @@ impl Kernel for TurnValues<'_> {
 }
 
 /// Processes a block of keys for `VECTORS` vectors of queries.
-pub(super) struct OnTiles<'a, U, const VECTORS: usize, const PAIRS: bool> {
-    step: PanelStep<'a, VECTORS, PAIRS>,
+pub(super) struct OnTiles<'a, U, W, const VECTORS: usize> {
+    step: PanelStep<'a, W, VECTORS>,
     unit: PhantomData<U>,
 }
 
-impl<'a, U, const VECTORS: usize, const PAIRS: bool> OnTiles<'a, U, VECTORS, PAIRS> {
-    pub(super) fn new(step: PanelStep<'a, VECTORS, PAIRS>) -> Self {
+impl<'a, U, W, const VECTORS: usize> OnTiles<'a, U, W, VECTORS> {
+    pub(super) fn new(step: PanelStep<'a, W, VECTORS>) -> Self {
         OnTiles { step, unit: PhantomData }
     }
 }
 
-impl<U: TileUnit, const VECTORS: usize, const PAIRS: bool> Kernel
-    for OnTiles<'_, U, VECTORS, PAIRS>
-{
+impl<U: TileUnit, W: Word, const VECTORS: usize> Kernel for OnTiles<'_, U, W, VECTORS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        assert!(S::LANES == ROWS && PAIRS);
+        assert!(S::LANES == ROWS && W::ELEMENTS == Pair::ELEMENTS);
         self.step.check::<S>();
         // SAFETY: a plan has products on tiles only where the machine has them, and a thread runs one step at a time.
         let mut unit = unsafe { U::configure() };
         let largest = self.score(simd, &mut unit);
         let count = self.step.block.count;
         let state = &mut self.step.state;
-        let factors = simd.vectorize(Weights::<VECTORS, PAIRS> {
+        let factors = simd.vectorize(Weights::<Pair, VECTORS> {
+            words: PhantomData,
             scores: &mut state.scores[..count * VECTORS * ROWS],
             block_largest: &largest,
             largest: state.largest,
@@ -99,20 +99,20 @@ impl<U: TileUnit, const VECTORS: usize, const PAIRS: bool> Kernel
         // Values beyond the last key are zero, but zero times a NaN that an earlier task left here would not be.
         state.scores[used * VECTORS * ROWS..whole * VECTORS * ROWS].fill(0.0);
         if state.started {
-            self.rescale(simd, &factors);
+            self.rescale(simd, &factors.earlier);
         }
         self.add_values(&mut unit);
     }
 }
 
-impl<U: TileUnit, const VECTORS: usize, const PAIRS: bool> OnTiles<'_, U, VECTORS, PAIRS> {
+impl<U: TileUnit, W: Word, const VECTORS: usize> OnTiles<'_, U, W, VECTORS> {
     /// Bytes of a row of scores, weights, queries or outputs.
     const WIDTH: usize = VECTORS * ROW_BYTES;
 
     /// Computes the scores and returns the largest of each query.
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S, unit: &mut U) -> PerQuery {
-        let mut largest = PerQuery([f32::NEG_INFINITY; 3 * MAX_LANES]);
+        let mut largest = PerQuery::all(f32::NEG_INFINITY);
         let step = &mut self.step;
         let (steps, keys) = (step.plan.score_steps(), step.block.keys());
         let queries = Strided::new(step.queries.as_ptr(), Self::WIDTH);

@@ -1,7 +1,7 @@
 //! Copies of inputs: transposed into the lanes of vectors, rotated, or padded.
 
 use super::operands::Rotations;
-use crate::simd::{Interleave, Kernel, MAX_LANES, Simd};
+use crate::simd::{Interleave, Kernel, Simd};
 
 /// Transposes rows into columns of `LANES` elements: `out[i * stride + lane] = rows[lane][i]`, and zero for the lanes without
 /// a row. Columns from `width` to the next multiple of `LANES` are zero.
@@ -43,21 +43,10 @@ impl Kernel for PackRows<'_> {
             column += S::LANES;
         }
         if whole < width {
-            let mut ends = [0.0; MAX_LANES * MAX_LANES];
-            let mut starts = [std::ptr::null(); MAX_LANES];
-            for (lane, &row) in rows.iter().enumerate() {
-                let row = row.wrapping_add(whole);
-                // SAFETY: these are the last elements of the row, for which the contract of `new` vouches.
-                let end = unsafe { simd.load_partial_pointer(row, width - whole) };
-                let copy = &mut ends[lane * S::LANES..][..S::LANES];
-                simd.store(end, copy);
-                starts[lane] = copy.as_ptr();
-            }
             let out = out[whole * stride..][..extent].as_mut_ptr();
-            let rows = &starts[..rows.len()];
-            let block = Interleave { rows, column: 0, panel_rows: stride, out };
-            // SAFETY: each copy has `LANES` elements; `out` was sliced to the extent of the block.
-            unsafe { simd.interleave(block) };
+            let block = Interleave { rows, column: whole, panel_rows: stride, out };
+            // SAFETY: the rows reach to `width` by the contract of `new`; `out` was sliced to the extent of the block.
+            unsafe { simd.interleave_partial(block, width - whole) };
         }
     }
 }

@@ -68,12 +68,15 @@ pub(super) enum Products {
     Tiles,
     /// As [`Products::Tiles`], on their twin in plain Rust.
     TileTwin,
+    /// By dot products of four bytes.
+    Bytes,
 }
 
 impl Products {
     /// The products on a unit. On tiles, a vector of queries is a tile's row: narrower vectors multiply rounded numbers in `f32`.
-    fn new(half: Option<HalfUnit>, isa: Isa) -> Products {
-        match half {
+    fn new(arithmetic: Arithmetic, isa: Isa) -> Products {
+        match arithmetic.half {
+            _ if arithmetic.byte_attention => Products::Bytes,
             None => Products::Single,
             Some(HalfUnit::Dots) => Products::Pairs,
             Some(HalfUnit::Tiles) if isa.lanes() == ROWS => Products::Tiles,
@@ -97,7 +100,7 @@ pub(super) struct Plan {
     pub(super) heads: usize,
     pub(super) width: usize,
     pub(super) value_width: usize,
-    /// Factor of the queries: the op's scale times log2(e), or 1 if the scores are scaled.
+    /// Factor of the queries, or of their scales as bytes: the op's scale times log2(e), or 1 if the scores are scaled.
     pub(super) query_scale: f32,
     /// Factor of the scores, in bf16: the numbers that are rounded are the inputs themselves.
     pub(super) score_scale: Option<f32>,
@@ -152,7 +155,7 @@ impl Plan {
         let (queries, keys) = grids(op, query[1], key[1]);
         let most_queries = (queries.window[0] * queries.window[1]).min(query[1]);
         let mut isa = arithmetic.isa.or_available();
-        let products = Products::new(arithmetic.half, isa);
+        let products = Products::new(arithmetic, isa);
         let of_singles = matches!(products, Products::Single | Products::Rounded);
         if isa == Isa::Avx512 && of_singles && most_queries <= Isa::Avx2.lanes() {
             // Vectors of half the width have the same throughput here, with fewer idle lanes.
@@ -181,14 +184,15 @@ impl Plan {
         let key_positions = keys.window[0] * keys.window[1];
         let key_parts = FEW_TASKS / (window_heads * blocks).max(1);
         let scale = op.scale * std::f32::consts::LOG2_E;
+        let scales_queries = matches!(products, Products::Single | Products::Bytes);
         Plan {
             isa,
             products,
             heads: op.heads,
             width,
             value_width,
-            query_scale: if products == Products::Single { scale } else { 1.0 },
-            score_scale: (products != Products::Single).then_some(scale),
+            query_scale: if scales_queries { scale } else { 1.0 },
+            score_scale: (!scales_queries).then_some(scale),
             causal: op.causal.then(|| key[1] - query[1]),
             key_tail: op.rope.map_or(0, |rope| rope.key_tail),
             bias: op.bias.map(|bias| {
@@ -225,6 +229,7 @@ impl Plan {
             Products::Single | Products::Rounded => self.width,
             Products::Pairs => self.width.div_ceil(2),
             Products::Tiles | Products::TileTwin => self.width.div_ceil(2).next_multiple_of(ROWS),
+            Products::Bytes => self.width.div_ceil(4),
         }
     }
 

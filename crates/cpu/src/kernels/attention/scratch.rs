@@ -15,10 +15,18 @@ pub(super) struct Lengths {
     pub(super) statistics: usize,
     /// Rotated keys: `[keys][width]`.
     pub(super) keys: usize,
-    /// Padded or rounded values: `[keys][value width]`, or `[pairs of keys][value width]`.
+    /// Padded or rounded values: `[keys][value width]`, or words of neighbouring keys, `[words][value width]`.
     pub(super) values: usize,
     /// Rounded keys: `[keys][steps of a score]`.
     pub(super) half_keys: usize,
+    /// Scales of queries as bytes: `[units][vectors of a panel]`.
+    pub(super) query_scales: usize,
+    /// Scales of keys as bytes, then what their sums begin with: `[2][keys]`.
+    pub(super) key_terms: usize,
+    /// Scales of channels of values as bytes.
+    pub(super) value_scales: usize,
+    /// What is subtracted from keys, then a key: `[2][padded width]`.
+    pub(super) shift: usize,
     /// Scores, then weights: `[keys][vectors of a panel]`.
     pub(super) scores: usize,
     /// Bias rows and columns: `[units][rows, then columns][vectors of a panel]`.
@@ -34,6 +42,7 @@ impl Lengths {
         let vectors = plan.task_heads * plan.task_vectors.next_multiple_of(plan.panel_vectors);
         let padded = |length: usize| length.next_multiple_of(lanes);
         let bias = plan.bias.map_or(0, |bias| bias.lengths.map(padded).iter().sum());
+        let of_bytes = usize::from(plan.products == Products::Bytes);
         let padded_values = plan.value_width.next_multiple_of(MOST_ROWS);
         Lengths {
             queries: vectors * padded(plan.width) * lanes,
@@ -47,12 +56,19 @@ impl Lengths {
                 Products::Tiles | Products::TileTwin => {
                     2 * pair_stride(plan) * padded(plan.value_width)
                 }
+                Products::Bytes => plan.key_block.div_ceil(4) * padded_values,
             },
             half_keys: match plan.products {
                 Products::Single => 0,
-                Products::Rounded | Products::Pairs => plan.key_block * plan.score_steps(),
                 Products::Tiles | Products::TileTwin => tile_keys(plan) * plan.score_steps(),
+                Products::Rounded | Products::Pairs => plan.key_block * plan.score_steps(),
+                // A vector of bytes may reach beyond the last key.
+                Products::Bytes => plan.key_block * plan.score_steps() + MAX_LANES / 4,
             },
+            query_scales: of_bytes * vectors * lanes,
+            key_terms: of_bytes * 2 * plan.key_block,
+            value_scales: of_bytes * padded_values,
+            shift: of_bytes * 2 * padded(plan.width),
             scores: MOST_VECTORS * tile_keys(plan) * lanes,
             bias: vectors * bias * lanes,
             rotated: if plan.rotates { MAX_LANES * plan.width } else { 0 },
@@ -67,7 +83,9 @@ impl Lengths {
     /// Elements of a [`Scratch`].
     pub(super) fn work(&self) -> usize {
         let Lengths { queries, keys, values, half_keys, scores, bias, rotated, .. } = *self;
-        queries + keys + values + half_keys + scores + bias + rotated
+        let Lengths { query_scales, key_terms, value_scales, shift, .. } = *self;
+        let bytes = query_scales + key_terms + value_scales + shift;
+        queries + keys + values + half_keys + bytes + scores + bias + rotated
     }
 
     /// Elements of both.
@@ -99,6 +117,10 @@ pub(super) struct Scratch<'a> {
     pub(super) keys: &'a mut [f32],
     pub(super) values: &'a mut [f32],
     pub(super) half_keys: &'a mut [f32],
+    pub(super) query_scales: &'a mut [f32],
+    pub(super) key_terms: &'a mut [f32],
+    pub(super) value_scales: &'a mut [f32],
+    pub(super) shift: &'a mut [f32],
     pub(super) scores: &'a mut [f32],
     pub(super) bias: &'a mut [f32],
     pub(super) rotated: &'a mut [f32],
@@ -117,9 +139,26 @@ impl<'a> Scratch<'a> {
             keys: take(lengths.keys),
             values: take(lengths.values),
             half_keys: take(lengths.half_keys),
+            query_scales: take(lengths.query_scales),
+            key_terms: take(lengths.key_terms),
+            value_scales: take(lengths.value_scales),
+            shift: take(lengths.shift),
             scores: take(lengths.scores),
             bias: take(lengths.bias),
             rotated: take(lengths.rotated),
         }
     }
+}
+
+/// What makes numbers of sums of products of bytes; see [`Lengths`]. Empty for other numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    /// The scales of a panel's queries.
+    pub(super) queries: &'a [f32],
+    /// The scales of a block's keys.
+    pub(super) keys: &'a [f32],
+    /// What the sums of each key begin with.
+    pub(super) starts: &'a [f32],
+    /// The scales of a block's channels.
+    pub(super) values: &'a [f32],
 }

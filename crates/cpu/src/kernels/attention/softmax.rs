@@ -1,5 +1,8 @@
 //! Weights from scores, one block of keys at a time.
 
+use std::marker::PhantomData;
+
+use super::numbers::{Bytes, Pair, Single, Word};
 use super::plan::MOST_VECTORS;
 use crate::simd::{Kernel, MAX_LANES, Simd};
 use crate::vecmath::{EXP2, polynomial};
@@ -8,6 +11,21 @@ use crate::vecmath::{EXP2, polynomial};
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 pub(super) struct PerQuery(pub(super) [f32; MOST_VECTORS * MAX_LANES]);
+
+impl PerQuery {
+    /// The same number for all queries.
+    pub(super) const fn all(number: f32) -> PerQuery {
+        PerQuery([number; MOST_VECTORS * MAX_LANES])
+    }
+}
+
+/// Factors that make sums of blocks relative to one score.
+pub(super) struct Factors {
+    /// Of the weights of earlier blocks and of everything summed with them.
+    pub(super) earlier: PerQuery,
+    /// Of the weights of the current block; 1 unless they are bytes.
+    pub(super) current: PerQuery,
+}
 
 /// `2^x` for `x <= 0`, relative error 1e-7; zero below -126.5, also for minus infinity. NaN gives NaN.
 #[inline(always)]
@@ -18,6 +36,17 @@ pub(super) fn exp2_of_negative<S: Simd>(simd: S, x: S::F) -> S::F {
 /// `2^x` for `x <= 0`, given a polynomial for the fraction.
 #[inline(always)]
 fn scaled_power<S: Simd, const TERMS: usize>(simd: S, x: S::F, coefficients: [f32; TERMS]) -> S::F {
+    let [value, power] = power_parts(simd, x, coefficients);
+    simd.mul(value, power)
+}
+
+/// The factors of [`scaled_power`]: the polynomial of the fraction, and the power of the integer.
+#[inline(always)]
+fn power_parts<S: Simd, const TERMS: usize>(
+    simd: S,
+    x: S::F,
+    coefficients: [f32; TERMS],
+) -> [S::F; 2] {
     // A float of this size has no fraction bits: adding it rounds `x` and leaves the biased exponent of the result in the low
     // bits.
     let shift = simd.splat(12_582_912.0 + 127.0);
@@ -26,7 +55,7 @@ fn scaled_power<S: Simd, const TERMS: usize>(simd: S, x: S::F, coefficients: [f3
     let rest = simd.sub(x, simd.sub(shifted, shift));
     let value = polynomial(simd, rest, coefficients);
     // Multiplies instead of adding exponents: NaN stays NaN, and a biased exponent of 0 gives 0.
-    simd.mul(value, simd.from_bits(simd.shift_left(simd.bits(shifted), 23)))
+    [value, simd.from_bits(simd.shift_left(simd.bits(shifted), 23))]
 }
 
 /// `2^x` for `|x| <= 1 / 2`, relative error 7.5e-5: a 26th of the rounding to bf16 that follows.
@@ -43,9 +72,12 @@ fn weight<S: Simd, const COARSE: bool>(simd: S, score: S::F, origin: S::F) -> S:
     }
 }
 
-/// Replaces a block of scores (base-2 logarithms) by weights relative to the largest score so far; with `PAIRS` by pairs of
-/// weights of neighbouring keys, `[pairs of keys][VECTORS * LANES]`.
-pub(super) struct Weights<'a, const VECTORS: usize, const PAIRS: bool> {
+/// Replaces a block of scores (base-2 logarithms) by weights: words of the weights of neighbouring keys,
+/// `[keys / W::ELEMENTS][VECTORS * LANES]`. They are relative to the largest score so far; bytes are relative to the largest of the
+/// block, so that a block of small weights loses no more than others.
+pub(super) struct Weights<'a, W, const VECTORS: usize> {
+    /// What holds the weights.
+    pub(super) words: PhantomData<W>,
     /// `[keys][VECTORS * LANES]`.
     pub(super) scores: &'a mut [f32],
     /// The largest scores of the block.
@@ -56,36 +88,49 @@ pub(super) struct Weights<'a, const VECTORS: usize, const PAIRS: bool> {
     pub(super) sums: &'a mut [f32],
 }
 
-impl<const VECTORS: usize, const PAIRS: bool> Kernel for Weights<'_, VECTORS, PAIRS> {
-    /// Factors of the earlier weights and of everything summed with them.
-    type Output = PerQuery;
+impl<W: Word, const VECTORS: usize> Kernel for Weights<'_, W, VECTORS> {
+    type Output = Factors;
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) -> PerQuery {
-        let mut factors = PerQuery([0.0; MOST_VECTORS * MAX_LANES]);
+    fn run<S: Simd>(self, simd: S) -> Factors {
+        let mut factors = Factors { earlier: PerQuery::all(0.0), current: PerQuery::all(1.0) };
         let mut origins = [simd.splat(0.0); VECTORS];
-        let lowest = simd.splat(f32::NEG_INFINITY);
         for (index, origin) in origins.iter_mut().enumerate() {
             let offset = index * S::LANES;
             let before = simd.load(&self.largest[offset..]);
-            let largest = simd.max(before, simd.load(&self.block_largest.0[offset..]));
+            let of_block = simd.load(&self.block_largest.0[offset..]);
+            let largest = simd.max(before, of_block);
             simd.store(largest, &mut self.largest[offset..]);
-            // If all scores are minus infinity, all weights are zero.
-            *origin = simd.select(simd.equal(largest, lowest), simd.splat(0.0), largest);
-            let factor = exp2_of_negative(simd, simd.sub(before, *origin));
-            simd.store(factor, &mut factors.0[offset..]);
+            *origin = above_nothing(simd, largest);
+            let earlier = exp2_of_negative(simd, simd.sub(before, *origin));
+            simd.store(earlier, &mut factors.earlier.0[offset..]);
+            if W::ELEMENTS == Bytes::ELEMENTS {
+                let current = exp2_of_negative(simd, simd.sub(of_block, *origin));
+                simd.store(current, &mut factors.current.0[offset..]);
+                *origin = above_nothing(simd, of_block);
+            }
         }
-        let sums = if PAIRS {
-            pair_weights(simd, self.scores, &origins)
-        } else {
-            weights(simd, self.scores, &origins)
+        let sums = match W::ELEMENTS {
+            Single::ELEMENTS => weights(simd, self.scores, &origins),
+            Pair::ELEMENTS => pair_weights(simd, self.scores, &origins),
+            _ => byte_weights(simd, self.scores, &origins),
         };
-        for (index, sum) in sums.into_iter().enumerate() {
+        for (index, mut sum) in sums.into_iter().enumerate() {
             let total = &mut self.sums[index * S::LANES..];
-            let factor = simd.load(&factors.0[index * S::LANES..]);
-            simd.store(simd.fma(simd.load(total), factor, sum), total);
+            let earlier = simd.load(&factors.earlier.0[index * S::LANES..]);
+            if W::ELEMENTS == Bytes::ELEMENTS {
+                sum = simd.mul(sum, simd.load(&factors.current.0[index * S::LANES..]));
+            }
+            simd.store(simd.fma(simd.load(total), earlier, sum), total);
         }
         factors
     }
+}
+
+/// A largest score, or zero where it is minus infinity: if all scores are minus infinity, all weights are zero.
+#[inline(always)]
+fn above_nothing<S: Simd>(simd: S, largest: S::F) -> S::F {
+    let none = simd.equal(largest, simd.splat(f32::NEG_INFINITY));
+    simd.select(none, simd.splat(0.0), largest)
 }
 
 /// Replaces scores by weights. Returns the sums of the weights.
@@ -134,4 +179,58 @@ fn pair_weights<S: Simd, const VECTORS: usize>(
         }
     }
     sums
+}
+
+/// Largest weight as a byte.
+const LARGEST_BYTE: f32 = 255.0;
+
+/// `255 · 2^x` for `|x| <= 1 / 2`, relative error 7.5e-5.
+const BYTE_EXP2: [f32; 4] = {
+    let mut coefficients = COARSE_EXP2;
+    let mut term = 0;
+    while term < coefficients.len() {
+        coefficients[term] *= LARGEST_BYTE;
+        term += 1;
+    }
+    coefficients
+};
+
+/// Replaces scores by groups of four weights of neighbouring keys as bytes, in the first quarter of their memory; a last group is
+/// filled up with zeros. Returns the sums of the bytes. The origins are the largest scores.
+#[inline(always)]
+fn byte_weights<S: Simd, const VECTORS: usize>(
+    simd: S,
+    scores: &mut [f32],
+    origins: &[S::F; VECTORS],
+) -> [S::F; VECTORS] {
+    let mut sums = [simd.splat(0.0); VECTORS];
+    let stride = VECTORS * S::LANES;
+    let keys = scores.len() / stride;
+    for group in 0..keys.div_ceil(4) {
+        let members = 4.min(keys - 4 * group);
+        for (index, sum) in sums.iter_mut().enumerate() {
+            let mut word = simd.splat_int(0);
+            for member in 0..members {
+                let first = (4 * group + member) * stride + index * S::LANES;
+                let exponent = simd.sub(simd.load(&scores[first..]), origins[index]);
+                let (byte, weight) = byte_weight(simd, exponent);
+                *sum = simd.add(*sum, weight);
+                word = simd.or_int(word, simd.shift_left(byte, 8 * member as u32));
+            }
+            let target = &mut scores[group * stride + index * S::LANES..];
+            simd.store(simd.from_bits(word), target);
+        }
+    }
+    sums
+}
+
+/// The weight `round(255 · 2^x)` for `x <= 0`, as an integer and as a float. NaN gives a float that is NaN.
+#[inline(always)]
+fn byte_weight<S: Simd>(simd: S, x: S::F) -> (S::I, S::F) {
+    // A float of this size has no fraction bits: adding it rounds, and leaves the integer in the low bits.
+    let shift = simd.splat(12_582_912.0);
+    let [value, power] = power_parts(simd, x, BYTE_EXP2);
+    let shifted = simd.fma(value, power, shift);
+    let byte = simd.and_int(simd.bits(shifted), simd.splat_int(255));
+    (byte, simd.sub(shifted, shift))
 }

@@ -1,21 +1,19 @@
 //! One task: some queries of one head or more by the keys of their window, or a part of them.
 
-use std::ops::Range;
+mod packing;
 
-use cutout_graph::ops::BiasForm;
+use std::marker::PhantomData;
 
-use super::copies::copy_block;
-use super::half::PairPanel;
-use super::keys::{KeyBlock, Span};
+use super::copies::{copy_block, set_shift};
+use super::keys::KeyBlock;
 use super::merge::{MergeVector, VectorState};
+use super::numbers::Word;
 use super::on_tiles::OnTiles;
-use super::operands::{HeadIndex, Lines, Operands};
-use super::pack::{Columns, PackRows, RotateRows, Scale};
+use super::operands::{HeadIndex, Operands};
 use super::panel::{PanelState, PanelStep};
 use super::plan::{Job, MOST_UNITS, Plan, Products};
-use super::scratch::{Lengths, Scratch, State};
+use super::scratch::{Lengths, Scratch, State, Terms};
 use super::write::{Target, WriteVector};
-use crate::gemm::half_precision::RoundInPlace;
 use crate::simd::{Kernel, MAX_LANES, Simd};
 use crate::tiles::{Amx, Twin};
 
@@ -53,28 +51,30 @@ pub(super) enum Steps {
     Merge,
 }
 
-/// A task whose products are of pairs.
-pub(super) struct InPairs<'a>(pub(super) Task<'a>);
+/// A task whose products are of words `W`.
+pub(super) struct TaskOf<'a, W> {
+    task: Task<'a>,
+    words: PhantomData<W>,
+}
 
-impl Kernel for Task<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        self.run_steps::<S, false>(simd);
+impl<'a> Task<'a> {
+    /// The task with products of words `W`.
+    pub(super) fn of<W: Word>(self) -> TaskOf<'a, W> {
+        TaskOf { task: self, words: PhantomData }
     }
 }
 
-impl Kernel for InPairs<'_> {
+impl<W: Word> Kernel for TaskOf<'_, W> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        self.0.run_steps::<S, true>(simd);
+        self.task.run_steps::<S, W>(simd);
     }
 }
 
 impl Task<'_> {
     #[inline(always)]
-    fn run_steps<S: Simd, const PAIRS: bool>(self, simd: S) {
+    fn run_steps<S: Simd, W: Word>(self, simd: S) {
         let Task { plan, job, following, operands, target, image_stride, memory, steps } = self;
         let Memory { states, scratch } = memory;
         let lengths = Lengths::new(plan);
@@ -89,10 +89,10 @@ impl Task<'_> {
             Run { plan, job, following, operands, target, image_stride, state, scratch, started };
         match steps {
             Steps::All => {
-                run.process_keys::<S, PAIRS>(simd);
+                run.process_keys::<S, W>(simd);
                 run.write(simd);
             }
-            Steps::Accumulate => run.process_keys::<S, PAIRS>(simd),
+            Steps::Accumulate => run.process_keys::<S, W>(simd),
             Steps::Merge => {
                 for part in others.chunks_exact_mut(lengths.state()) {
                     run.merge(simd, &State::new(&lengths, part));
@@ -185,120 +185,9 @@ impl Run<'_> {
         lengths.map(|length| length.next_multiple_of(S::LANES))
     }
 
-    /// Packs, rotates and scales the queries, and resets the state of the panels.
-    #[inline(always)]
-    fn pack_queries<S: Simd>(&mut self, simd: S) {
-        let length = self.panel_length::<S>(self.plan.width);
-        for number in 0..self.vectors::<S>() {
-            let vector = self.vector::<S>(number);
-            for head in 0..self.plan.task_heads {
-                self.pack_vector(simd, head, vector);
-            }
-        }
-        let used = self.plan.task_heads * self.panels::<S>() * length;
-        let (vectors, most) = (self.vectors::<S>(), self.plan.panel_vectors);
-        let values = &mut self.scratch.queries[..used];
-        match self.plan.products {
-            Products::Single => simd.vectorize(Scale { factor: self.plan.query_scale, values }),
-            Products::Rounded => simd.vectorize(RoundInPlace(values)),
-            Products::Pairs | Products::Tiles | Products::TileTwin => {
-                for (panel, values) in values.chunks_exact_mut(length).enumerate() {
-                    let stride = most.min(vectors - panel * most) * S::LANES;
-                    let (panel, width) = (values, self.plan.width);
-                    simd.vectorize(PairPanel { panel: &mut *panel, width, stride });
-                    // Pairs beyond the last channel, which tiles multiply by zeros: a NaN left here would spread.
-                    let used = width.div_ceil(2) * stride;
-                    panel[used..used.max(self.plan.score_steps() * stride)].fill(0.0);
-                }
-            }
-        }
-        self.state.largest.fill(f32::NEG_INFINITY);
-        self.state.sums.fill(0.0);
-    }
-
-    /// Packs and rotates one vector of queries.
-    #[inline(always)]
-    fn pack_vector<S: Simd>(&mut self, simd: S, head: usize, vector: Vector) {
-        let width = self.plan.width;
-        let mut starts: Starts = [std::ptr::null(); MAX_LANES];
-        let mut indices = [0; MAX_LANES];
-        let index = self.head_index(head);
-        for lane in 0..vector.count {
-            let position = self.job.queries.position(vector.first + lane);
-            let token = self.job.queries.token(position);
-            starts[lane] = self.operands.query.row(index, token).as_ptr();
-            indices[lane] = self.job.queries.index(position) as u32;
-        }
-        let count = vector.count;
-        if let Some([table, _]) = &self.operands.rope {
-            let out = &mut *self.scratch.rotated;
-            // SAFETY: the queries' rows have `width` elements, in the inputs.
-            let rotate =
-                unsafe { RotateRows::new(&starts[..count], table, &indices[..count], out) };
-            simd.vectorize(rotate);
-            for (start, row) in starts.iter_mut().zip(self.scratch.rotated.chunks_exact(width)) {
-                *start = row.as_ptr();
-            }
-        }
-        let length = self.panel_length::<S>(width);
-        let unit = self.unit::<S>(head, vector.panel);
-        let panel = &mut self.scratch.queries[unit * length..][..length];
-        let columns = Columns { out: &mut panel[vector.lane..], stride: vector.stride };
-        // SAFETY: the queries' rows, or their copies, have `width` elements apart from the packed ones.
-        simd.vectorize(unsafe { PackRows::new(&starts[..count], width, columns) });
-    }
-
-    /// Packs the biases of the rows and columns of a span, scaled by log2(e).
-    #[inline(always)]
-    fn pack_bias<S: Simd>(&mut self, simd: S, span: &Span) {
-        let Some(lines) = self.operands.bias else { return };
-        for number in 0..self.vectors::<S>() {
-            let vector = self.vector::<S>(number);
-            for head in 0..self.plan.task_heads {
-                self.pack_axis(simd, head, vector, (0, &lines[0], &span.rows));
-                self.pack_axis(simd, head, vector, (1, &lines[1], &span.columns));
-            }
-        }
-        let length = self.panel_length::<S>(self.bias_lengths::<S>().iter().sum());
-        let used = self.plan.task_heads * self.panels::<S>() * length;
-        let values = &mut self.scratch.bias[..used];
-        simd.vectorize(Scale { factor: std::f32::consts::LOG2_E, values });
-    }
-
-    /// Packs a range of the row biases (axis 0) or column biases (axis 1) of one vector of queries.
-    #[inline(always)]
-    fn pack_axis<S: Simd>(
-        &mut self,
-        simd: S,
-        head: usize,
-        vector: Vector,
-        (axis, lines, range): (usize, &Lines<'_>, &Range<usize>),
-    ) {
-        let Some(bias) = self.plan.bias else { return };
-        let mut starts: Starts = [std::ptr::null(); MAX_LANES];
-        for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
-            let position = self.job.queries.position(vector.first + lane);
-            let shift = match bias.form {
-                BiasForm::Absolute => 0,
-                BiasForm::Relative => bias.grid[axis] - 1 - position[axis],
-            };
-            let line = lines.line(self.head_index(head), self.job.queries.token(position));
-            *start = line[shift + range.start..shift + range.end].as_ptr();
-        }
-        let lengths = self.bias_lengths::<S>();
-        let length = self.panel_length::<S>(lengths[0] + lengths[1]);
-        let unit = self.unit::<S>(head, vector.panel);
-        let panel = &mut self.scratch.bias[unit * length..][..length];
-        let before = if axis == 0 { 0 } else { lengths[0] * vector.stride };
-        let columns = Columns { out: &mut panel[before + vector.lane..], stride: vector.stride };
-        // SAFETY: the lines were sliced to the range.
-        let pack = unsafe { PackRows::new(&starts[..vector.count], range.len(), columns) };
-        simd.vectorize(pack);
-    }
-
     /// Packs the queries and processes the keys block by block, for all panels.
     #[inline(always)]
-    fn process_keys<S: Simd, const PAIRS: bool>(&mut self, simd: S) {
+    fn process_keys<S: Simd, W: Word>(&mut self, simd: S) {
         let (plan, job, operands) = (self.plan, self.job.clone(), self.operands);
         let start = job.key_range.start;
         let (mut first, mut second) = (KeyBlock::new(), KeyBlock::new());
@@ -306,6 +195,9 @@ impl Run<'_> {
         next.gather(plan, &job, operands, start);
         next.fetch(simd, plan, 0..next.count);
         self.pack_queries(simd);
+        if plan.products == Products::Bytes {
+            set_shift(simd, (plan, operands), &mut self.scratch, (&job, &mut *block));
+        }
         let mut following = KeyBlock::new();
         while !next.span.indices.is_empty() {
             std::mem::swap(&mut block, &mut next);
@@ -325,7 +217,7 @@ impl Run<'_> {
             copy_block(simd, (plan, operands), &mut self.scratch, block);
             for head in 0..plan.task_heads {
                 for panel in 0..self.panels::<S>() {
-                    self.process_block::<S, PAIRS>(simd, (head, panel), (block, upcoming));
+                    self.process_block::<S, W>(simd, (head, panel), (block, upcoming));
                 }
             }
         }
@@ -334,7 +226,7 @@ impl Run<'_> {
 
     /// Processes a block for one panel, and prefetches the next block.
     #[inline(always)]
-    fn process_block<S: Simd, const PAIRS: bool>(
+    fn process_block<S: Simd, W: Word>(
         &mut self,
         simd: S,
         (head, panel): (usize, usize),
@@ -348,16 +240,16 @@ impl Run<'_> {
             return;
         }
         match vectors {
-            1 => self.step::<S, 1, PAIRS>(simd, (head, panel), last_key, (block, next)),
-            2 => self.step::<S, 2, PAIRS>(simd, (head, panel), last_key, (block, next)),
-            _ => self.step::<S, 3, PAIRS>(simd, (head, panel), last_key, (block, next)),
+            1 => self.step::<S, W, 1>(simd, (head, panel), last_key, (block, next)),
+            2 => self.step::<S, W, 2>(simd, (head, panel), last_key, (block, next)),
+            _ => self.step::<S, W, 3>(simd, (head, panel), last_key, (block, next)),
         }
         let unit = self.unit::<S>(head, panel);
         self.started[unit] = true;
     }
 
     #[inline(always)]
-    fn step<S: Simd, const VECTORS: usize, const PAIRS: bool>(
+    fn step<S: Simd, W: Word, const VECTORS: usize>(
         &mut self,
         simd: S,
         (head, panel): (usize, usize),
@@ -373,12 +265,21 @@ impl Run<'_> {
         // The last panel prefetches, so that the memory of the other panels does not evict it.
         let is_last = unit + 1 == plan.task_heads * self.panels::<S>();
         let (scratch, state) = (&mut self.scratch, &mut self.state);
-        let step = PanelStep::<VECTORS, PAIRS> {
+        let terms = if plan.products == Products::Bytes {
+            let (keys, starts) = scratch.key_terms.split_at(plan.key_block);
+            let queries = &scratch.query_scales[unit * lanes..][..lanes];
+            Terms { queries, keys, starts, values: scratch.value_scales }
+        } else {
+            Terms { queries: &[], keys: &[], starts: &[], values: &[] }
+        };
+        let step = PanelStep::<W, VECTORS> {
+            words: PhantomData,
             plan,
             block,
             head,
             queries: &scratch.queries[unit * width..][..width],
             bias: &scratch.bias[unit * bias..][..bias],
+            terms,
             last_key,
             next: is_last.then_some(next),
             state: PanelState {
@@ -390,9 +291,11 @@ impl Run<'_> {
             },
         };
         match plan.products {
-            Products::Single | Products::Rounded | Products::Pairs => simd.vectorize(step),
-            Products::Tiles => simd.vectorize(OnTiles::<Amx, VECTORS, PAIRS>::new(step)),
-            Products::TileTwin => simd.vectorize(OnTiles::<Twin, VECTORS, PAIRS>::new(step)),
+            Products::Single | Products::Rounded | Products::Pairs | Products::Bytes => {
+                simd.vectorize(step)
+            }
+            Products::Tiles => simd.vectorize(OnTiles::<Amx, W, VECTORS>::new(step)),
+            Products::TileTwin => simd.vectorize(OnTiles::<Twin, W, VECTORS>::new(step)),
         }
     }
 
@@ -453,8 +356,9 @@ impl Run<'_> {
         let width = self.plan.value_width;
         let index = self.head_index(head);
         let mut starts = [0; MAX_LANES];
-        for (lane, start) in starts.iter_mut().enumerate().take(vector.count) {
-            let token = self.job.queries.token(self.job.queries.position(vector.first + lane));
+        let mut positions = self.job.queries.walk(vector.first);
+        for start in &mut starts[..vector.count] {
+            let token = self.job.queries.token(positions.step());
             let row = token * self.plan.heads + index.head;
             *start = index.image * self.image_stride + row * width;
         }

@@ -5,6 +5,7 @@
 //! product reads the weights as softmax writes them, sums and maxima over keys need no shuffles, and keys and values are
 //! broadcast without packing. (The micro-kernel of `gemm` reads packed panels; packing costs more here than it saves.)
 
+use super::numbers::Word;
 use super::plan::MOST_ROWS;
 use crate::simd::Simd;
 
@@ -74,25 +75,22 @@ impl Left for LongValues {
 /// Steps by which values are prefetched.
 const PREFETCH: usize = 12;
 
-/// `Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`. With `PAIRS`, an
-/// element is a pair of bf16 numbers, and a product the dot product of two pairs.
+/// `starts[row] + Σ left[row][step] · right[step][query]` over `steps` steps, in order; `right: [steps][VECTORS * LANES]`. Elements are
+/// words `W`.
 ///
 /// # Safety
 /// The elements of `left` for `ROWS` rows and of `right` for `VECTORS` vectors are readable for `steps` steps.
 #[inline(always)]
-pub(super) unsafe fn sums<
-    S: Simd,
-    L: Left,
-    const ROWS: usize,
-    const VECTORS: usize,
-    const PAIRS: bool,
->(
+pub(super) unsafe fn sums<S: Simd, L: Left, W: Word, const ROWS: usize, const VECTORS: usize>(
     simd: S,
-    left: L,
-    right: *const f32,
+    (left, right): (L, *const f32),
     steps: usize,
+    starts: [f32; ROWS],
 ) -> [[S::F; VECTORS]; ROWS] {
     let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+    for (sums, start) in sums.iter_mut().zip(starts) {
+        *sums = [simd.splat(start); VECTORS];
+    }
     for step in 0..steps {
         // SAFETY: one of the steps.
         unsafe { left.fetch(simd, (step + PREFETCH).min(steps - 1)) };
@@ -108,11 +106,7 @@ pub(super) unsafe fn sums<
             // SAFETY: the caller vouches for this row of it.
             let element = simd.splat(unsafe { element.read() });
             for (sum, &column) in sums.iter_mut().zip(&columns) {
-                *sum = if PAIRS {
-                    simd.dot2(*sum, simd.bits(element), simd.bits(column))
-                } else {
-                    simd.fma(element, column, *sum)
-                };
+                *sum = W::add_product(simd, *sum, element, column);
             }
         }
     }
