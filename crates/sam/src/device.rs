@@ -23,6 +23,18 @@ pub enum DeviceError {
         /// Why not.
         reason: String,
     },
+    /// Cards were asked for, and none can be used.
+    #[error("no card can be used: {reason}")]
+    NoCards {
+        /// Why not.
+        reason: String,
+    },
+    /// A name that is no device.
+    #[error("{0}")]
+    Name(String),
+    /// No device was given.
+    #[error("there is no device to run on")]
+    None,
     /// More threads than allowed.
     #[error("{0} threads are more than the {MAX_THREADS} allowed")]
     Threads(usize),
@@ -138,24 +150,47 @@ fn gpu(_: usize, _: Option<usize>) -> Result<Arc<dyn Backend>, String> {
     Err("this build of cutout has no code for GPUs".to_owned())
 }
 
-/// A GPU that `auto` would use: its name and memory in bytes; or why there is none.
+/// An NVIDIA GPU of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardFacts {
+    /// Its name.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Why it cannot be used; `None` if it can.
+    pub problem: Option<String>,
+}
+
+/// The GPUs that the driver sees, in the order of their numbers; or why there is none.
 #[cfg(feature = "cuda")]
-pub fn usable_gpu() -> Result<(String, usize), String> {
+pub fn cards() -> Result<Vec<CardFacts>, String> {
     let cards = cutout_cuda::cards().map_err(|error| error.to_string())?;
-    let Some(first) = cards.first() else { return Err("the driver sees no card".to_owned()) };
-    match first.family() {
-        Some(_) => Ok((first.name.clone(), first.memory)),
-        None => {
-            let (major, minor) = first.capability;
-            Err(format!("{} has compute capability {major}.{minor}, 8.0 is needed", first.name))
-        }
+    if cards.is_empty() {
+        return Err("the driver sees no card".to_owned());
     }
+    let facts = |card: cutout_cuda::Card| {
+        let (major, minor) = card.capability;
+        let is_old = card.family().is_none();
+        let problem =
+            is_old.then(|| format!("has compute capability {major}.{minor}, 8.0 is needed"));
+        CardFacts { name: card.name, memory: card.memory, problem }
+    };
+    Ok(cards.into_iter().map(facts).collect())
+}
+
+/// The GPUs that the driver sees, in the order of their numbers; or why there is none.
+#[cfg(not(feature = "cuda"))]
+pub fn cards() -> Result<Vec<CardFacts>, String> {
+    Err("this build of cutout has no code for GPUs".to_owned())
 }
 
 /// A GPU that `auto` would use: its name and memory in bytes; or why there is none.
-#[cfg(not(feature = "cuda"))]
 pub fn usable_gpu() -> Result<(String, usize), String> {
-    Err("this build of cutout has no code for GPUs".to_owned())
+    match cards()?.into_iter().next() {
+        Some(CardFacts { name, memory, problem: None }) => Ok((name, memory)),
+        Some(CardFacts { name, problem: Some(problem), .. }) => Err(format!("{name} {problem}")),
+        None => Err("the driver sees no card".to_owned()),
+    }
 }
 
 /// Why `auto` runs on the processor although a driver is installed; `None` where a GPU is used, was not asked for, or there is no driver.

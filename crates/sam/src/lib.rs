@@ -41,6 +41,7 @@ mod components;
 pub mod device;
 mod everything;
 mod find;
+mod fleet;
 mod loss;
 mod masks;
 pub mod model;
@@ -61,6 +62,7 @@ pub use everything::{
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
 pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VISUAL};
+pub use fleet::{Devices, Fault, Faulty, Fleet, FleetAnswer, FleetError, FleetEvent};
 pub use loss::{Loss, LossError, SceneAnswers};
 pub use masks::{Masks, Segment};
 pub use model::ModelError;

@@ -17,7 +17,7 @@ use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::device::{self, DeviceError};
 use crate::everything::Everything;
-use crate::model::config::{FamilyProcessing, Upsampling};
+use crate::model::config::{FamilyProcessing, ModelConfig, Upsampling};
 use crate::model::load::{OpenError, load};
 use crate::model::part::{Of, Part};
 use crate::model::{Model, ModelError};
@@ -119,10 +119,22 @@ impl Sam {
         backend: Arc<dyn Backend>,
         pool: Arc<Pool>,
     ) -> Result<Self, SamError> {
+        let (config, weights) = load(checkpoint)?;
+        let opened = device::Opened { backend, pool, profile };
+        Sam::member(checkpoint, &config, &Arc::new(weights), opened)
+    }
+
+    /// The model of a configuration and weights that were read from `checkpoint`, on a device.
+    pub(crate) fn member(
+        checkpoint: &Checkpoint,
+        config: &ModelConfig,
+        weights: &Arc<Weights>,
+        opened: device::Opened,
+    ) -> Result<Self, SamError> {
+        let device::Opened { backend, pool, profile } = opened;
         let identity = StoredModel::of(checkpoint)?.identity();
         let everything = Everything::for_checkpoint(checkpoint, identity)?;
-        let (config, weights) = load(checkpoint)?;
-        let model = Model::new(config, weights, backend, profile);
+        let model = Model::new(config.clone(), Arc::clone(weights), backend, profile);
         let fingerprint = OnceLock::new();
         Ok(Sam { inner: Arc::new(Inner { identity, model, everything, fingerprint, pool }) })
     }

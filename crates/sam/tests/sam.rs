@@ -6,6 +6,7 @@ mod builtin;
 mod checkpoints;
 mod cuda_lowering;
 mod everything;
+mod fleet;
 mod hugging_face;
 mod mask_bits;
 mod multiplex_layouts;
