@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use cutout_sam::device::{fallback_reason, fast_precision};
 use cutout_sam::{
     Device, Devices, Fleet, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint,
-    profile_beside, profile_path_beside, read_profile,
+    profile_beside, profile_path_beside, read_profile, stored_profile,
 };
 use cutout_weights::Checkpoint;
 
@@ -29,7 +29,8 @@ pub(crate) enum PrecisionName {
     Bf16,
     /// 8-bit integers: fastest, slightly different masks.
     Int8,
-    /// The fastest of these that costs little: bf16 where the processor multiplies it faster, else f32; on a GPU, f16 in encoders.
+    /// The fastest of these that costs little: int8 for a file that `cutout convert` measured it for, else bf16 where the processor
+    /// multiplies it faster, else f32; on a GPU, f16 in encoders.
     Auto,
     /// Each of f32, bf16 and int8, one after the other: `cutout bench` only.
     #[value(hide = true)]
@@ -37,10 +38,20 @@ pub(crate) enum PrecisionName {
 }
 
 impl PrecisionName {
-    /// The precision of a profile.
-    pub(crate) fn precision(self, profile: &Profile) -> Result<Precision> {
+    /// The precision of a profile for a checkpoint.
+    pub(crate) fn precision(
+        self,
+        profile: &Profile,
+        checkpoint: Option<&Path>,
+    ) -> Result<Precision> {
         Ok(match self {
-            PrecisionName::Auto => fast_precision(profile),
+            PrecisionName::Auto => {
+                let stored = match checkpoint {
+                    Some(path) => stored_profile(&Checkpoint::open(path)?)?,
+                    None => None,
+                };
+                fast_precision(profile, stored.as_ref())
+            }
             PrecisionName::F32 => Precision::F32,
             PrecisionName::F16 => Precision::F16,
             PrecisionName::Bf16 => Precision::Bf16,
@@ -191,7 +202,7 @@ impl RunOptions {
             profile.vram_limit = self.vram_limit;
         }
         if let Some(precision) = precision {
-            profile.precision = precision.precision(&profile)?;
+            profile.precision = precision.precision(&profile, checkpoint)?;
         }
         Ok(profile)
     }

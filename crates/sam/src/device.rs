@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Device, MAX_THREADS, Precision, Profile};
+use cutout_graph::{Backend, Device, MAX_THREADS, Precision, Profile, StoredProfile};
 use cutout_parallel::Pool;
 
 mod check;
@@ -119,10 +119,10 @@ pub fn settled_profile(mut profile: Profile, on_gpu: bool) -> Profile {
     profile
 }
 
-/// The fastest precision of a profile's device that costs little: on processors that multiply bf16 faster than `f32`, bf16, whose
-/// masks have an IoU of more than 0.995 with those of `f32` (built-in model, mean: `docs/performance.md`); else `f32`. A GPU keeps its
-/// own choice.
-pub fn fast_precision(profile: &Profile) -> Precision {
+/// The fastest precision of a profile's device that costs little. On processors it is int8 for a file whose stored profile was
+/// measured to cost little; else bf16 where that is multiplied faster than `f32`: its masks have an IoU of more than 0.995 with those
+/// of `f32` (built-in model, mean: `docs/performance.md`); else `f32`. A GPU keeps its own choice.
+pub fn fast_precision(profile: &Profile, stored: Option<&StoredProfile>) -> Precision {
     let on_gpu = match profile.device {
         Device::Cpu => false,
         Device::Auto => usable_gpu().is_ok(),
@@ -130,6 +130,8 @@ pub fn fast_precision(profile: &Profile) -> Precision {
     };
     if on_gpu {
         Precision::Auto
+    } else if let Some(stored) = stored {
+        stored.precision
     } else if HalfUnit::detect(Isa::detect()).is_faster_than_single() {
         Precision::Bf16
     } else {

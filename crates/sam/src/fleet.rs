@@ -21,7 +21,8 @@ use cutout_weights::Checkpoint;
 use crate::device::{self, DeviceError};
 use crate::model::builtin::builtin_checkpoint;
 use crate::model::load::load;
-use crate::sam::{Sam, SamError, profile_beside};
+use crate::profiles::{completed, profile_beside};
+use crate::sam::{Sam, SamError};
 
 mod devices;
 mod fault;
@@ -130,6 +131,7 @@ impl Fleet {
         devices: &Devices,
         profile: Profile,
     ) -> Result<Self, SamError> {
+        let profile = completed(checkpoint, profile)?;
         let (mut opened, mut left_out) = (Vec::new(), Vec::new());
         let members = devices.members()?;
         let threads = (device::threads(&profile) / members.len().max(1)).max(1);

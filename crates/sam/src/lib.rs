@@ -44,9 +44,11 @@ mod find;
 mod fleet;
 mod loss;
 mod masks;
+mod measured;
 pub mod model;
 pub mod parts;
 mod phrase_tracker;
+mod profiles;
 mod prompt;
 mod sam;
 mod scene;
@@ -54,7 +56,7 @@ mod tracker;
 
 pub use components::memory::MaskSource;
 pub use components::prompt_encoder::PointKind;
-pub use cutout_graph::{Device, MAX_THREADS, Precision, Profile, TransferCounts};
+pub use cutout_graph::{Device, MAX_THREADS, Precision, Profile, StoredProfile, TransferCounts};
 pub use cutout_imaging as imaging;
 pub use cutout_weights::layout::{Family, Identity};
 pub use everything::{
@@ -65,6 +67,7 @@ pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VIS
 pub use fleet::{Devices, Fault, Faulty, Fleet, FleetAnswer, FleetError, FleetEvent};
 pub use loss::{Loss, LossError, SceneAnswers};
 pub use masks::{Masks, Segment};
+pub use measured::{LEAST_INT8_IOU, MeasureError, MeasuredProfile};
 pub use model::ModelError;
 pub use model::builtin::{builtin_bytes, builtin_checkpoint};
 pub use model::inspect::{Inside, Inspection, inspect};
@@ -72,9 +75,10 @@ pub use model::load::{ConfigError, OpenError, load};
 pub use phrase_tracker::{
     PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker, TakenBack,
 };
+pub use profiles::{profile_beside, profile_path_beside, read_profile, stored_profile};
 pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
-pub use sam::{ExplainError, Sam, SamError, profile_beside, profile_path_beside, read_profile};
+pub use sam::{ExplainError, Sam, SamError};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
     Corrections, Direction, History, Kept, ObjectId, StateNotes, TrackError, TrackOptions,

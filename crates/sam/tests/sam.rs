@@ -9,6 +9,7 @@ mod everything;
 mod fleet;
 mod hugging_face;
 mod mask_bits;
+mod measured;
 mod multiplex_layouts;
 mod predictor;
 mod sam3_checkpoints;
