@@ -24,6 +24,7 @@ pub(crate) mod max_pool2d;
 pub(crate) mod pad;
 pub(crate) mod quantized_linear;
 pub(crate) mod reduce;
+pub(crate) mod resample;
 pub(crate) mod resize;
 pub(crate) mod roi_align;
 pub(crate) mod rope;
@@ -50,6 +51,7 @@ use matmul::MatMul;
 use max_pool2d::MaxPool;
 use pad::Pad;
 use reduce::Reduce;
+use resample::Resample;
 use resize::Resize;
 use roi_align::Roi;
 use rope::Rope;
@@ -92,6 +94,7 @@ pub(crate) fn lower(op: &Op, site: &Site<'_>) -> Result<Lowered, CompileError> {
         Op::Pad(op) => Ok(Pad::new(op, &site.inputs[0].ty.shape).into()),
         Op::QuantizedLinear(op) => quantized_linear::lower(op, site),
         Op::Reduce(op) => Ok(Reduce::new(op.kind, &op.axes, &site.inputs[0].ty.shape).into()),
+        Op::Resample(op) => Ok(Resample::new(op, site).into()),
         // A view op that is scheduled has inputs no stride can describe: its result is a copy.
         Op::Reshape(_) => Ok(copy_kernel(&site.inputs[0])),
         Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => {

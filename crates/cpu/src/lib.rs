@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "SIMD kernels and the buffers they share between threads")]
 
 mod backend;
+mod core_kind;
 mod execute;
 pub mod gemm;
 mod kernels;

@@ -6,7 +6,7 @@ use cutout_graph::plan::Rules;
 use cutout_graph::{
     Backend, CompileError, DeviceValue, Planned, Profile, Program, RunError, Transfers,
 };
-use cutout_tensor::Tensor;
+use cutout_tensor::{DType, Shape, Tensor, TensorError, TensorType};
 
 use crate::driver::{Card, Context, DeviceError};
 use crate::lower::{Target, lower};
@@ -95,6 +95,15 @@ impl Backend for Cuda {
 
     fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {
         self.machine.upload(tensor)
+    }
+
+    fn upload_bytes(&self, shape: &Shape, bytes: &[u8]) -> Result<DeviceValue, RunError> {
+        let ty = TensorType::new(DType::U8, shape.clone());
+        if ty.bytes() != bytes.len() {
+            let (shape, expected, found) = (ty.shape.clone(), ty.bytes(), bytes.len());
+            return Err(TensorError::Length { shape, expected, found }.into());
+        }
+        self.machine.upload_bytes(ty, bytes)
     }
 
     fn transfers(&self) -> &Transfers {

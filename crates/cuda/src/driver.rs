@@ -1,7 +1,8 @@
 //! The driver: the only module that names cudarc, and the only one with `unsafe`.
 //!
 //! One [`Context`] is one card with one stream. Everything is enqueued on that stream, so memory that is freed or used again is
-//! never touched by work that was enqueued earlier. The driver library is loaded when the first card is asked for.
+//! never touched by work that was enqueued earlier. Only copies to the host have a stream of their own: they run beside work that was enqueued
+//! after what they copy, and are waited for. The driver library is loaded when the first card is asked for.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,12 +15,14 @@ use crate::variants::Family;
 
 mod kernels;
 mod memory;
+mod staging;
 
-pub(crate) use kernels::{Call, Parameter, Replay};
+pub(crate) use kernels::{Call, Mark, Parameter, Replay};
 pub(crate) use memory::Memory;
 
 use kernels::Loaded;
 use memory::Arena;
+use staging::Staging;
 
 /// Oldest driver that the kernels run on, as CUDA numbers it: 12.0, driver 525.
 const OLDEST_DRIVER: i32 = 12000;
@@ -172,6 +175,9 @@ pub(crate) struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// For copies to the host.
+    fetches: sys::CUstream,
+    staging: Staging,
     loaded: Mutex<Loaded>,
     arena: Mutex<Arena>,
     /// Bytes of memory that may be used, and that are used: allocations and the arena.
@@ -211,12 +217,16 @@ impl Context {
         called("using a context", unsafe { result::ctx::set_current(context) })?;
         let kind = result::stream::StreamKind::NonBlocking;
         let stream = called("making a stream", result::stream::create(kind))?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        let fetches = called("making a stream", result::stream::create(kind))?;
         let opened = Context {
             card,
             family,
             device,
             context,
             stream,
+            fetches,
+            staging: Staging::default(),
             loaded: Mutex::default(),
             arena: Mutex::default(),
             limit,
@@ -293,10 +303,13 @@ impl Drop for Context {
             // SAFETY: nothing uses the module's functions any more: programs hold this context.
             let _ = unsafe { result::module::unload(module) };
         }
+        self.staging.release();
         self.release_arena();
         self.release_pool();
-        // SAFETY: nothing uses the stream any more.
-        let _ = unsafe { result::stream::destroy(self.stream) };
+        for stream in [self.stream, self.fetches] {
+            // SAFETY: nothing uses the stream any more: copies to the host are waited for where they are made.
+            let _ = unsafe { result::stream::destroy(stream) };
+        }
         // SAFETY: retained once, in `open`.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }

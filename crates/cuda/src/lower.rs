@@ -9,6 +9,7 @@ mod image;
 mod movement;
 mod parameters;
 mod product;
+mod resample;
 mod rows;
 mod site;
 mod split;
@@ -244,6 +245,11 @@ impl Lowering<'_> {
         Place { offset: whole.offset + layout.offset * size, bytes: (last + 1) * size, ..whole }
     }
 
+    /// The step of the plan that is being lowered; `None` for copies of outputs behind it.
+    fn planned(&self) -> Option<&cutout_graph::plan::Step> {
+        self.plan.steps.get(self.lowered.steps.len())
+    }
+
     fn buffer(&self, index: usize) -> Place {
         let buffer = &self.plan.buffers[index];
         match buffer.home {
@@ -372,6 +378,7 @@ fn takes_own_form(op: &Op, index: usize, operand: &Operand) -> bool {
         | Op::Pad(_)
         | Op::Permute(_)
         | Op::Reduce(_)
+        | Op::Resample(_)
         | Op::Reshape(_)
         | Op::Resize(_)
         | Op::RoiAlign(_)
@@ -412,6 +419,7 @@ fn lower_op(op: &Op, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
         Op::Reduce(op) => rows::reduce(op, site),
         // A view op that is scheduled has inputs no stride can describe: its result is a copy.
         Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => movement::copy(site),
+        Op::Resample(op) => resample::resample(op, site),
         Op::Resize(op) => image::resize(op, site),
         Op::RoiAlign(op) => image::roi_align(op, site),
         Op::Rope(op) => rows::rope(op, site),

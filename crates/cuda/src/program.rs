@@ -12,11 +12,11 @@ use cutout_graph::{
 };
 use cutout_tensor::{Tensor, TensorType, memory};
 
-use crate::driver::{Call, Context, DeviceError, Memory, Parameter, Replay};
+use crate::driver::{Call, Context, DeviceError, Mark, Memory, Parameter, Replay};
 use crate::launch::{Argument, Launch, Place, Region};
 use crate::lower::{Lowered, PROBLEM_BYTES, WeightSource};
 use crate::order::dependencies;
-use crate::report::Report;
+use crate::report::{Report, Reported};
 use crate::weights::{DeviceWeight, device_error, prepared, upload};
 
 /// Slots start at multiples of this.
@@ -40,6 +40,8 @@ pub(crate) struct Machine {
 pub(crate) struct CudaValue {
     memory: Arc<Memory>,
     ty: TensorType,
+    /// When it is there; `None` for what was uploaded.
+    ready: Option<Arc<Mark>>,
     /// What runs that it depends on may have to report.
     reports: Vec<Arc<Report>>,
 }
@@ -56,14 +58,20 @@ impl DeviceStorage for CudaValue {
 }
 
 impl CudaValue {
-    /// A tensor of type `ty` from the bytes at `offset`.
+    /// A tensor of type `ty` from the bytes at `offset`. Work that was enqueued after the value's own is not waited for.
     fn copied_out(&self, offset: usize, ty: TensorType) -> Result<Tensor, RunError> {
         let words = memory::zeroed::<u64>(ty.bytes().div_ceil(8));
         let mut words = words.map_err(|error| RunError::OutOfMemory(error.bytes))?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
         let (context, address) = (self.memory.context(), self.memory.address() + offset as u64);
-        context.copy_out(address, &mut bytes[..ty.bytes()]).map_err(run_error)?;
-        self.reports.iter().try_for_each(|report| report.check())?;
+        let unread: Vec<&Arc<Report>> =
+            self.reports.iter().filter(|report| !report.is_clean()).collect();
+        let mut reported = vec![Reported::default(); unread.len()];
+        let mut ranges = vec![(address, &mut bytes[..ty.bytes()])];
+        let reports = unread.iter().zip(&mut reported);
+        ranges.extend(reports.map(|(report, words)| report.range(words)));
+        context.copy_out(self.ready.as_deref(), &mut ranges).map_err(run_error)?;
+        unread.iter().zip(&reported).try_for_each(|(report, words)| report.judge(words))?;
         Ok(Tensor::from_words(ty, words)?)
     }
 }
@@ -79,15 +87,23 @@ pub(crate) fn run_error(error: DeviceError) -> RunError {
 impl Machine {
     /// A host tensor as a value of the card.
     pub(crate) fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError> {
-        self.transfers.count_upload(tensor.ty().bytes());
         let tensor = tensor.to_contiguous()?;
-        let memory = upload(&self.context, tensor.as_bytes()?).map_err(run_error)?;
-        Ok(self.value(Arc::new(memory), tensor.ty().clone(), Vec::new()))
+        self.upload_bytes(tensor.ty().clone(), tensor.as_bytes()?)
     }
 
-    fn value(&self, memory: Arc<Memory>, ty: TensorType, reports: Vec<Arc<Report>>) -> DeviceValue {
-        let storage = CudaValue { memory, ty: ty.clone(), reports };
-        DeviceValue::new(ty, Arc::new(storage), Arc::clone(&self.transfers))
+    /// The bytes of a host tensor of type `ty` as a value of the card.
+    pub(crate) fn upload_bytes(
+        &self,
+        ty: TensorType,
+        bytes: &[u8],
+    ) -> Result<DeviceValue, RunError> {
+        self.transfers.count_upload(bytes.len());
+        let memory = Arc::new(upload(&self.context, bytes).map_err(run_error)?);
+        Ok(self.value(CudaValue { memory, ty, ready: None, reports: Vec::new() }))
+    }
+
+    fn value(&self, value: CudaValue) -> DeviceValue {
+        DeviceValue::new(value.ty.clone(), Arc::new(value), Arc::clone(&self.transfers))
     }
 }
 
@@ -311,13 +327,18 @@ impl CudaProgram {
     fn take_outputs(&self, inputs: &[&DeviceValue]) -> Result<Vec<DeviceValue>, RunError> {
         let context = &self.machine.context;
         let reports = self.reports(inputs)?;
-        let mut values = Vec::with_capacity(self.outputs.len());
+        let mut taken = Vec::with_capacity(self.outputs.len());
         for (_, ty, address) in &self.outputs {
             let memory = context.allocate(ty.bytes()).map_err(run_error)?;
             context.copy_within(memory.address(), *address, ty.bytes()).map_err(run_error)?;
-            values.push(self.machine.value(Arc::new(memory), ty.clone(), reports.clone()));
+            taken.push((Arc::new(memory), ty.clone()));
         }
-        Ok(values)
+        let ready = Arc::new(context.mark().map_err(run_error)?);
+        let value = |(memory, ty)| {
+            let (ready, reports) = (Some(Arc::clone(&ready)), reports.clone());
+            self.machine.value(CudaValue { memory, ty, ready, reports })
+        };
+        Ok(taken.into_iter().map(value).collect())
     }
 
     fn check_count(&self, inputs: &[&DeviceValue]) -> Result<(), RunError> {
@@ -338,12 +359,12 @@ impl CudaProgram {
     /// Enqueues every step, with a mark between each two.
     fn run_marked(&self) -> Result<Vec<StepTime>, DeviceError> {
         let context = &self.machine.context;
-        let mut marks = vec![context.mark()?];
+        let mut marks = vec![context.timed_mark()?];
         for step in &self.steps {
             for call in &self.calls[step.calls.clone()] {
                 context.launch(call)?;
             }
-            marks.push(context.mark()?);
+            marks.push(context.timed_mark()?);
         }
         context.synchronize()?;
         let mut times = Vec::with_capacity(self.steps.len());

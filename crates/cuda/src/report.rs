@@ -9,6 +9,9 @@ use crate::driver::{Context, DeviceError, Memory};
 use crate::lower::PROBLEM_BYTES;
 use crate::program::run_error;
 
+/// What a report says, as it lies on the card.
+pub(crate) type Reported = [u64; PROBLEM_BYTES / 8];
+
 /// The report of one run. It is read when a value that depends on the run is fetched, so that runs need not wait for each other.
 pub(crate) struct Report {
     memory: Memory,
@@ -39,11 +42,20 @@ impl Report {
         if self.is_clean() {
             return Ok(());
         }
-        let mut words = [0u64; PROBLEM_BYTES / 8];
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-        let memory = &self.memory;
-        memory.context().copy_out(memory.address(), bytes).map_err(run_error)?;
-        match problem(words) {
+        let mut words = Reported::default();
+        let mut ranges = [self.range(&mut words)];
+        self.memory.context().copy_out(None, &mut ranges).map_err(run_error)?;
+        self.judge(&words)
+    }
+
+    /// Where the report lies, and where a copy of it goes.
+    pub(crate) fn range<'w>(&self, words: &'w mut Reported) -> (u64, &'w mut [u8]) {
+        (self.memory.address(), bytemuck::cast_slice_mut(words))
+    }
+
+    /// Says what was wrong in the run, of which this is the report.
+    pub(crate) fn judge(&self, words: &Reported) -> Result<(), RunError> {
+        match problem(*words) {
             None => {
                 self.clean.store(true, Ordering::Relaxed);
                 Ok(())
@@ -57,7 +69,7 @@ impl Report {
 }
 
 /// The step that reported something, and what.
-fn problem(words: [u64; PROBLEM_BYTES / 8]) -> Option<(usize, String)> {
+fn problem(words: Reported) -> Option<(usize, String)> {
     let (step, kind) = (words[0] as u32, (words[0] >> 32) as u32);
     let step = usize::try_from(step).ok()?.checked_sub(1)?;
     let at = words[1];

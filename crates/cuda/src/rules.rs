@@ -112,7 +112,10 @@ impl Rules for CudaRules<'_> {
         let own = graph.ty(node).dtype;
         // A choice copies elements as they are stored.
         let copies = graph.op(node).is_some_and(|op| matches!(op, Op::Select(_)));
-        if own != DType::F32 || copies {
+        // The kernels add a residual in f32 and leave the sum in it; who multiplies with it converts it.
+        let adds = matches!(graph.op(node), Some(Op::Linear(_) | Op::QuantizedLinear(_)))
+            && graph.op(node).and_then(Op::epilogue).is_some_and(|epilogue| epilogue.residual);
+        if own != DType::F32 || copies || adds {
             return own;
         }
         let halves = [DType::F16, DType::BF16];

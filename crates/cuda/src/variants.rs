@@ -71,6 +71,7 @@ pub fn units() -> Vec<Unit> {
         "move.cu",
         "rows.cu",
         "image.cu",
+        "picture.cu",
         "product.cu",
         "product_tf32.cu",
         "attention.cu",

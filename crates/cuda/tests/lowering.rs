@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use cutout_cuda::CudaRules;
 use cutout_cuda::check::check;
 use cutout_cuda::lower::{Target, lower};
-use cutout_graph::ops::{ConvTranspose2d, Epilogue};
+use cutout_graph::ops::{ConvTranspose2d, Epilogue, QuantizedLinear};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
 use cutout_graph::{Builder, Case, Graph, Op, Precision, Profile, Value, Weights};
-use cutout_tensor::DType;
+use cutout_tensor::{DType, Scales, Tensor};
 use cutout_testing::{RandomGraph, case_tensors};
 
 const TARGETS: [Target; 2] = [Target::HOPPER, Target::AMPERE];
@@ -79,10 +79,13 @@ fn random_graphs_lower() {
 
 /// Kernels of each step of a graph on Hopper.
 fn kernels(graph: &Graph) -> Vec<(String, Vec<String>)> {
-    let profile = Profile::default();
-    let graph = optimize(graph, &[], &Context::new(None, &profile)).unwrap();
-    let plan = plan(&graph, &CudaRules::new(&profile));
-    let lowered = lower(&graph, &plan, &profile, Target::HOPPER).unwrap();
+    kernels_in(graph, &Profile::default())
+}
+
+fn kernels_in(graph: &Graph, profile: &Profile) -> Vec<(String, Vec<String>)> {
+    let graph = optimize(graph, &[], &Context::new(None, profile)).unwrap();
+    let plan = plan(&graph, &CudaRules::new(profile));
+    let lowered = lower(&graph, &plan, profile, Target::HOPPER).unwrap();
     check(&lowered, Target::HOPPER).unwrap();
     let names = |launches: &[cutout_cuda::launch::Launch]| {
         launches.iter().map(|launch| launch.kernel.0.to_string()).collect()
@@ -146,4 +149,49 @@ fn a_norm_computes_the_activation_behind_it() {
     let names = kernels(&builder.finish().unwrap());
     let launches: usize = names.iter().map(|(_, names)| names.len()).sum();
     assert_eq!(launches, 1, "{names:?}");
+}
+
+/// `x` times bytes.
+fn times_bytes(x: Value<'_>, columns: usize) -> Value<'_> {
+    let depth = x.shape().last_axis();
+    let values = Tensor::from_vec([columns, depth], vec![1i8; columns * depth]).unwrap();
+    let scales = Tensor::from_vec([columns, 1], vec![0.5f32; columns]).unwrap();
+    let op = QuantizedLinear { scales: Scales::PerRow, epilogue: Epilogue::NONE };
+    let constants = [values, scales].map(|tensor| x.builder().constant(tensor));
+    x.apply(Op::QuantizedLinear(op), &constants)
+}
+
+/// Kernels of a norm that is multiplied with bytes twice, once in another shape; and of what `besides` makes of the norm.
+fn norm_of_bytes(width: usize, besides: impl for<'g> Fn(Value<'g>)) -> Vec<String> {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [1, 96, width]);
+    let weights = builder.weights();
+    let (gain, shift) = (weights.parameter("gain", [width]), weights.parameter("shift", [width]));
+    let norm = x.layer_norm(gain, shift, 1e-6);
+    builder.output("y", times_bytes(norm, 64));
+    builder.output("z", times_bytes(norm.reshape([96, width]), 128));
+    besides(norm);
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    let names = kernels_in(&builder.finish().unwrap(), &profile);
+    names.into_iter().flat_map(|(_, names)| names).collect()
+}
+
+#[test]
+fn a_norm_writes_the_bytes_that_are_multiplied() {
+    let count = |names: &[String], part: &str| names.iter().filter(|n| n.contains(part)).count();
+    let names = norm_of_bytes(768, |_| ());
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(count(&names, "norm_bytes_f16"), 1, "{names:?}");
+    assert_eq!(count(&names, "gemm_s8"), 2, "{names:?}");
+    // Where it is read in another way, where rows mix, and where rows of bytes need zeros behind them, it does not.
+    let shown = norm_of_bytes(768, |norm| norm.builder().output("norm", norm));
+    let added = norm_of_bytes(768, |norm| norm.builder().output("sum", norm + 1.0));
+    let mixed = norm_of_bytes(768, |norm| {
+        norm.builder().output("mixed", times_bytes(norm.reshape([192, 384]), 64));
+    });
+    let padded = norm_of_bytes(144, |_| ());
+    for names in [shown, added, mixed, padded] {
+        assert_eq!(count(&names, "norm_bytes"), 0, "{names:?}");
+        assert!(count(&names, "quantize") >= 2, "{names:?}");
+    }
 }

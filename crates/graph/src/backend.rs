@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cutout_tensor::{Tensor, TensorError, TensorType};
+use cutout_tensor::{Shape, Tensor, TensorError, TensorType, memory};
 
 use crate::graph::{Graph, NodeId};
 use crate::passes::{self, Pass};
@@ -38,6 +38,13 @@ pub trait Backend: Send + Sync {
 
     /// A host tensor as a value of this device.
     fn upload(&self, tensor: &Tensor) -> Result<DeviceValue, RunError>;
+
+    /// Bytes that the caller keeps as a value `u8` of this device. A device with memory of its own copies them there without another copy
+    /// on the host.
+    fn upload_bytes(&self, shape: &Shape, bytes: &[u8]) -> Result<DeviceValue, RunError> {
+        let own = memory::copied(bytes).map_err(TensorError::from)?;
+        self.upload(&Tensor::from_vec(shape.clone(), own)?)
+    }
 
     /// Counts every upload, and every fetch of a value of this device.
     fn transfers(&self) -> &Transfers;

@@ -24,6 +24,7 @@ mod pad;
 mod permute;
 mod quantized_linear;
 mod reduce;
+mod resample;
 mod reshape;
 mod resize;
 mod roi_align;
@@ -56,6 +57,7 @@ pub use pad::Pad;
 pub use permute::Permute;
 pub use quantized_linear::{LONGEST_GROUP, QuantizedLinear, SMALLEST_ROW};
 pub use reduce::{Reduce, ReduceKind};
+pub use resample::{Resample, ResampleSizes};
 pub use reshape::Reshape;
 pub use resize::{Resize, ResizeMode, Tap};
 pub use roi_align::RoiAlign;
@@ -167,6 +169,7 @@ ops! {
     Permute,
     QuantizedLinear,
     Reduce,
+    Resample,
     Reshape,
     Resize,
     RoiAlign,

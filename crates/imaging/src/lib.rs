@@ -41,11 +41,13 @@ pub use picture::{cut_out, distinct_colour, label_map, overlay, overlay_colours,
 pub use polygon::{
     Point, Polygon, fill_polygons, polygons, simplify, single_ring, to_geojson, to_svg_path, to_wkb,
 };
-pub use preprocess::{Fit, Mapping, Preprocess};
+pub use preprocess::{Fit, FitWindows, Mapping, Preprocess};
 pub use regions::{
     Connectivity, RegionRuns, Regions, SmallRegions, connected_regions, remove_small_regions,
 };
-pub use resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
+pub use resize::{
+    Filter, WindowTable, WindowWeights, resize_pillow, resize_torch_bytes, resize_torch_floats,
+};
 pub use rle::{Bounds, Rle, RleError, RowScanner};
 pub use summary::{Placement, Summary, Threshold, runs_above_zero, summarize, summarize_bits};
 pub use tags::{Tag, has_letter, tagged};

@@ -3,11 +3,13 @@
 use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, memory};
 
-use crate::resize::{Filter, resize_pillow, resize_torch_bytes, resize_torch_floats};
+use crate::resize::{
+    Axis, Filter, WindowTable, resize_pillow, resize_torch_bytes, resize_torch_floats, window_table,
+};
 use crate::{Image, ImageError, Size};
 
 /// Resize of an image to the model's input size. It also sets the range of values that `mean` and `std` refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
     /// Longer side to the model's side by Pillow's bilinear resize, zero padding right and below; values 0 to 255.
     LongSide,
@@ -17,6 +19,16 @@ pub enum Fit {
     SquareBytes,
     /// Both sides to the model's side by Pillow's bicubic resize of bytes; values 0 to 1.
     SquareBicubic,
+}
+
+/// The windows of a [`Fit`] for pictures of one size, for devices that resize pictures themselves: columns first, then rows, as
+/// [`Preprocess::run`] does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FitWindows {
+    /// From the width of the picture to that of its place in the model's input; `None` if it is the same and nothing changes.
+    pub columns: Option<WindowTable>,
+    /// The same for its height.
+    pub rows: Option<WindowTable>,
 }
 
 /// Preprocessing of one model.
@@ -59,6 +71,20 @@ impl Preprocess {
         let tensor = Tensor::from_vec([1, self.side, self.side, 3], values)
             .expect("the buffer was made for this shape");
         Ok((tensor, mapping))
+    }
+
+    /// The windows with which pictures of size `original` are resized.
+    pub fn windows(&self, original: Size) -> Result<FitWindows, ImageError> {
+        let Mapping { content, .. } = self.mapping(original)?;
+        let table = |from: usize, to: usize| match self.fit {
+            Fit::SquareFloats => Some(window_table(from, to, Filter::Bilinear)),
+            _ if from == to => None,
+            Fit::LongSide => Some(Axis::pillow(from, to, Filter::Bilinear).table()),
+            Fit::SquareBytes => Some(Axis::torch(from, to, Filter::Bilinear).table()),
+            Fit::SquareBicubic => Some(Axis::pillow(from, to, Filter::Bicubic).table()),
+        };
+        let columns = table(original.width, content.width);
+        Ok(FitWindows { columns, rows: table(original.height, content.height) })
     }
 
     /// Position of an image of size `original` in the model's input square.

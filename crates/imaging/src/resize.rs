@@ -7,9 +7,11 @@ mod bytes;
 mod floats;
 mod window;
 
+pub(crate) use bytes::Axis;
 pub use bytes::{resize_pillow, resize_torch_bytes};
 pub use floats::resize_torch_floats;
-pub use window::Filter;
+pub(crate) use floats::window_table;
+pub use window::{Filter, WindowTable, WindowWeights};
 
 /// Rows of the output that a task computes.
 const TASK_ROWS: usize = 32;

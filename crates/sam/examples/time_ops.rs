@@ -1,7 +1,7 @@
 //! Times the graphs of a model by kind of op: `time_ops MODEL [steps] [PART]`, where MODEL is `vit_b`, `sam2.1_tiny`,
 //! `sam2.1_large` or `sam3`, with random weights, or a checkpoint, with its own; with `steps`, each step with its speed; with a
 //! part's name, that part alone. With `cuda` it runs on the first GPU, in half precision as usual there; `compare` then compares the
-//! outputs with the CPU's. `f32`, `bf16` and `int8` choose another precision.
+//! outputs with the CPU's. `f32`, `f16`, `bf16` and `int8` choose another precision; of several, each is timed in turn.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement, not a library")]
 
 use std::collections::BTreeMap;
@@ -223,14 +223,24 @@ fn flag(name: &str) -> bool {
     std::env::args().any(|argument| argument == name)
 }
 
-const FLAGS: [&str; 6] = ["steps", "cuda", "f32", "bf16", "int8", "compare"];
+const FLAGS: [&str; 7] = ["steps", "cuda", "f32", "f16", "bf16", "int8", "compare"];
 
-/// The profile that the flags ask for.
-fn profile() -> Profile {
-    let names = [("f32", Precision::F32), ("bf16", Precision::Bf16), ("int8", Precision::Int8)];
-    let asked = names.into_iter().find(|(name, _)| flag(name));
-    let precision = asked.map_or(Precision::Auto, |(_, precision)| precision);
-    Profile { precision, ..Profile::default() }
+/// The profiles that the flags ask for, with their names.
+fn profiles() -> Vec<(&'static str, Profile)> {
+    let names = [
+        ("f32", Precision::F32),
+        ("f16", Precision::F16),
+        ("bf16", Precision::Bf16),
+        ("int8", Precision::Int8),
+    ];
+    let mut asked: Vec<_> = names.into_iter().filter(|(name, _)| flag(name)).collect();
+    if asked.is_empty() {
+        asked.push(("", Precision::Auto));
+    }
+    let settled = |precision| {
+        device::settled_profile(Profile { precision, ..Profile::default() }, flag("cuda"))
+    };
+    asked.into_iter().map(|(name, precision)| (name, settled(precision))).collect()
 }
 
 fn main() {
@@ -252,13 +262,15 @@ fn main() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut backends = device::backends(threads);
     let backend = if flag("cuda") { backends.remove(1) } else { backends.remove(0) };
-    let profile = device::settled_profile(profile(), flag("cuda"));
     for (name, graph, rounds) in &graphs(&config) {
-        if wanted.is_empty() || wanted.iter().any(|one| one == name) {
-            match &loaded {
-                Some(weights) => time(name, (&*backend, &profile), graph, weights, *rounds),
-                None => time(name, (&*backend, &profile), graph, &weights(graph), *rounds),
-            }
+        if !wanted.is_empty() && !wanted.iter().any(|one| one == name) {
+            continue;
+        }
+        let random = loaded.is_none().then(|| weights(graph));
+        let Some(weights) = loaded.as_ref().or(random.as_ref()) else { continue };
+        for (precision, profile) in &profiles() {
+            let name = format!("{name} {precision}");
+            time(name.trim_end(), (&*backend, profile), graph, weights, *rounds);
         }
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! The best detections of the first frame are followed, whatever their probability, and no others: random weights find nothing
 //! otherwise. All 200 queries of the detector then count on every frame; with `--few` before the model only about as many as there
-//! are objects, as with trained weights: those with a score above that of the others on the first frame. Prints the seconds of
-//! each frame, one per line. Run by fixtures/bench_sam3_video.py.
+//! are objects, as with trained weights: those with a score above that of the others on the first frame. With `--ahead` each next
+//! frame is encoded ahead of time. All pictures are read before the first is followed. Prints the seconds of each frame and the number of
+//! objects, one per line; `time_objects` does so for objects that are pointed at. Run by fixtures/bench_sam3_video.py.
 
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
@@ -26,8 +27,11 @@ fn threshold(sam: &Sam, picture: &Path, phrase: &str, count: usize) -> Result<f3
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let few = arguments.first().is_some_and(|first| first == "--few");
-    arguments.drain(..usize::from(few));
+    let mut flag = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name);
+        place.map(|index| arguments.remove(index)).is_some()
+    };
+    let (few, ahead) = (flag("--few"), flag("--ahead"));
     let [model, folder, objects, phrases @ ..] = &arguments[..] else {
         return Err(
             "expected a model, a folder of pictures, a number of objects and phrases".into()
@@ -53,11 +57,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
     let mut tracker = sam.track_phrases(&phrases, options)?;
-    for file in files {
-        let image = open(&file, &DecodeLimits::default())?;
+    let limits = DecodeLimits::default();
+    let images = files.iter().map(|file| open(file, &limits)).collect::<Result<Vec<_>, _>>()?;
+    for (number, image) in images.iter().enumerate() {
         let start = Instant::now();
-        tracker.push(&image)?;
-        println!("{:.3} {}", start.elapsed().as_secs_f64(), tracker.objects().count());
+        if let Some(next) = images.get(number + 1).filter(|_| ahead) {
+            tracker.look_ahead(number, image, next)?;
+        }
+        tracker.push(image)?;
+        println!("{:.4} {}", start.elapsed().as_secs_f64(), tracker.objects().count());
     }
     Ok(())
 }

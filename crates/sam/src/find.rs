@@ -123,10 +123,10 @@ impl Scene {
         Ok(())
     }
 
-    /// The detections of the first phrase, without what only answers need.
-    pub(crate) fn sight(&self, find: &Find) -> Result<Sightings, FindError> {
-        let (_, values) = self.detected(find)?.next().ok_or(FindError::Nothing)??;
-        Ok(Sightings::fetch(&values, find, self.size())?)
+    /// Begins to look for the first phrase. Nothing is fetched.
+    pub(crate) fn look_for(&self, find: Find) -> Result<Looking, FindError> {
+        let (_, values) = self.detected(&find)?.next().ok_or(FindError::Nothing)??;
+        Ok(Looking { values, find, size: self.size() })
     }
 
     /// Raw outputs of the detector for each phrase, computed as the iterator advances. [`RawDetections::select`] turns
@@ -159,6 +159,21 @@ impl Scene {
 
 /// A phrase and the outputs of the detector for it.
 type Detected = (Phrase, crate::parts::RawDetections<DeviceValue>);
+
+/// What the detector answers for a phrase, on the device.
+pub(crate) struct Looking {
+    values: crate::parts::RawDetections<DeviceValue>,
+    find: Find,
+    /// Size of the picture.
+    size: Size,
+}
+
+impl Looking {
+    /// The detections, without what only answers need.
+    pub(crate) fn fetch(&self) -> Result<Sightings, FindError> {
+        Ok(Sightings::fetch(&self.values, &self.find, self.size)?)
+    }
+}
 
 /// Runs the detector for a phrase and exemplars.
 fn detect(

@@ -48,6 +48,7 @@ mod measured;
 pub mod model;
 pub mod parts;
 mod phrase_tracker;
+mod pictures;
 mod profiles;
 mod prompt;
 mod sam;
@@ -71,7 +72,7 @@ pub use measured::{LEAST_INT8_IOU, MeasureError, MeasuredProfile};
 pub use model::ModelError;
 pub use model::builtin::{builtin_bytes, builtin_checkpoint};
 pub use model::inspect::{Inside, Inspection, inspect};
-pub use model::load::{ConfigError, OpenError, load};
+pub use model::load::{ConfigError, OpenError, load, needed_weights};
 pub use phrase_tracker::{
     PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker, TakenBack,
 };

@@ -3,6 +3,7 @@
 //!
 //! | part | inputs | outputs |
 //! |---|---|---|
+//! | [`FitPicture`], [`StackPictures`] | pictures as bytes | what [`Encode`] reads, where that is not made on the host |
 //! | [`Encode`] | pictures | features of each |
 //! | [`PrepareImage`] | a picture's features | inputs of the mask decoder that no prompt changes |
 //! | [`Decode`] | a prepared picture and prompts | masks |
@@ -25,6 +26,7 @@ mod mask_bits;
 mod memory;
 mod multiplex;
 mod object_prompt;
+mod picture;
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,10 @@ pub(crate) use object_prompt::HIDDEN;
 pub use object_prompt::{
     AnswerPrompt, FitMask, FrameFeatures, MaskInputs, MaskLogits, ObjectAnswer, PromptInputs,
     ShowMask, ShownLogits, ThroughVideo, UseMask, VideoMask,
+};
+
+pub use picture::{
+    AxisWeights, AxisWindows, FitPicture, Picture, PictureTables, SinglePixels, StackPictures,
 };
 
 use cutout_graph::Graph;

@@ -157,14 +157,19 @@ impl PhraseTracker {
         direction: Direction,
     ) -> Result<(), PhraseTrackError> {
         self.check_frame(frame)?;
-        self.tracker.look(frame, image, direction, self.options.goes_back)?;
+        let following = self.tracker.look(frame, image, direction, self.options.goes_back)?;
         if self.last.is_some_and(|(_, last)| last != direction) {
             self.held.settle();
             self.queries.iter_mut().for_each(Query::turn);
         }
         self.last = Some((frame, direction));
         let step = FrameStep { frame, backward: direction == Direction::Backward };
-        let SettledFrame { answer, removed, unconfirmed } = self.follow_frame(step)?;
+        let looking = self.look_for(frame)?;
+        // The device works on the next frame while the host decides about this one.
+        self.tracker.encode_next();
+        self.tracker.finish_following(following)?;
+        let found = self.searched(looking)?;
+        let SettledFrame { answer, removed, unconfirmed } = self.follow_frame(step, found)?;
         self.queries.iter_mut().for_each(|query| query.passed(frame));
         for id in &removed {
             if let Some((first, last)) = self.shown.remove(&(*id as ObjectId)) {
@@ -175,8 +180,8 @@ impl PhraseTracker {
         Ok(())
     }
 
-    /// Encodes a frame and starts encoding the one after it on a separate thread. Call it before [`PhraseTracker::step`] of the frame. Results do
-    /// not change; it is faster where following leaves cores idle.
+    /// Encodes a frame, and the one after it ahead of time, as [`Tracker::look_ahead`]. Call it before [`PhraseTracker::step`] of the frame.
+    /// Results do not change.
     pub fn look_ahead(
         &mut self,
         frame: usize,

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use cutout_graph::explain::{Question, explain};
 use cutout_graph::passes::Context;
-use cutout_graph::{Backend, Graph, Profile, ProfileError, StoredProfile, TransferCounts, Weights};
+use cutout_graph::{
+    Backend, DeviceValue, Graph, Profile, ProfileError, StoredProfile, TransferCounts, Weights,
+};
 use cutout_imaging::{Image, ImageError, Mapping, Preprocess, Size, Upsampler};
 use cutout_parallel::Pool;
 use cutout_tensor::Tensor;
@@ -20,6 +22,7 @@ use crate::model::load::{OpenError, load};
 use crate::model::part::{Of, Part};
 use crate::model::{Model, ModelError};
 use crate::parts::{self, Encode, Pixels, Selection};
+use crate::pictures::KnownSizes;
 use crate::profiles::{completed, profile_beside};
 use crate::prompt::Prompt;
 use crate::scene::{Scene, SceneFileError, SegmentError, SourcePicture};
@@ -93,6 +96,7 @@ struct Inner {
     /// Options for automatic masks.
     everything: Everything,
     fingerprint: OnceLock<u64>,
+    known_sizes: KnownSizes,
     /// Threads for work on the host.
     pool: Arc<Pool>,
 }
@@ -141,8 +145,9 @@ impl Sam {
         let identity = StoredModel::of(checkpoint)?.identity();
         let everything = Everything::for_checkpoint(checkpoint, identity)?;
         let model = Model::new(config.clone(), Arc::clone(weights), backend, profile);
-        let fingerprint = OnceLock::new();
-        Ok(Sam { inner: Arc::new(Inner { identity, model, everything, fingerprint, pool }) })
+        let (fingerprint, known_sizes) = (OnceLock::new(), KnownSizes::default());
+        let inner = Inner { identity, model, everything, fingerprint, known_sizes, pool };
+        Ok(Sam { inner: Arc::new(inner) })
     }
 
     /// Family and size.
@@ -195,6 +200,11 @@ impl Sam {
         self.model().config().mask_side()
     }
 
+    /// Whether the device computes while the host goes on, as GPUs do: [`Tracker::look_ahead`](crate::Tracker::look_ahead) gains there.
+    pub fn computes_beside_host(&self) -> bool {
+        !self.model().backend().values_are_on_host()
+    }
+
     /// Bytes of memory that weights take, without the pages of mapped files.
     pub fn weight_bytes(&self) -> usize {
         let memory = self.model().weights().memory();
@@ -222,6 +232,7 @@ impl Sam {
 
     /// Drops compiled programs and packed weights. They are rebuilt on the next use.
     pub fn release_memory(&self) {
+        self.inner.known_sizes.clear();
         self.model().evict();
     }
 
@@ -266,7 +277,7 @@ impl Sam {
         Ok(collect.1)
     }
 
-    /// The model's input, `f32[1, side, side, 3]`, and the mapping between its pixels and the picture's.
+    /// The model's input, `f32[1, side, side, 3]`, and the mapping between its pixels and the picture's, made on the host.
     pub fn preprocess(&self, image: &Image) -> Result<(Tensor, Mapping), ImageError> {
         self.preprocessing().run(image, self.pool())
     }
@@ -294,8 +305,8 @@ impl Sam {
 
     /// Runs the image encoder alone, `repeat` times on one picture that is on the device already, and returns the time of each run.
     pub fn time_encoder(&self, image: &Image, repeat: u32) -> Result<Vec<Duration>, SegmentError> {
-        let (pixels, _) = self.preprocess(image)?;
-        let pixels = self.model().upload(&pixels)?;
+        let (pixels, _) = self.input::<SegmentError>(&self.preprocessing(), image)?;
+        self.synchronize()?;
         let part = Encode { pictures: 1 };
         let mut times = Vec::new();
         for _ in 0..repeat {
@@ -330,14 +341,13 @@ impl Sam {
             let (expected, found) = (mapping.content, image.size());
             return Err(ImageError::Mismatch { expected, found }.into());
         }
-        let (pixels, _) = self.preprocess(image)?;
-        let mut scenes = self.embed_inputs(&[image], vec![(pixels, mapping)])?;
+        let (pixels, _) = self.input::<SegmentError>(&self.preprocessing(), image)?;
+        let mut scenes = self.embed_inputs(&[image], (pixels, vec![mapping]))?;
         Ok(scenes.pop().expect("one picture has one scene"))
     }
 
     fn embed_batch(&self, images: &[Image]) -> Result<Vec<Scene>, SegmentError> {
-        let preprocess = |image| self.preprocess(image);
-        let inputs = images.iter().map(preprocess).collect::<Result<Vec<_>, _>>()?;
+        let inputs = self.inputs::<SegmentError>(images)?;
         self.embed_inputs(&images.iter().collect::<Vec<_>>(), inputs)
     }
 
@@ -345,16 +355,14 @@ impl Sam {
     fn embed_inputs(
         &self,
         images: &[&Image],
-        inputs: Vec<(Tensor, Mapping)>,
+        (pixels, mappings): (DeviceValue, Vec<Mapping>),
     ) -> Result<Vec<Scene>, SegmentError> {
-        let pixels: Vec<&Tensor> = inputs.iter().map(|(pixels, _)| pixels).collect();
-        let pixels = self.model().upload(&stacked(&pixels).map_err(ModelError::from)?)?;
         let part = Encode { pictures: images.len() };
         let encoded = self.model().run(&part, Pixels { pixels })?;
-        let sources = images.iter().zip(inputs).map(|(image, (_, mapping))| SourcePicture {
-            mapping,
-            fingerprint: image.fingerprint(),
-        });
+        let sources = images
+            .iter()
+            .zip(mappings)
+            .map(|(image, mapping)| SourcePicture { mapping, fingerprint: image.fingerprint() });
         let scene = |(features, source)| Ok(Scene::new(self.clone(), features, source)?);
         encoded.pictures.into_iter().zip(sources).map(scene).collect()
     }
@@ -391,27 +399,15 @@ impl Sam {
         &self.inner.pool
     }
 
+    /// What is known of the sizes of recent pictures.
+    pub(crate) fn known_sizes(&self) -> &KnownSizes {
+        &self.inner.known_sizes
+    }
+
     /// Hash of the weights, computed from a sample of every tensor.
     pub(crate) fn fingerprint(&self) -> u64 {
         *self.inner.fingerprint.get_or_init(|| fingerprint(self.model().weights()))
     }
-}
-
-/// Tensors `f32[1, ..]` of one shape as `f32[count, ..]`.
-fn stacked(tensors: &[&Tensor]) -> Result<Tensor, cutout_tensor::TensorError> {
-    let [first, ..] = tensors else {
-        return Err(cutout_tensor::TensorError::Shape("no pictures".to_owned()));
-    };
-    if tensors.len() == 1 {
-        return Ok((*first).clone());
-    }
-    let mut values = Vec::with_capacity(tensors.len() * first.elements());
-    for tensor in tensors {
-        values.extend_from_slice(tensor.as_slice::<f32>()?);
-    }
-    let mut shape = first.shape().clone();
-    shape[0] = tensors.len();
-    Tensor::from_vec(shape, values)
 }
 
 /// FNV-1a over names, types and the first bytes of all tensors, in the order of their names.

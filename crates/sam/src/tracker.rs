@@ -26,7 +26,7 @@ mod steps;
 mod timeline;
 
 use bucket::Bucket;
-use encode::{EncodedFrame, FrameEncoding, encode};
+use encode::{EncodedFrame, NextFrame, encode};
 use follow::Remembering;
 use group::{GroupId, OpenGroup};
 use history::{Holder, RecordStore};
@@ -77,7 +77,7 @@ pub struct Tracker {
     /// Size of the frames, if the state comes from a file.
     expected_size: Option<Size>,
     current: Option<Current>,
-    next_frame: Option<FrameEncoding>,
+    next_frame: Option<NextFrame>,
     objects: BTreeMap<ObjectId, Object>,
     /// Groups that share a memory: SAM 3.1.
     buckets: BTreeMap<GroupId, Bucket>,
@@ -136,7 +136,9 @@ impl Tracker {
         self.visit(frame, image)?;
         self.encode_prompts()?;
         self.remember_prompts()?;
-        self.follow(frame, direction, Remembering::AtOnce)?;
+        let following = self.follow(frame, direction, Remembering::AtOnce)?;
+        self.encode_next();
+        self.finish_following(following)?;
         self.masks()
     }
 
@@ -175,10 +177,18 @@ impl Tracker {
         Ok(())
     }
 
-    /// Starts encoding the next frame on a separate thread. Call it between `visit` and `push_at` of the current frame.
-    /// Results do not change; it is faster where tracking leaves cores idle.
+    /// Encodes the next frame ahead of time. Call it between `visit` and `push_at` of the current frame. Results do not change.
+    ///
+    /// A GPU encodes it behind what the current frame needs, while the host reads the answers. A processor encodes it on a separate thread,
+    /// which is faster where tracking leaves cores idle.
     pub fn look_ahead(&mut self, next: &Image) {
-        self.next_frame = FrameEncoding::start(&self.sam, &self.preprocess, next);
+        self.next_frame = NextFrame::new(&self.sam, &self.preprocess, next);
+    }
+
+    /// Enqueues the encoding of the next frame, if it is known: everything that answers for the current frame is enqueued before.
+    pub(crate) fn encode_next(&mut self) {
+        let next = self.next_frame.take();
+        self.next_frame = next.and_then(|next| next.enqueue(&self.sam, &self.preprocess));
     }
 
     /// The model that tracks.

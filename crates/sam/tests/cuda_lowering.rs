@@ -2,13 +2,15 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
+
 use cutout_cuda::CudaRules;
 use cutout_cuda::check::check;
 use cutout_cuda::lower::{Lowered, Target, lower};
 use cutout_graph::ops::{MaskBits, ModelSquare};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::plan::plan;
-use cutout_graph::{Graph, Precision, Profile};
+use cutout_graph::{Graph, Precision, Profile, Weights};
 use cutout_sam::MaskSource;
 use cutout_sam::device::settled_profile;
 use cutout_sam::model::config::{MemoryForm, ModelConfig};
@@ -18,6 +20,7 @@ use cutout_sam::parts::{
     FollowBuckets, FollowLevels, FrameLevels, PrepareImage, Project, Remember, RememberBuckets,
     ThresholdMasks, UseMask,
 };
+use cutout_tensor::Tensor;
 
 fn graph<P: Part>(config: &ModelConfig, part: P) -> Graph {
     graph_of(&part, config, Stages::Hidden).unwrap().0
@@ -120,6 +123,57 @@ fn lowers(model: &str, config: &ModelConfig) {
                 println!("{model} {name} {:?}: {count} launches, {arena} MiB", target.family);
             }
         }
+    }
+}
+
+/// Weights without memory of their own: one number, repeated.
+fn repeated(graph: &Graph) -> Weights {
+    let one = Tensor::from_vec([1], vec![0.01f32]).unwrap();
+    let tensors = graph.parameters().map(|(path, id)| {
+        let shape = &graph.ty(id).shape;
+        let one = one.reshape(vec![1; shape.rank()]).unwrap();
+        (path.to_owned(), one.broadcast_to(shape.clone()).unwrap())
+    });
+    Weights::new(tensors.collect())
+}
+
+/// Kernels of an image encoder on an H200 and how often each is launched.
+fn encoder_kernels(config: &ModelConfig, precision: Precision) -> BTreeMap<String, usize> {
+    let profile = settled_profile(Profile { precision, ..Profile::default() }, true);
+    let graph = graph(config, Encode { pictures: 1 });
+    let weights = repeated(&graph);
+    let graph = optimize(&graph, &[], &Context::new(Some(&weights), &profile)).unwrap();
+    let plan = plan(&graph, &CudaRules::new(&profile));
+    let lowered = lower(&graph, &plan, &profile, Target::HOPPER).unwrap();
+    check(&lowered, Target::HOPPER).unwrap();
+    let mut kernels = BTreeMap::new();
+    for launch in lowered.steps.iter().flat_map(|step| &step.launches) {
+        *kernels.entry(launch.kernel.0.to_string()).or_default() += 1;
+    }
+    kernels
+}
+
+/// Blocks of an encoder in bytes have the launches of those in halves and two more, which quantise what attention and GELU give: norms write
+/// bytes, and the product of queries and keys rotates them.
+#[test]
+fn encoders_in_bytes_launch_two_kernels_more_a_block() {
+    for (config, blocks) in [
+        (ModelConfig::sam1_vit_b(), 12),
+        (ModelConfig::sam1_vit_h(), 32),
+        (ModelConfig::sam3(), 32),
+    ] {
+        let kernels = [Precision::F16, Precision::Int8].map(|p| encoder_kernels(&config, p));
+        let count = |kernels: &BTreeMap<String, usize>, part: &str| -> usize {
+            kernels.iter().filter(|(name, _)| name.contains(part)).map(|(_, count)| count).sum()
+        };
+        let [halves, bytes] = kernels.each_ref().map(|kernels| count(kernels, ""));
+        println!("{halves} launches in halves, {bytes} in bytes: {kernels:#?}");
+        assert_eq!(bytes, halves + 2 * blocks, "{kernels:?}");
+        assert_eq!(count(&kernels[1], "gemm_s8"), 4 * blocks);
+        assert_eq!(count(&kernels[1], "norm_bytes_f16"), 2 * blocks);
+        assert_eq!(count(&kernels[1], "quantize_f16"), 2 * blocks);
+        assert_eq!(count(&kernels[1], "rope64"), count(&kernels[0], "rope64"));
+        assert_eq!(count(&kernels[1], "rope"), count(&kernels[1], "rope64"));
     }
 }
 

@@ -11,7 +11,8 @@ use cutout_parallel::Pool;
 use cutout_sam::imaging::{Image, Size};
 use cutout_sam::parts::{Encode, Pixels};
 use cutout_sam::{
-    Everything, Prompt, Sam, TrackOptions, TrackedFrame, Tracker, TransferCounts, device,
+    Direction, Everything, Prompt, Sam, TrackOptions, TrackedFrame, TrackedObject, Tracker,
+    TransferCounts, device,
 };
 use cutout_tensor::{Tensor, Tolerance, compare};
 use cutout_testing::{Interpreted, StageFile};
@@ -91,6 +92,8 @@ fn a_click_fetches_its_answer_alone() {
         let name = backend.name();
         let sam = open(&file, backend);
         let mut scene = None;
+        // What depends on the size of pictures goes to another device once.
+        sam.embed(&frame(1)).unwrap();
         let crossed = transfers(&sam, || scene = Some(sam.embed(&frame(0)).unwrap()));
         assert_eq!(crossed, [0, 1], "{name}: embedding takes pixels");
         let scene = scene.unwrap();
@@ -124,6 +127,33 @@ fn automatic_masks_fetch_scores_and_bits_alone() {
         let fetched = sam.transfers().fetched_bytes - before.fetched_bytes;
         let bits = 16 * (2 + 64 * 2) * 4;
         assert_eq!(!on_host, fetched == 12 * 4 + bits, "{name}: {fetched} bytes");
+    }
+}
+
+/// Frames that are known ahead of time, and one that is another than was told, have the masks that they have without.
+#[test]
+fn frames_ahead_change_no_mask() {
+    let file = model_file("residency-ahead");
+    for backend in backends() {
+        let name = backend.name();
+        let sam = open(&file, backend);
+        let (mut plain, mut ahead) = (tracker(&sam, &[0, 1, 2]), tracker(&sam, &[0, 1, 2]));
+        for number in 1..6 {
+            let expected = plain.push(&frame(number)).unwrap();
+            ahead.visit(number, &frame(number)).unwrap();
+            ahead.look_ahead(&frame(if number == 3 { 17 } else { number + 1 }));
+            let found = ahead.push_at(number, &frame(number), Direction::Forward).unwrap();
+            for (found, expected) in found.objects.iter().zip(&expected.objects) {
+                let values = |one: &TrackedObject| one.segment.logits().to_vec::<f32>().unwrap();
+                assert_eq!(values(found), values(expected), "{name}, frame {number}");
+            }
+        }
+        // The next frame is encoded already where a device is given work while the host goes on: nothing but the ages and distances of
+        // memories goes there then.
+        if sam.computes_beside_host() {
+            let crossed = transfers(&sam, || drop(ahead.push(&frame(6)).unwrap()));
+            assert_eq!(crossed, [3, 2], "{name}");
+        }
     }
 }
 
@@ -163,11 +193,15 @@ fn pictures_together_are_pictures_alone() {
     let file = model_file("residency-pictures");
     for backend in backends() {
         let (name, at_once) = (backend.name(), backend.batch_limit());
+        let on_host = backend.values_are_on_host();
         let sam = open(&file, backend);
+        sam.embed(&frame(1)).unwrap();
         let images: Vec<Image> = (0..=at_once).map(|number| frame(7 * number)).collect();
         let mut scenes = Vec::new();
         let crossed = transfers(&sam, || scenes = sam.embed_all(&images).unwrap());
-        assert_eq!(crossed, [0, 2], "{name}: one picture more than the device takes at once");
+        // One picture more than the device takes at once; pictures that are resized on the host go there together.
+        let uploads = if on_host { 2 } else { images.len() as u64 };
+        assert_eq!(crossed, [0, uploads], "{name}");
         assert_eq!(scenes.len(), images.len());
         for (scene, image) in scenes.iter().zip(&images) {
             let alone = sam.embed(image).unwrap().image_embedding().unwrap();

@@ -11,6 +11,7 @@ mod hugging_face;
 mod mask_bits;
 mod measured;
 mod multiplex_layouts;
+mod pictures;
 mod predictor;
 mod sam3_checkpoints;
 mod sam3_find;

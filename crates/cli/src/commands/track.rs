@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use cutout_imaging::{Image, Size};
-use cutout_sam::{Direction, History, TrackOptions, Tracker, device};
+use cutout_sam::{Direction, History, Sam, TrackOptions, Tracker};
 use cutout_video::{FrameResult, FrameSource, OpenOptions, WrittenMasks, open};
 
 use crate::claims::Claims;
@@ -80,8 +80,8 @@ pub(crate) struct Track {
     /// on a GPU
     #[arg(long, value_name = "PIXELS")]
     fill_hole_area: Option<usize>,
-    /// Encode the next frame while the current one is tracked. Takes about 300 MiB more; useful on many cores
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Never)]
+    /// Encode the next frame while the current one is tracked. On a processor it takes about 300 MiB more, and is useful on many cores
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LookAhead::Auto)]
     look_ahead: LookAhead,
     /// Keep the memories of all frames in this folder instead of dropping old ones
     #[arg(long, value_name = "FOLDER")]
@@ -102,19 +102,16 @@ pub(crate) struct Track {
 /// When the next frame is encoded while the current one is tracked.
 #[derive(Clone, Copy, ValueEnum)]
 enum LookAhead {
-    /// With four threads or more, unless frames come from standard input
+    /// On a GPU, unless frames come from standard input
     Auto,
     Always,
     Never,
 }
 
-/// Number of threads from which tracking a single frame leaves some idle.
-const MANY_THREADS: usize = 4;
-
 impl LookAhead {
-    fn is_wanted(self, threads: usize, live: bool) -> bool {
+    fn is_wanted(self, sam: &Sam, live: bool) -> bool {
         match self {
-            LookAhead::Auto => threads >= MANY_THREADS && !live,
+            LookAhead::Auto => sam.computes_beside_host() && !live,
             LookAhead::Always => true,
             LookAhead::Never => false,
         }
@@ -314,7 +311,7 @@ impl Track {
             Some(length) => Progress::bar(length as u64, "frames"),
             None => Progress::spinner("frames"),
         };
-        let threads = device::threads(tracker.sam().profile());
+        let looks_ahead = self.look_ahead.is_wanted(tracker.sam(), self.is_live());
         Run {
             tracker,
             writers,
@@ -324,7 +321,7 @@ impl Track {
             position: None,
             done_here: 0,
             most: self.most_frames(),
-            looks_ahead: self.look_ahead.is_wanted(threads, self.is_live()),
+            looks_ahead,
             verbose: self.verbose,
         }
     }

@@ -8,7 +8,7 @@ use crate::gemm::kernel::{Block, FloatProduct, Product, RowProduct};
 use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
 use crate::gemm::pack::{PackedWeights, RightPanels};
 use crate::gemm::split::{Shape, Split, Tasks};
-use crate::gemm::strassen::Strassen;
+use crate::gemm::strassen::{Rule, Strassen};
 use crate::gemm::tile::Tile;
 use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
@@ -35,7 +35,7 @@ pub fn gemm(
     let writer = OutputWriter::new(shape, epilogue, output);
     let whole_depth = writer.needs_complete_sums();
     if weights.may_combine()
-        && let Some(strassen) = Strassen::new(shape, tile)
+        && let Some(strassen) = Strassen::new(shape, tile, Rule::detect(tile.isa))
         && !(whole_depth && strassen.is_partial())
     {
         return strassen.run(pool, left, weights, &writer);

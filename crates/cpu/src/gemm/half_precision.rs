@@ -20,6 +20,7 @@ use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::TensorError;
 use half::bf16;
 
+use crate::core_kind::CoreKind;
 use crate::gemm::driver::blocks;
 use crate::gemm::tile::Tile;
 use crate::memory::zeroed;
@@ -99,15 +100,7 @@ impl HalfUnit {
 /// Whether dot products of bf16 pairs run at twice the rate of `f32` multiply-adds: on AMD's cores (Zen 4 and later). Intel's
 /// run at half the rate of multiply-adds (Emerald Rapids: 171 against 349 GFLOP/s on two threads).
 fn dots_are_fast() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: every x86-64 processor has the instruction.
-        #[allow(unused_unsafe, reason = "the intrinsic is unsafe up to Rust 1.93")]
-        let leaf = unsafe { std::arch::x86_64::__cpuid(0) };
-        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    matches!(CoreKind::detect(), CoreKind::Zen4 | CoreKind::Amd)
 }
 
 /// A weight `[outputs, depth]` in panels `[panel][pairs][tile.columns()][2]`, padded with zeros.

@@ -20,11 +20,14 @@
 //! checks this. A task whose rows have a NaN or an infinity multiplies them without Strassen, so that it stays in its row; a `B` with
 //! one is never multiplied so. Bits depend on the shape and on this alone.
 
+mod rule;
 mod scheme;
 
 use std::ops::Range;
 
 use cutout_parallel::{Pool, with_scratch};
+pub(super) use rule::Rule;
+pub use rule::strassen_rule;
 #[cfg(test)]
 pub(super) use scheme::MAX_LEVELS;
 use scheme::Scheme;
@@ -45,23 +48,8 @@ const RIGHT_BYTES: usize = 12 << 20;
 const LEFT_BYTES: usize = 520 << 10;
 /// Most depths per block.
 const MAX_DEPTH: usize = 1024;
-/// Least sizes for one level and for two. Below them the sums cost more than they save, and there are too few tasks.
-const LEAST: [Shape; scheme::MAX_LEVELS] = [
-    Shape { rows: 3072, columns: 256, depth: 256 },
-    Shape { rows: 3072, columns: 768, depth: 768 },
-];
 /// Depths are a multiple of this, so that all blocks are whole iterations of the inner loop.
 const DEPTH_UNIT: usize = 16;
-
-/// Which products of `f32` are multiplied by Strassen's algorithm, for people.
-pub fn strassen_rule() -> String {
-    let [one, two] =
-        LEAST.map(|least| format!("{} × {} × {}", least.rows, least.columns, least.depth));
-    format!(
-        "7 multiplications for 8 from {one} numbers, 49 for 64 from {two}: faster there when measured; \
-         `strassen = false` in a profile turns it off"
-    )
-}
 
 /// Block sizes of a product that is computed by Strassen's algorithm.
 #[derive(Clone, Copy)]
@@ -80,11 +68,8 @@ pub(super) struct Strassen {
 
 impl Strassen {
     /// The blocks of a product, if it is large enough to gain and its depth can be halved.
-    pub(super) fn new(shape: Shape, tile: Tile) -> Option<Strassen> {
-        let large = |least: &&Shape| {
-            shape.rows >= least.rows && shape.columns >= least.columns && shape.depth >= least.depth
-        };
-        let levels = LEAST.iter().take_while(large).count();
+    pub(super) fn new(shape: Shape, tile: Tile, rule: Rule) -> Option<Strassen> {
+        let levels = rule.levels(shape);
         if levels == 0 || !shape.depth.is_multiple_of(DEPTH_UNIT) {
             return None;
         }

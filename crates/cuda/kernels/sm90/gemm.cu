@@ -34,7 +34,7 @@ constexpr int ABYTES = BM * 128, BBYTES = BN * 128, STAGE = ABYTES + BBYTES;
 constexpr int CW = SWAP ? 32 : (BN % 64 ? (BN % 32 ? 16 : 32) : 64);  // output columns (SWAP: tokens) staged at a time
 constexpr int CHUNK = SWAP ? MI * 32 * 128 : WM * CW * 2;             // bytes of one staging buffer
 // 128 · (idle + 2 · busy) may not exceed the 65536 registers of a multiprocessor: more compiles and then hangs.
-constexpr bool MANY = EPI == 2 && !KIND && WM * BN > 128 * 160;
+constexpr bool MANY = EPI == (KIND ? 4 : 2) && WM * BN > 128 * 160;
 constexpr int IDLE_REGISTERS = MANY ? 24 : 40, BUSY_REGISTERS = MANY ? 240 : 232;
 #if KIND
 typedef int acc_t;
@@ -206,7 +206,13 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
       auto column = [&](int) {};
       auto value = [&](int u, int j, int h, int i) { return acc[u][j * 4 + h * 2 + i]; };
 #endif
-#if EPI == 4  // a pair of table entries serves the same channels of every head in the tile
+#if EPI == 4 && KIND  // pairs are rotated as they are stored: there are no registers for sums and numbers
+      int angle[MI][2];
+      UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
+        const int token = (r0 + u * 64 + w * 16 + q + 8 * h) % g.rope_tokens, y = token / g.rope_grid, x = token % g.rope_grid;
+        angle[u][h] = (y % g.rope_window * g.rope_window + x % g.rope_window) * (HEAD / 2) + p2 / 2;
+      }
+#elif EPI == 4  // a pair of table entries serves the same channels of every head in the tile
       constexpr int PERIOD = HEAD < BN ? HEAD / 8 : BN / 8;
       static_assert(BN / 8 % PERIOD == 0, "heads end where tiles end");
       UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
@@ -224,6 +230,13 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
 #endif
       auto halves = [&](int u, int j, int h) {
         float x = value(u, j, h, 0), y = value(u, j, h, 1);
+#if EPI == 4 && KIND
+        if (c0 + j * 8 < g.rope_columns) {
+          const int i = angle[u][h] + ((c0 + j * 8) & (HEAD - 1)) / 2;
+          const float cs = read1(cosines + i), sn = read1(sines + i), turned = x * cs - y * sn;
+          y = x * sn + y * cs; x = turned;
+        }
+#endif
         return EPI == 1 ? pack(gelu(x), gelu(y)) : EPI == 3 ? pack(fmaxf(x, 0.f), fmaxf(y, 0.f)) : pack(x, y);
       };
       Pixel at;
@@ -235,7 +248,8 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
           const int y = at.y + (r >> g.box_x_log2), x = at.x + (r & ((1 << g.box_x_log2) - 1));
           return y < g.height && x < g.width ? (at.b * g.height + y) * g.width + x : -1;
         };
-        constexpr int BATCH = late ? 1 : 2;
+        // A residual that may be the output is read again after each write: few batches, so that few reads are waited for.
+        constexpr int BATCH = !late ? 2 : !KIND ? 1 : BN / 8 % 8 ? 4 : 8;
         UNROLL for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
           float2 v[BATCH][MI][2];  // reads of a batch before its writes
           UNROLL for (int j = 0; j < BATCH; j++) UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {

@@ -213,15 +213,25 @@ impl Context {
         })
     }
 
-    /// Marks a moment on the stream.
+    /// Marks a moment on the stream that times are measured between.
+    pub(crate) fn timed_mark(self: &Arc<Self>) -> Result<Mark, DeviceError> {
+        self.enter()?;
+        let event = Event::new(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
+        event.record(self)?;
+        Ok(Mark { _context: Arc::clone(self), event })
+    }
+
+    /// Marks a moment on the stream that can be waited for.
     pub(crate) fn mark(self: &Arc<Self>) -> Result<Mark, DeviceError> {
         self.enter()?;
-        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
-        let event = called("making an event", result::event::create(flags))?;
-        let mark = Mark { _context: Arc::clone(self), event };
-        // SAFETY: event and stream are this context's.
-        called("recording an event", unsafe { result::event::record(event, self.stream) })?;
-        Ok(mark)
+        Ok(Mark { _context: Arc::clone(self), event: self.event()? })
+    }
+
+    /// The same; the context is the current one and must outlive the event.
+    pub(super) fn event(&self) -> Result<Event, DeviceError> {
+        let event = Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        event.record(self)?;
+        Ok(event)
     }
 }
 
@@ -284,25 +294,63 @@ impl Drop for Replay {
     }
 }
 
-/// A moment on the stream.
-pub(crate) struct Mark {
-    _context: Arc<Context>,
-    event: sys::CUevent,
-}
+/// An event of the driver. The context must outlive it.
+pub(super) struct Event(sys::CUevent);
 
-impl Mark {
-    /// Time between two marks, when both have passed.
-    pub(crate) fn since(&self, earlier: &Mark) -> Result<Duration, DeviceError> {
-        // SAFETY: both events are recorded, and live through the call.
-        let answer = unsafe { result::event::elapsed(earlier.event, self.event) };
-        let milliseconds = called("reading an event", answer)?;
-        Ok(Duration::from_secs_f64(f64::from(milliseconds).max(0.0) / 1e3))
+// SAFETY: a handle of the driver, whose functions may be called from any thread.
+unsafe impl Send for Event {}
+// SAFETY: see `Send`.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event of the current context.
+    fn new(flags: sys::CUevent_flags) -> Result<Event, DeviceError> {
+        Ok(Event(called("making an event", result::event::create(flags))?))
+    }
+
+    fn record(&self, context: &Context) -> Result<(), DeviceError> {
+        // SAFETY: event and stream are the context's.
+        called("recording an event", unsafe { result::event::record(self.0, context.stream) })
+    }
+
+    /// Whether the stream is past it.
+    pub(super) fn has_passed(&self) -> bool {
+        // SAFETY: the event lives through the call.
+        unsafe { sys::cuEventQuery(self.0) }.result().is_ok()
+    }
+
+    /// Waits until the stream is past it.
+    pub(super) fn wait(&self) -> Result<(), DeviceError> {
+        // SAFETY: the event lives through the call.
+        called("running on the card", unsafe { sys::cuEventSynchronize(self.0) }.result())
     }
 }
 
-impl Drop for Mark {
+impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: created once.
-        let _ = unsafe { result::event::destroy(self.event) };
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}
+
+/// A moment on the stream.
+pub(crate) struct Mark {
+    event: Event,
+    /// Dropped after the event.
+    _context: Arc<Context>,
+}
+
+impl Mark {
+    /// Waits until the stream is past it. The context is the current one.
+    pub(super) fn wait(&self) -> Result<(), DeviceError> {
+        self.event.wait()
+    }
+
+    /// Time between two timed marks, when both have passed.
+    pub(crate) fn since(&self, earlier: &Mark) -> Result<Duration, DeviceError> {
+        // SAFETY: both events are recorded, and live through the call.
+        let answer = unsafe { result::event::elapsed(earlier.event.0, self.event.0) };
+        let milliseconds = called("reading an event", answer)?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds).max(0.0) / 1e3))
     }
 }

@@ -143,31 +143,6 @@ impl Context {
         called("clearing memory", answer)
     }
 
-    /// Copies host bytes to the device, and waits.
-    pub(crate) fn copy_in(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.enter()?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: callers pass ranges of memory that they hold; `bytes` lives until the stream is synchronised below.
-        called("copying to the card", unsafe {
-            result::memcpy_htod_async(address, bytes, self.stream)
-        })?;
-        self.synchronize()
-    }
-
-    /// Copies bytes of the device to the host, and waits for everything enqueued before.
-    pub(crate) fn copy_out(&self, address: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.enter()?;
-        if !bytes.is_empty() {
-            // SAFETY: as for `copy_in`.
-            called("copying from the card", unsafe {
-                result::memcpy_dtoh_async(bytes, address, self.stream)
-            })?;
-        }
-        self.synchronize()
-    }
-
     /// Enqueues a copy between two ranges of this card.
     pub(crate) fn copy_within(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {
         if bytes == 0 {

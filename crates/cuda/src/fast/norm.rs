@@ -60,6 +60,9 @@ const SHAPES: [[usize; 2]; 16] = [
 /// Longest row that [`quantize`] takes.
 const LONGEST_ROW: usize = 8192;
 
+/// Longest row that one warp quantises; longer ones are a block's.
+const LONGEST_OF_WARP: usize = 1280;
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 struct NormParameters {
@@ -120,9 +123,11 @@ pub fn quantize(
         return None;
     }
     let parameters = QuantizeParameters { rows: count(rows)?, width: count(width)? };
+    let lanes = if width <= LONGEST_OF_WARP { 32 } else { 128 };
+    let per = width.div_ceil(8 * lanes);
     Some(Launch {
-        kernel: KernelName::from(format!("quantize_{}", half_name(stored)?)),
-        grid: [u32::try_from(rows).ok()?, 1, 1],
+        kernel: KernelName::from(format!("quantize_{}_{lanes}x{per}", half_name(stored)?)),
+        grid: [u32::try_from((rows * lanes).div_ceil(128)).ok()?, 1, 1],
         block: 128,
         shared_bytes: 0,
         arguments: vec![

@@ -99,6 +99,15 @@ pub(super) fn written(map: TensorMap) -> TensorMap {
     TensorMap { writes: true, ..map }
 }
 
+/// Channels of the heads that products of bytes rotate.
+const BYTE_HEAD: usize = 64;
+
+/// Tiles of products of bytes that rotate: whole heads.
+pub(super) const ROTATED_BYTES: [&str; 3] = ["p128x192", "k128x256", "p128x128"];
+
+/// Tiles of products of bytes with ReLU.
+pub(super) const RELU_BYTES: [&str; 2] = ["k128x256", "p128x128"];
+
 /// Ending of the kernel's name for what follows the bias; `None` for what no kernel does.
 pub(super) fn ending(finish: &Finish) -> Option<String> {
     Some(match finish {
@@ -159,7 +168,9 @@ fn fits(product: &Product) -> bool {
         }
     };
     let rotation = match finish {
-        Finish::Rotated(rotation) => !bytes && rotation.is_supported(out),
+        Finish::Rotated(rotation) => {
+            rotation.is_supported(out) && (!bytes || rotation.head == BYTE_HEAD)
+        }
         Finish::Half(_) | Finish::Single(_) => true,
     };
     let tma = [a, weight, out].iter().all(|matrix| matrix.takes_tma());
@@ -198,6 +209,11 @@ fn tile_of(product: &Product, multiprocessors: usize) -> Option<(&'static str, T
     let named =
         |names: &[&str]| TILES.into_iter().filter(|t| names.contains(&t.name)).collect::<Vec<_>>();
     let among = |tiles: &[Tile]| cheapest(tiles, extent, 2, multiprocessors);
+    let bytes_among = |names: &[&str]| {
+        let tiles: Vec<Tile> =
+            BYTE_TILES.into_iter().filter(|tile| names.contains(&tile.name)).collect();
+        cheapest(&tiles, extent, 1, multiprocessors)
+    };
     let kind = if product.a.stored == DType::I8 { "s8" } else { half_name(product.a.stored)? };
     let tile = match (product.finish, kind) {
         (Finish::Half(Activation::Identity), "s8") => {
@@ -206,6 +222,8 @@ fn tile_of(product: &Product, multiprocessors: usize) -> Option<(&'static str, T
         (Finish::Half(Activation::Gelu) | Finish::Single(_), "s8") => {
             cheapest(&BYTE_TILES, extent, 1, multiprocessors)
         }
+        (Finish::Half(Activation::Relu), "s8") => bytes_among(&RELU_BYTES),
+        (Finish::Rotated(_), "s8") => bytes_among(&ROTATED_BYTES),
         (_, "s8") => None,
         (Finish::Half(Activation::Relu), _) => among(&named(&["p128x192", "p128x128", "p64x128"])),
         (Finish::Rotated(rotation), _) if rotation.head == 256 => among(&named(&["p64x128"])),

@@ -58,7 +58,10 @@ fn symbols() -> HashSet<String> {
                     symbols.insert(format!("norm_bytes_{half}_{lanes}x{per}"));
                 }
             }
-            symbols.insert(format!("quantize_{half}"));
+            for per in 1..=8 {
+                symbols.extend((per <= 5).then(|| format!("quantize_{half}_32x{per}")));
+                symbols.extend((per >= 2).then(|| format!("quantize_{half}_128x{per}")));
+            }
             continue;
         }
         if unit.name.ends_with("_split") {
@@ -226,6 +229,13 @@ fn bytes_have_kernels() {
             let launch = product(&bytes, H200).expect("a kernel");
             check(&launch);
             covers(&launch);
+            for activation in [Activation::Identity, Activation::Gelu, Activation::Relu] {
+                let finish = Finish::Half(activation);
+                let out = matrix(tokens, outputs, DType::F16);
+                let launch = product(&Product { finish, out, ..bytes }, H200).expect("a kernel");
+                check(&launch);
+                covers(&launch);
+            }
             bytes.scales = None;
             assert!(product(&bytes, H200).is_none(), "bytes need scales");
         }
@@ -267,6 +277,17 @@ fn rotated_products_have_kernels() {
     };
     let launch = product(&of([5184, 1024, 3072], Finish::Rotated(rotation)), H200);
     check(&launch.expect("a kernel"));
+    let bytes = |rotation| {
+        let mut product_of = of([5184, 1024, 3072], Finish::Rotated(rotation));
+        product_of.a = matrix(5184, 1024, DType::I8);
+        product_of.weight = matrix(3072, 1024, DType::I8);
+        product_of.scales = Some([place(5184 * 4), place(3072 * 4)]);
+        product(&product_of, H200)
+    };
+    let launch = bytes(rotation).expect("a kernel");
+    check(&launch);
+    covers(&launch);
+    assert!(bytes(Rotation { head: 256, ..rotation }).is_none(), "bytes with wide heads");
     let memory =
         Rotation { columns: 256, head: 256, tokens: 4096, grid: 64, window: 64, ..rotation };
     check(&product(&of([4096, 256, 256], Finish::Rotated(memory)), H200).expect("a kernel"));

@@ -1,6 +1,7 @@
 //! Which variants of the fast kernels are compiled.
 
 use super::attention;
+use super::product::{RELU_BYTES, ROTATED_BYTES};
 use super::split;
 use super::split_attention;
 use super::tiles::{BYTE_TILES, CONVOLUTION_TILES, SWAPPED, TILES, Tile};
@@ -82,6 +83,10 @@ fn gemms() -> Vec<Unit> {
         // The widest tile needs more registers than there are for this epilogue.
         let tiles = if ending == "half" { &BYTE_TILES[1..] } else { &BYTE_TILES[..] };
         units.extend(tiles.iter().map(|tile| Gemm { ending, ..bytes }.unit(tile)));
+    }
+    for (ending, names) in [("rope64", &ROTATED_BYTES[..]), ("relu", &RELU_BYTES)] {
+        let tiles = BYTE_TILES.iter().filter(|tile| names.contains(&tile.name));
+        units.extend(tiles.map(|tile| Gemm { ending, ..bytes }.unit(tile)));
     }
     units
 }

@@ -10,7 +10,7 @@ use cutout_graph::{Graph, Kind, NodeId, Op, Profile};
 use cutout_tensor::DType;
 
 use super::product::{Finish, RowsOf};
-use super::{Input, Site, Target};
+use super::{Input, Site, Target, bytes};
 use crate::fast::attention::Attention as FastAttention;
 use crate::fast::convolution::{Convolution, Taps, convolution};
 use crate::fast::norm::{Norm, NormOutput, norm};
@@ -32,6 +32,8 @@ pub(crate) struct Fusions {
     rotations: HashMap<NodeId, NodeId>,
     /// Attentions whose queries and keys are rotated already.
     rotated: HashSet<NodeId>,
+    /// Buffers of the plan whose rows were written as bytes with their steps.
+    bytes: HashSet<usize>,
 }
 
 impl Fusions {
@@ -71,6 +73,10 @@ impl Fusions {
 
     pub(crate) fn has_tables(&self, id: NodeId) -> bool {
         self.tables.contains_key(&id)
+    }
+
+    pub(crate) fn has_bytes(&self, buffer: usize) -> bool {
+        self.bytes.contains(&buffer)
     }
 
     pub(crate) fn is_rotated(&self, id: NodeId) -> bool {
@@ -159,7 +165,8 @@ fn rotated_product(
     };
     let linear = source(inputs.query)?;
     let same = source(inputs.key)? == linear && source(inputs.value)? == linear;
-    let is_linear = graph.op(linear).is_some_and(|op| matches!(op, Op::Linear(_)));
+    let is_linear =
+        graph.op(linear).is_some_and(|op| matches!(op, Op::Linear(_) | Op::QuantizedLinear(_)));
     let starts = |slice: NodeId, start: usize| match graph.op(slice) {
         Some(Op::Slice(slice)) => {
             slice.starts.last() == Some(&start) && slice.steps.last() == Some(&1)
@@ -245,25 +252,30 @@ pub(crate) fn product_half(
     site: &mut Site<'_, '_>,
 ) -> bool {
     let out = Matrix::dense(finish.output, finish.to, [a.rows, columns]);
+    let RowsOf { place, stored, rows, depth: columns_of_a, stride } = a;
+    let described = |finish_of: FastFinish| Product {
+        a: Matrix { place, stored, rows, columns: columns_of_a, stride },
+        weight: Matrix::dense(weight, stored, [columns, columns_of_a]),
+        bias: finish.bias,
+        scales: None,
+        finish: finish_of,
+        out,
+    };
+    rotated_or_plain(finish, (stored, out), &described, site)
+}
+
+/// A product with the rotation of the attention behind it if a kernel does both, or without; false if no kernel takes it.
+fn rotated_or_plain(
+    finish: &Finish,
+    (half, out): (DType, Matrix),
+    described: &dyn Fn(FastFinish) -> Product,
+    site: &mut Site<'_, '_>,
+) -> bool {
     let attention = site.lowering.fusions.rotations.get(&site.node).copied();
     let rotation = attention.and_then(|attention| rotation_of(site, attention));
     for rotation in [rotation, None] {
-        let Some(fast) = fast_finish(finish, a.stored, out, rotation) else { continue };
-        let described = Product {
-            a: Matrix {
-                place: a.place,
-                stored: a.stored,
-                rows: a.rows,
-                columns: a.depth,
-                stride: a.stride,
-            },
-            weight: Matrix::dense(weight, a.stored, [columns, a.depth]),
-            bias: finish.bias,
-            scales: None,
-            finish: fast,
-            out,
-        };
-        let Some(launch) = product(&described, site.target()) else { continue };
+        let Some(fast) = fast_finish(finish, half, out, rotation) else { continue };
+        let Some(launch) = product(&described(fast), site.target()) else { continue };
         site.launches.push(launch);
         if let (Some(_), Some(attention)) = (rotation, attention) {
             site.lowering.fusions.rotated.insert(attention);
@@ -291,21 +303,18 @@ pub(crate) fn product_bytes(bytes: Bytes, finish: &Finish, site: &mut Site<'_, '
     let (a, [rows, depth]) = bytes.a;
     let (weight, columns) = bytes.weight;
     let out = Matrix::dense(finish.output, finish.to, [rows, columns]);
-    let Some(fast) = fast_finish(finish, DType::F16, out, None) else { return false };
-    let described = Product {
+    let described = |finish_of: FastFinish| Product {
         a: Matrix::dense(a, DType::I8, [rows, depth]),
         weight: Matrix::dense(weight, DType::I8, [columns, depth]),
         bias: finish.bias,
         scales: Some([bytes.steps, bytes.scales]),
-        finish: fast,
+        finish: finish_of,
         out,
     };
-    let launch = product(&described, site.target());
-    site.launches.extend(launch.clone());
-    launch.is_some()
+    rotated_or_plain(finish, (DType::F16, out), &described, site)
 }
 
-/// A layer norm of f32 rows into halves; false if no kernel takes it.
+/// A layer norm of f32 rows into halves, or into bytes where nothing else is read; false if no kernel takes it.
 pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> bool {
     let x = &site.inputs[0];
     let shape = &x.ty.shape;
@@ -316,6 +325,11 @@ pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> bool {
     if !suited {
         return false;
     }
+    let bytes = bytes::rows_written(site);
+    let (output, to) = match bytes {
+        Some([bytes, steps]) => (bytes, NormOutput::Bytes(steps)),
+        None => (site.output, NormOutput::Half(site.stored)),
+    };
     let described = Norm {
         x: x.place,
         rows: shape.rows(),
@@ -323,12 +337,17 @@ pub(crate) fn layer_norm(op: &LayerNorm, site: &mut Site<'_, '_>) -> bool {
         gain: site.inputs[1].place,
         bias: site.inputs[2].place,
         epsilon: op.epsilon,
-        output: site.output,
-        to: NormOutput::Half(site.stored),
+        output,
+        to,
     };
-    let launch = norm(&described, site.target());
-    site.launches.extend(launch.clone());
-    launch.is_some()
+    let Some(launch) = norm(&described, site.target()) else { return false };
+    site.launches.push(launch);
+    if bytes.is_some()
+        && let Some(buffer) = site.lowering.planned().map(|step| step.output)
+    {
+        site.lowering.fusions.bytes.insert(buffer);
+    }
+    true
 }
 
 /// The tables of an attention that computes its relative bias itself, in half precision.

@@ -83,6 +83,9 @@ parameters! {
         total: u32, height: u32, width: u32, channels: u32, out_height: u32, out_width: u32, kernel: [u32; 2],
         stride: [u32; 2], padding: [u32; 2], from: i32, to: i32,
     }
+    Resample: 36 {
+        total: u32, length: u32, inner: u32, positions: u32, taps: u32, half: i32, bits: i32, from: i32, to: i32,
+    }
     Tap: 8 { at: u32, weight: f32 }
     Resize: 40 {
         total: u32, height: u32, width: u32, channels: u32, out_height: u32, out_width: u32, row_taps: u32,

@@ -7,6 +7,8 @@
     reason = "tests may panic, and say what they skip"
 )]
 
+mod bytes;
+mod copies;
 mod split;
 
 use std::collections::HashMap;

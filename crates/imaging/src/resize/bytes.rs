@@ -4,7 +4,7 @@ use cutout_parallel::Pool;
 use cutout_tensor::memory;
 
 use super::TASK_ROWS;
-use super::window::{Filter, Windows};
+use super::window::{Filter, WindowTable, WindowWeights, Windows};
 use crate::{Image, ImageError, Size};
 
 /// Fractional bits of Pillow's weights: 32, minus 8 for the byte, minus 2 for sign and overshoot.
@@ -18,11 +18,7 @@ pub fn resize_pillow(
     filter: Filter,
     pool: &Pool,
 ) -> Result<Image, ImageError> {
-    resize(image, size, pool, |input, output| {
-        let scale = f64::from(1u32 << PILLOW_BITS);
-        let weights = Windows::new(input, output, filter).map(|weight| round(weight * scale));
-        Axis { weights, bits: PILLOW_BITS }
-    })
+    resize(image, size, pool, |input, output| Axis::pillow(input, output, filter))
 }
 
 /// `torchvision.transforms.v2.Resize(size, antialias=True)` of a uint8 tensor on the CPU, bit-exact. Same as Pillow's, with
@@ -33,15 +29,7 @@ pub fn resize_torch_bytes(
     filter: Filter,
     pool: &Pool,
 ) -> Result<Image, ImageError> {
-    resize(image, size, pool, |input, output| {
-        let windows = Windows::new(input, output, filter);
-        // Most fractional bits with which the largest weight fits into a signed 16-bit integer.
-        let largest = windows.largest_weight();
-        let fits = |bits: &u32| 0.5 + largest * f64::from(1u32 << bits) < f64::from(1u32 << 15);
-        let bits = (1..=PILLOW_BITS).take_while(fits).last().unwrap_or(0);
-        let scale = f64::from(1u32 << bits);
-        Axis { weights: windows.map(|weight| round(weight * scale)), bits }
-    })
+    resize(image, size, pool, |input, output| Axis::torch(input, output, filter))
 }
 
 /// Rounds half away from zero.
@@ -50,12 +38,36 @@ fn round(x: f64) -> i32 {
 }
 
 /// Fixed-point weights of one axis.
-struct Axis {
+pub(crate) struct Axis {
     weights: Windows<i32>,
     bits: u32,
 }
 
 impl Axis {
+    /// Pillow's.
+    pub(crate) fn pillow(input: usize, output: usize, filter: Filter) -> Self {
+        let scale = f64::from(1u32 << PILLOW_BITS);
+        let weights = Windows::new(input, output, filter).map(|weight| round(weight * scale));
+        Axis { weights, bits: PILLOW_BITS }
+    }
+
+    /// PyTorch's, of bytes.
+    pub(crate) fn torch(input: usize, output: usize, filter: Filter) -> Self {
+        let windows = Windows::new(input, output, filter);
+        // Most fractional bits with which the largest weight fits into a signed 16-bit integer.
+        let largest = windows.largest_weight();
+        let fits = |bits: &u32| 0.5 + largest * f64::from(1u32 << bits) < f64::from(1u32 << 15);
+        let bits = (1..=PILLOW_BITS).take_while(fits).last().unwrap_or(0);
+        let scale = f64::from(1u32 << bits);
+        Axis { weights: windows.map(|weight| round(weight * scale)), bits }
+    }
+
+    /// The windows and weights as tables.
+    pub(crate) fn table(self) -> WindowTable {
+        let bits = self.bits;
+        self.weights.table(|weights| WindowWeights::Fixed { weights, bits })
+    }
+
     /// Start value of a sum: half a unit, so that the final shift rounds.
     fn half(&self) -> i32 {
         if self.bits == 0 { 0 } else { 1 << (self.bits - 1) }

@@ -4,7 +4,7 @@ use cutout_parallel::Pool;
 use cutout_tensor::memory;
 
 use super::TASK_ROWS;
-use super::window::{Filter, Windows};
+use super::window::{Filter, WindowTable, WindowWeights, Windows};
 use crate::{Image, ImageError, Size};
 
 /// `torchvision.transforms.Resize(size)`, antialiased, of an image converted by `ToTensor`. Returns f32
@@ -16,13 +16,23 @@ pub fn resize_torch_floats(
     pool: &Pool,
 ) -> Result<Vec<f32>, ImageError> {
     let pixels = size.pixels(12)?;
-    let across = Windows::new(image.width(), size.width, filter).map(|weight| weight as f32);
-    let down = Windows::new(image.height(), size.height, filter).map(|weight| weight as f32);
+    let across = windows(image.width(), size.width, filter);
+    let down = windows(image.height(), size.height, filter);
     let mut output = memory::zeroed::<f32>(pixels * 3)?;
     pool.for_chunks(&mut output, TASK_ROWS * 3 * size.width, &|task, rows| {
         shrink_rows(image, (&across, &down), task * TASK_ROWS, rows);
     });
     Ok(output)
+}
+
+/// The windows of one axis.
+fn windows(input: usize, output: usize, filter: Filter) -> Windows<f32> {
+    Windows::new(input, output, filter).map(|weight| weight as f32)
+}
+
+/// The windows of one axis and their weights as tables.
+pub(crate) fn window_table(input: usize, output: usize, filter: Filter) -> WindowTable {
+    windows(input, output, filter).table(WindowWeights::Single)
 }
 
 /// Computes output rows, starting at row `first`.
@@ -98,11 +108,8 @@ mod tests {
                 resize_torch_floats(&image, size, Filter::Bilinear, &Pool::new(threads)).unwrap()
             });
             assert!(one == two && one == seven);
-            let windows = |input, output| {
-                Windows::new(input, output, Filter::Bilinear).map(|weight| weight as f32)
-            };
-            let (across, down) =
-                (windows(from.width, size.width), windows(from.height, size.height));
+            let [across, down] = [(from.width, size.width), (from.height, size.height)]
+                .map(|(input, output)| windows(input, output, Filter::Bilinear));
             for (i, found) in one.iter().enumerate() {
                 let (channel, x, y) = (i % 3, i / 3 % size.width, i / 3 / size.width);
                 let expected = pixel(&image, down.get(y), across.get(x), channel);

@@ -28,6 +28,29 @@ impl Filter {
     }
 }
 
+/// One axis of a resize as tables, for devices that resize pictures themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowTable {
+    /// The first input pixel of each output pixel.
+    pub starts: Vec<i32>,
+    /// Weights of the input pixels from there on, equally many for each output pixel: behind shorter windows there are zeros.
+    pub weights: WindowWeights,
+}
+
+/// Weights of windows, `[output pixels, longest window]`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WindowWeights {
+    /// Whole numbers with `bits` fractional bits: sums are rounded to bytes.
+    Fixed {
+        /// The weights.
+        weights: Vec<i32>,
+        /// Fractional bits.
+        bits: u32,
+    },
+    /// Single precision, for bytes divided by 255.
+    Single(Vec<f32>),
+}
+
 /// One axis of a resize: for each output pixel, a window of input pixels with weights that sum to 1.
 pub(super) struct Windows<T> {
     /// First input pixel and number of input pixels of each output pixel.
@@ -83,6 +106,14 @@ impl<T> Windows<T> {
     pub(super) fn get(&self, i: usize) -> (usize, &[T]) {
         let (start, length) = self.spans[i];
         (start, &self.weights[i * self.stride..][..length])
+    }
+
+    /// The windows as tables.
+    pub(super) fn table(self, weights: impl FnOnce(Vec<T>) -> WindowWeights) -> WindowTable {
+        // A picture that is larger than `i32::MAX` in one direction is beyond what decoders and devices take.
+        let start = |(start, _): (usize, usize)| i32::try_from(start).unwrap_or(i32::MAX);
+        let starts = self.spans.into_iter().map(start).collect();
+        WindowTable { starts, weights: weights(self.weights) }
     }
 
     pub(super) fn len(&self) -> usize {

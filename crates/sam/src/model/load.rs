@@ -121,12 +121,11 @@ impl CheckedModel {
         Everything::for_checkpoint(checkpoint, identity)?;
         let config = ModelConfig::read(&shapes_of(model), identity, checkpoint.metadata())
             .map_err(|error| OpenError::Config { file: file(), identity, error })?;
-        let graphs = parts::graphs(&config).map_err(|error| OpenError::Model {
+        let needed = needed_weights(&config).map_err(|error| OpenError::Model {
             file: file(),
             identity,
             error: Box::new(error),
         })?;
-        let needed: BTreeMap<String, Shape> = parameters(&graphs).into_iter().collect();
         let shapes = needed.iter().map(|(name, shape)| (name.as_str(), shape.clone()));
         Ok(CheckedModel { config, report: model.report(shapes), needed })
     }
@@ -144,6 +143,11 @@ impl CheckedModel {
         let weights = model.weights(self.needed.keys().map(String::as_str))?;
         Ok((self.config, Weights::lazy(weights.into_iter().collect())))
     }
+}
+
+/// Names and shapes of all weights that the graphs of a model read.
+pub fn needed_weights(config: &ModelConfig) -> Result<BTreeMap<String, Shape>, ModelError> {
+    Ok(parameters(&parts::graphs(config)?).into_iter().collect())
 }
 
 /// Names and shapes of all weights of graphs.

@@ -211,7 +211,8 @@ fn follow_pass(
 ) -> Result<(), String> {
     let frame = pass["frame"].as_u64().unwrap() as usize;
     let step = FrameStep { frame, backward: false };
-    tracker.tracker.look(frame, &frames[frame], Direction::Forward, false).unwrap();
+    let looked = tracker.tracker.look(frame, &frames[frame], Direction::Forward, false);
+    tracker.tracker.finish_following(looked.unwrap()).unwrap();
     let candidates = Some(tracker.distinct(candidates(file, run, pass)));
     let found = [Searched { phrase: Some(0), candidates }];
     let before = tracker.next_id;

@@ -11,11 +11,12 @@ use super::decisions::{Decisions, Shown};
 use super::hot_start::FrameStep;
 use super::matching::{Detected, Tracked, suppress_duplicates};
 use super::options::PhraseTrackError;
+use super::query::Query;
 use super::rules::Policy;
 use super::shrinking::areas;
 use super::{PhraseTracker, Track};
 use crate::bits::BitMask;
-use crate::find::{Sighting, Sightings};
+use crate::find::{Looking, Sighting, Sightings};
 use crate::masks::{clear_islands, fill_holes};
 use crate::tracker::{ObjectId, Settled, Sighted};
 
@@ -77,16 +78,16 @@ impl Candidate {
 }
 
 impl PhraseTracker {
-    /// Finds objects on the current frame and decides about it.
+    /// Decides about the current frame, on which this was found.
     pub(super) fn follow_frame(
         &mut self,
         step: FrameStep,
+        found: Vec<Searched>,
     ) -> Result<SettledFrame, PhraseTrackError> {
-        let (first, later): (Vec<Searched>, Vec<Searched>) =
-            self.detect(step.frame)?.into_iter().partition(|one| {
-                let query = one.phrase.map(|phrase| &self.queries[phrase]);
-                one.candidates.is_some() && query.is_some_and(|query| !query.is_old)
-            });
+        let (first, later): (Vec<Searched>, Vec<Searched>) = found.into_iter().partition(|one| {
+            let query = one.phrase.map(|phrase| &self.queries[phrase]);
+            one.candidates.is_some() && query.is_some_and(|query| !query.is_old)
+        });
         if first.is_empty() {
             return self.settle(step, &later);
         }
@@ -165,16 +166,27 @@ impl PhraseTracker {
         Ok(SettledFrame { answer, removed, unconfirmed: unconfirmed.collect() })
     }
 
+    /// Begins to look for each phrase on the current frame.
+    pub(super) fn look_for(&self, frame: usize) -> Result<Vec<Option<Looking>>, PhraseTrackError> {
+        let (scene, threshold) = (self.tracker.scene()?, self.options.detection_threshold);
+        let looking = |query: &Query| {
+            let question = query.question(frame, threshold);
+            Ok(question.map(|question| scene.look_for(question)).transpose()?)
+        };
+        self.queries.iter().map(looking).collect()
+    }
+
     /// The detections of each phrase on the current frame, and an entry for the objects without a phrase.
-    fn detect(&mut self, frame: usize) -> Result<Vec<Searched>, PhraseTrackError> {
-        let scene = self.tracker.scene()?;
+    pub(super) fn searched(
+        &mut self,
+        looking: Vec<Option<Looking>>,
+    ) -> Result<Vec<Searched>, PhraseTrackError> {
         let mut found = Vec::new();
-        for phrase in 0..self.queries.len() {
-            let question = self.queries[phrase].question(frame, self.options.detection_threshold);
+        for (phrase, looking) in looking.into_iter().enumerate() {
             self.queries[phrase].presence = None;
             let mut candidates = None;
-            if let Some(question) = question {
-                let sighted = scene.sight(&question)?;
+            if let Some(looking) = looking {
+                let sighted = looking.fetch()?;
                 self.queries[phrase].presence = Some(sighted.presence);
                 candidates = Some(self.distinct(self.candidates(&sighted)?));
             }

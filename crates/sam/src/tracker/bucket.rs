@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cutout_graph::DeviceValue;
 use cutout_tensor::Tensor;
 
-use super::follow::{HostAnswers, Remembering, bank};
+use super::follow::{FollowedBatch, HostAnswers, Remembering, bank};
 use super::group::GroupId;
 use super::history::Holder;
 use super::object::{FrameRecord, Object, Rated};
@@ -15,8 +15,8 @@ use super::{ObjectId, Tracker};
 use crate::components::memory::MaskSource;
 use crate::model::ModelError;
 use crate::parts::{
-    FollowBuckets, FollowBucketsInputs, FrameMemory, MemoryInput, Project, RememberBuckets,
-    RememberBucketsInputs,
+    FollowBuckets, FollowBucketsInputs, FollowedBuckets, FrameMemory, MemoryInput, Project,
+    RememberBuckets, RememberBucketsInputs,
 };
 
 /// What is kept of a bucket on one frame.
@@ -293,7 +293,7 @@ impl Tracker {
         &mut self,
         position: TrackPosition,
         remembering: Remembering,
-    ) -> Result<(), TrackError> {
+    ) -> Result<Vec<FollowedBatch>, TrackError> {
         let reading = self.reading(None)?;
         let mut shapes: BTreeMap<(usize, usize), Vec<BucketSelection>> = BTreeMap::new();
         for (group, bucket) in &self.buckets {
@@ -313,10 +313,8 @@ impl Tracker {
             }
         }
         let batch = self.model().backend().batch_limit();
-        for buckets in shapes.values().flat_map(|buckets| buckets.chunks(batch)) {
-            self.follow_bucket_batch(buckets, position, remembering)?;
-        }
-        Ok(())
+        let batches = shapes.values().flat_map(|buckets| buckets.chunks(batch));
+        batches.map(|buckets| self.follow_bucket_batch(buckets, position, remembering)).collect()
     }
 
     fn follow_bucket_batch(
@@ -324,7 +322,7 @@ impl Tracker {
         buckets: &[BucketSelection],
         position: TrackPosition,
         remembering: Remembering,
-    ) -> Result<(), TrackError> {
+    ) -> Result<FollowedBatch, TrackError> {
         let (sam, keys, slots) = (self.sam.clone(), self.keys()?, self.slots()?);
         let mut memories = Vec::new();
         for BucketSelection { group, selection } in buckets {
@@ -347,19 +345,30 @@ impl Tracker {
         }
         let valid = self.model().upload(&Tensor::from_vec([buckets.len(), slots], valid)?)?;
         let frame = self.current()?.encoded.features.clone();
-        let image = frame.level2.clone();
         let part = FollowBuckets { bank: shape, remember: remembering == Remembering::AtOnce };
         let followed = self.model().run(&part, FollowBucketsInputs { frame, bank, valid })?;
+        Ok(FollowedBatch::Buckets(buckets.iter().map(|one| one.group).collect(), followed))
+    }
+
+    /// Fetches the answers for buckets that were followed in one program, and enters them.
+    pub(super) fn enter_buckets(
+        &mut self,
+        groups: &[GroupId],
+        followed: FollowedBuckets<DeviceValue>,
+        position: TrackPosition,
+    ) -> Result<(), TrackError> {
+        let slots = self.slots()?;
+        let image = self.current()?.encoded.features.level2.clone();
         let answers = HostAnswers::fetch(&followed.logits, &followed.iou, &followed.object_score)?;
-        for (index, (bucket, made)) in buckets.iter().zip(followed.buckets).enumerate() {
+        for (index, (group, made)) in groups.iter().zip(followed.buckets).enumerate() {
             let mut memory = made.memory;
             if let Some(memory) = &mut memory {
                 memory.image = Some(image.clone());
             }
             let record = BucketRecord { memory, pointers: made.pointers, given: BTreeSet::new() };
-            let own = self.buckets.entry(bucket.group).or_default();
+            let own = self.buckets.entry(*group).or_default();
             own.frames.tracked.insert(position.frame, record);
-            self.enter_answers(bucket.group, &answers, index * slots, position)?;
+            self.enter_answers(*group, &answers, index * slots, position)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Encoding of frames, on the calling thread or ahead of time on another.
+//! Encoding of frames: when they are pushed, or ahead of time.
 
 use std::thread::JoinHandle;
 
@@ -62,8 +62,7 @@ pub(super) fn encode(
     preprocess: &Preprocess,
     image: &Image,
 ) -> Result<EncodedFrame, TrackError> {
-    let (pixels, mapping) = preprocess.run(image, sam.pool())?;
-    let pixels = sam.model().upload(&pixels)?;
+    let (pixels, mapping) = sam.input::<TrackError>(preprocess, image)?;
     let encoded = sam.model().run(&Encode { pictures: 1 }, Pixels { pixels })?;
     let features = encoded.pictures.into_iter().next().ok_or(ModelError::NoMemory)?;
     let trunk = features.trunk.is_some().then(|| features.clone());
@@ -80,6 +79,46 @@ pub(super) fn encode(
     Ok(EncodedFrame { features, prompting: Some(prompting), trunk, mapping })
 }
 
+/// The frame after the current one, encoded ahead of time.
+pub(super) enum NextFrame {
+    /// The device computes on the host's cores: on a thread of its own, from the moment the frame is known.
+    OnThread(FrameEncoding),
+    /// The device computes while the host goes on: to be enqueued behind what the current frame needs.
+    Known(Image),
+    /// Enqueued.
+    Enqueued(Image, Box<EncodedFrame>),
+}
+
+impl NextFrame {
+    /// Encoding ahead of time. `None` if it cannot be; the frame is then encoded when it is pushed.
+    pub(super) fn new(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
+        match sam.model().backend().values_are_on_host() {
+            true => FrameEncoding::start(sam, preprocess, image).map(NextFrame::OnThread),
+            false => Some(NextFrame::Known(image.clone())),
+        }
+    }
+
+    /// Enqueues the encoding, if it was not begun. `None` if that fails: the reason is found again when the frame is pushed.
+    pub(super) fn enqueue(self, sam: &Sam, preprocess: &Preprocess) -> Option<Self> {
+        match self {
+            NextFrame::Known(image) => {
+                let encoded = encode(sam, preprocess, &image).ok()?;
+                Some(NextFrame::Enqueued(image, Box::new(encoded)))
+            }
+            begun => Some(begun),
+        }
+    }
+
+    /// The features. `None`, without waiting, if `image` is another frame or encoding was not begun.
+    pub(super) fn finish(self, image: &Image) -> Option<Result<EncodedFrame, TrackError>> {
+        match self {
+            NextFrame::OnThread(encoding) => encoding.finish(image),
+            NextFrame::Known(_) => None,
+            NextFrame::Enqueued(known, encoded) => (known == *image).then(|| Ok(*encoded)),
+        }
+    }
+}
+
 /// A frame being encoded on its own thread.
 pub(super) struct FrameEncoding {
     image: Image,
@@ -89,7 +128,7 @@ pub(super) struct FrameEncoding {
 impl FrameEncoding {
     /// Starts encoding. `None` if no thread can be started; the frame is then encoded when it is pushed.
     #[expect(clippy::disallowed_methods, reason = "two programs at once, which share the pool")]
-    pub(super) fn start(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
+    fn start(sam: &Sam, preprocess: &Preprocess, image: &Image) -> Option<Self> {
         let (sam, preprocess, own) = (sam.clone(), preprocess.clone(), image.clone());
         let encoding = std::thread::Builder::new()
             .name("cutout-ahead".to_owned())
@@ -99,7 +138,7 @@ impl FrameEncoding {
     }
 
     /// Waits for the features. `None`, without waiting, if `image` is another frame.
-    pub(super) fn finish(self, image: &Image) -> Option<Result<EncodedFrame, TrackError>> {
+    fn finish(self, image: &Image) -> Option<Result<EncodedFrame, TrackError>> {
         if self.image != *image {
             return None;
         }

@@ -16,8 +16,8 @@ use crate::model::config::Grouping;
 use crate::model::{Model, ModelError};
 use crate::parts::{
     AnswerPrompt, Attend, AttendInputs, Bank, BankShape, FitMask, Follow, FollowInputs, Followed,
-    FollowedObject, FrameFeatures, FrameMemory, MaskInputs, MemoryInput, ObjectAnswer, Project,
-    PromptInputs, ShownLogits, ThroughVideo, UseMask, VideoMask,
+    FollowedBuckets, FollowedObject, FrameFeatures, FrameMemory, MaskInputs, MemoryInput,
+    ObjectAnswer, Project, PromptInputs, ShownLogits, ThroughVideo, UseMask, VideoMask,
 };
 use crate::prompt::{Candidates, Prompt, PromptBatch};
 use crate::scene::finite;
@@ -34,6 +34,18 @@ pub(super) enum Remembering {
     Later,
 }
 
+/// Objects that are being followed on the current frame: everything is enqueued, and nothing fetched.
+pub(crate) struct Following {
+    batches: Vec<FollowedBatch>,
+    position: TrackPosition,
+}
+
+/// Objects, or buckets of them, that were followed in one program.
+pub(super) enum FollowedBatch {
+    Objects(Vec<ObjectId>, Followed<DeviceValue>),
+    Buckets(Vec<GroupId>, FollowedBuckets<DeviceValue>),
+}
+
 /// An object to track on a frame, with the memories to read.
 struct ObjectSelection {
     id: ObjectId,
@@ -43,21 +55,51 @@ struct ObjectSelection {
 impl Tracker {
     /// Tracks all objects on the current frame from their memories. Objects prompted on this frame keep their mask.
     ///
-    /// Objects with equally many memories and pointers are batched into one program.
+    /// Objects with equally many memories and pointers are batched into one program. The masks come with
+    /// [`Tracker::finish_following`].
     pub(super) fn follow(
         &mut self,
         frame: usize,
         direction: Direction,
         remembering: Remembering,
-    ) -> Result<(), TrackError> {
+    ) -> Result<Following, TrackError> {
         let position = self.position(frame, direction)?;
-        if self.rules.grouping == Grouping::Buckets {
-            return self.follow_buckets(position, remembering);
+        let batches = match self.rules.grouping {
+            Grouping::Buckets => self.follow_buckets(position, remembering)?,
+            Grouping::Alone | Grouping::Together => self.follow_objects(position, remembering)?,
+        };
+        Ok(Following { batches, position })
+    }
+
+    /// Fetches the masks of what is followed, and enters them.
+    pub(crate) fn finish_following(&mut self, following: Following) -> Result<(), TrackError> {
+        let Following { batches, position } = following;
+        for batch in batches {
+            match batch {
+                FollowedBatch::Objects(ids, followed) => {
+                    let records = self.records(followed, position.direction)?;
+                    for (id, record) in ids.into_iter().zip(records) {
+                        self.object_mut(id)?.frames.tracked.insert(position.frame, record);
+                    }
+                }
+                FollowedBatch::Buckets(groups, followed) => {
+                    self.enter_buckets(&groups, followed, position)?;
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn follow_objects(
+        &mut self,
+        position: TrackPosition,
+        remembering: Remembering,
+    ) -> Result<Vec<FollowedBatch>, TrackError> {
         let mut groups: BTreeMap<(usize, usize), Vec<ObjectSelection>> = BTreeMap::new();
         for (id, selection) in self.selections(position)? {
-            if let Some(record) = self.object_mut(id)?.frames.prompted.get_mut(&frame) {
-                record.tracked = Some(direction);
+            let frames = &mut self.object_mut(id)?.frames;
+            if let Some(record) = frames.prompted.get_mut(&position.frame) {
+                record.tracked = Some(position.direction);
                 continue;
             }
             if selection.memories.is_empty() {
@@ -68,12 +110,8 @@ impl Tracker {
             groups.entry(shape).or_default().push(ObjectSelection { id, selection });
         }
         let batch = self.model().backend().batch_limit();
-        for group in groups.values() {
-            for objects in group.chunks(batch) {
-                self.follow_batch(objects, position, remembering)?;
-            }
-        }
-        Ok(())
+        let batches = groups.values().flat_map(|group| group.chunks(batch));
+        batches.map(|objects| self.follow_batch(objects, position, remembering)).collect()
     }
 
     /// What each object reads at a position.
@@ -152,7 +190,7 @@ impl Tracker {
         objects: &[ObjectSelection],
         position: TrackPosition,
         remembering: Remembering,
-    ) -> Result<(), TrackError> {
+    ) -> Result<FollowedBatch, TrackError> {
         let keys = self.keys()?;
         let memories = objects.iter().map(|one| self.read_memories(one, position, keys));
         let memories = memories.collect::<Result<Vec<_>, _>>()?;
@@ -160,11 +198,7 @@ impl Tracker {
         let frame = self.current()?.encoded.features.clone();
         let part = Follow { bank: shape, remember: remembering == Remembering::AtOnce };
         let followed = self.model().run(&part, FollowInputs { frame, bank })?;
-        let records = self.records(followed, position.direction)?;
-        for (one, record) in objects.iter().zip(records) {
-            self.object_mut(one.id)?.frames.tracked.insert(position.frame, record);
-        }
-        Ok(())
+        Ok(FollowedBatch::Objects(objects.iter().map(|one| one.id).collect(), followed))
     }
 
     /// The records of a batch of objects.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cutout_imaging::{Image, Mask, Size, Upsampler};
 use cutout_tensor::Tensor;
 
-use super::follow::{Remembering, mask_tensor};
+use super::follow::{Following, Remembering, mask_tensor};
 use super::group::GroupId;
 use super::object::{FrameRecord, Rated, ShownMask};
 use super::options::{Direction, TrackError};
@@ -34,14 +34,15 @@ pub(crate) struct Settled {
 }
 
 impl Tracker {
-    /// Tracks all objects on a frame without remembering it. `goes_back`: frames before the first one are tracked later.
+    /// Tracks all objects on a frame without remembering it; [`Tracker::finish_following`] enters their masks. `goes_back`: frames before
+    /// the first one are tracked later.
     pub(crate) fn look(
         &mut self,
         frame: usize,
         image: &Image,
         direction: Direction,
         goes_back: bool,
-    ) -> Result<(), TrackError> {
+    ) -> Result<Following, TrackError> {
         self.visit(frame, image)?;
         self.keep_prompts()?;
         if let Some(most) = self.rules.most_prompted_frames {

@@ -8,7 +8,7 @@ use clap::Args;
 use cutout_imaging::Image;
 use cutout_sam::{
     Direction, History, PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker,
-    Sam, device,
+    Sam,
 };
 use cutout_video::{FoundObject, FrameResult, FrameSource, ObjectMask, open};
 
@@ -118,8 +118,7 @@ impl Track {
         interrupt::finish_gracefully();
         let progress = self.phrase_progress(length);
         let mut run = PhraseRun::new(tracker, writers, progress);
-        let threads = device::threads(sam.profile());
-        run.looks_ahead = self.look_ahead.is_wanted(threads, self.is_live());
+        run.looks_ahead = self.look_ahead.is_wanted(&sam, self.is_live());
         let result = self.both_ways((start, image), &mut recorded, &mut run);
         // What was followed is complete even if the run is interrupted, or a frame is broken.
         let flushed = run.flush();

@@ -1,8 +1,9 @@
 use half::f16;
 
 use super::*;
+use crate::core_kind::CoreKind;
 use crate::gemm::split::Shape;
-use crate::gemm::strassen::{MAX_LEVELS, Strassen};
+use crate::gemm::strassen::{MAX_LEVELS, Rule, Strassen};
 use crate::gemm::writer::OutputWriter;
 
 /// Block sizes for a small product such that it has several blocks in each direction, as large products do.
@@ -143,7 +144,8 @@ fn the_same_bits_for_any_number_of_threads() {
 fn only_large_products_use_strassen() {
     for isa in Isa::available() {
         let cut = |rows, depth, columns| {
-            Strassen::new(Shape { rows, columns, depth }, Tile::choose(isa, columns))
+            let (shape, tile) = (Shape { rows, columns, depth }, Tile::choose(isa, columns));
+            Strassen::new(shape, tile, Rule::of(CoreKind::Zen4, isa))
         };
         for (rows, depth, columns, levels) in [
             (4096, 768, 3072, 2),
@@ -166,6 +168,26 @@ fn only_large_products_use_strassen() {
     }
 }
 
+#[test]
+fn two_multiply_adds_per_cycle_leave_less_to_gain() {
+    let levels = |rows, depth, columns| {
+        let shape = Shape { rows, columns, depth };
+        let rule = Rule::of(CoreKind::Intel, Isa::Avx512);
+        let strassen = Strassen::new(shape, Tile::choose(Isa::Avx512, columns), rule);
+        strassen.map_or(0, |strassen| strassen.levels)
+    };
+    for (rows, depth, columns, expected) in [
+        (4096, 768, 2304, 1),
+        (5184, 1024, 4736, 1),
+        (4096, 768, 768, 0),
+        (4096, 3072, 768, 0),
+        (5184, 4736, 1024, 0),
+        (5184, 1040, 4736, 0),
+    ] {
+        assert_eq!(levels(rows, depth, columns), expected, "{rows}x{depth}x{columns}");
+    }
+}
+
 /// The output cannot hold partial sums if it holds the residual of an activation: such a product does not use Strassen.
 #[test]
 fn a_large_product_that_overwrites_its_residual_is_right() {
@@ -173,9 +195,9 @@ fn a_large_product_that_overwrites_its_residual_is_right() {
     let rows = problem.epilogue(0.01, Activation::Gelu);
     let output = Epilogue { residual: Residual::Output, ..rows };
     let isa = Isa::detect();
-    assert!(
-        Strassen::new(cut(&problem, isa, 1).shape, Tile::choose(isa, 256)).unwrap().is_partial()
-    );
+    let rule = Rule::of(CoreKind::Zen4, isa);
+    let strassen = Strassen::new(cut(&problem, isa, 1).shape, Tile::choose(isa, 256), rule);
+    assert!(strassen.unwrap().is_partial());
     let (apart, within) = (problem.run(isa, 2, &rows), problem.run(isa, 2, &output));
     for (a, b) in apart.iter().zip(&within) {
         assert!((a - b).abs() <= 2e-5, "{a} {b}");
@@ -214,11 +236,12 @@ fn a_nan_in_a_weight_stays_in_its_column() {
 
 #[test]
 fn weights_packed_apart_are_not_combined() {
-    let problem = Problem::new(3072, 256, 256, 0);
+    // Every kind of core combines weights of this shape.
+    let problem = Problem::new(3072, 256, 2304, 0);
     let isa = Isa::detect();
     let product = |weights: &PackedWeights| {
         let mut output = problem.blank();
-        let target = Output::new(&mut output, 256);
+        let target = Output::new(&mut output, problem.columns);
         gemm(&Pool::new(2), &problem.source(), weights, &Epilogue::NONE, target);
         output
     };
