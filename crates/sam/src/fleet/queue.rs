@@ -25,7 +25,6 @@ pub(super) struct Work<'a, P, A, E> {
     /// Reads an item.
     pub(super) read: &'a (dyn Fn(usize) -> Result<P, E> + Sync),
     /// Answers an item on a device: number of the device, number of the item, what was read.
-    #[expect(clippy::type_complexity, reason = "a function")]
     pub(super) answer: &'a (dyn Fn(usize, usize, &P) -> Result<A, E> + Sync),
 }
 
@@ -239,7 +238,7 @@ impl<P, A, E> State<P, A, E> {
     }
 
     /// The next item for a device; `Some(None)` if there will be none.
-    #[expect(clippy::option_option, clippy::type_complexity, reason = "to wait, to end, to work")]
+    #[expect(clippy::option_option, reason = "to wait, to end, to work")]
     fn next_for(&mut self, device: usize) -> Option<Option<(usize, Task<P, E>)>> {
         if self.is_closed || self.lost[device].is_some() {
             return Some(None);
