@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! folders, patterns, lists, ─ collect ─▶ items ─ Shard ─▶ parts of N items ─▶ decode ─▶ model ─▶ rows ─▶ part-….parquet
-//! Parquet, tar archives                                                      a thread    here     a thread  _part-….done
+//! Parquet, tar archives                                                      threads  devices  a thread  _part-….done
 //! ```
 //!
 //! The name of a part follows from its shard and its number, and its bytes from inputs, model and options alone. A part

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cutout_imaging::{DecodeLimits, Image};
-use cutout_sam::Sam;
+use cutout_sam::{Fault, Faulty, Fleet, FleetAnswer, FleetError, FleetEvent, Sam};
 
 use crate::input::{Bytes, Item, Source};
 use crate::parts::{self, Mark, PartError, State, part_name, sha256};
@@ -15,13 +16,10 @@ use crate::rows::{self, Common, Row};
 use crate::shard::Shard;
 use crate::task::{Task, TaskError, add_outlines};
 
-/// Decoded pictures that wait for the model.
-const WAITING: usize = 2;
-
 /// A run.
 pub struct Batch {
-    /// The model.
-    pub sam: Sam,
+    /// The model, on the devices that share the pictures.
+    pub fleet: Fleet,
     /// SHA-256 of its file.
     pub model_sha256: String,
     /// What is asked of every picture.
@@ -52,6 +50,8 @@ pub enum Event<'a> {
     },
     /// A picture failed, which one and why; its row says so.
     Failed(&'a str),
+    /// A device failed, which one and why; the others go on.
+    Lost(&'a str),
 }
 
 /// What a run did.
@@ -69,7 +69,8 @@ pub struct Summary {
     pub stages: Stages,
 }
 
-/// Time of each stage. The first and the last run beside the model: they cost only what the model waits for them.
+/// Time of each stage, summed over threads and devices. The first and the last run beside the model: they cost only what the model
+/// waits for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stages {
     /// Reading and decoding.
@@ -78,7 +79,7 @@ pub struct Stages {
     pub model: Duration,
     /// Encoding and writing parts.
     pub write: Duration,
-    /// The model's thread waiting for a picture or for a part to be written.
+    /// Devices waiting for a picture, or for the writing of pictures that were done.
     pub waiting: Duration,
 }
 
@@ -91,6 +92,9 @@ pub enum BatchError {
     /// A thread cannot be started.
     #[error("no thread for the run: {0}")]
     Thread(std::io::Error),
+    /// No device is left, or their threads cannot be started. Finished parts stay.
+    #[error(transparent)]
+    Fleet(FleetError),
     /// Too many pictures failed.
     #[error("{errors} pictures failed, more than the {most} allowed; the last: {last}")]
     TooManyErrors {
@@ -116,7 +120,38 @@ pub enum BatchError {
 }
 
 /// A picture that was read, and how long that took.
-type Decoded = (Result<Image, String>, Duration);
+struct Decoded {
+    image: Image,
+    time: Duration,
+}
+
+/// The rows of a picture, and how long the model took.
+type Answered = (Vec<Row>, Duration);
+
+/// Why a picture has no rows.
+struct Failure {
+    reason: String,
+    fault: Fault,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Faulty for Failure {
+    fn fault(&self) -> Fault {
+        self.fault
+    }
+}
+
+/// A part whose pictures are not all done.
+struct Open<'a> {
+    path: PathBuf,
+    key: String,
+    items: &'a [Item],
+}
 
 /// A part that is to be written.
 struct Finished {
@@ -146,24 +181,17 @@ impl Batch {
                 State::Finished(mark) if self.resume => summary.keep(&mark),
                 State::Other if self.resume => return Err(BatchError::OtherRun(path)),
                 State::Finished(_) | State::Other => return Err(BatchError::Exists(path)),
-                State::Missing => missing.push((path, key, items)),
+                State::Missing => missing.push(Open { path, key, items }),
             }
         }
-        let wanted = missing.iter().flat_map(|(_, _, items)| items.iter().cloned()).collect();
-        let (pictures, _reader) = start_reading(wanted)?;
         let (parts, writer) = start_writing(self.common())?;
-        let mut work = Work { batch: self, pictures, done: summary.kept, summary, report };
-        let outcome = missing.into_iter().try_for_each(|(path, key, items)| {
-            let part = work.part(path, key, items)?;
-            let start = Instant::now();
-            // A writer that failed has ended; its error is taken below.
-            let sent = parts.send(part);
-            work.summary.stages.waiting += start.elapsed();
-            sent.map_err(|_| BatchError::Stopped)
-        });
+        let mut work = Work { batch: self, parts, done: summary.kept, summary, report };
+        let outcome = work.run(missing);
+        let Work { parts, mut summary, .. } = work;
         drop(parts);
-        work.summary.stages.write = writer.join().map_err(|_| BatchError::Stopped)??;
-        outcome.map(|()| work.summary)
+        // A writer that failed has ended, and stopped the run.
+        summary.stages.write = writer.join().map_err(|_| BatchError::Stopped)??;
+        outcome.map(|()| summary)
     }
 
     /// Refuses a folder with parts that would be read along with those of this run.
@@ -174,16 +202,24 @@ impl Batch {
         found.map_or(Ok(()), |path| Err(BatchError::OtherRun(path)))
     }
 
-    /// The rows of a picture; a failure is tried once more.
-    fn answer(&self, item: &Item, image: &Image) -> Result<Vec<Row>, String> {
+    /// The rows of a picture. A failure is tried once more: on the same device, or if that is to blame by the fleet on another.
+    fn answer(&self, sam: &Sam, item: &Item, image: &Image) -> Result<Vec<Row>, Failure> {
         let ask = || {
-            let mut rows = self.task.rows(&self.sam, item, image)?;
+            let mut rows = self.task.rows(sam, item, image)?;
             if let Some(tolerance) = self.outlines {
                 add_outlines(&mut rows, image.size(), tolerance)?;
             }
             Ok(rows)
         };
-        ask().or_else(|_: TaskError| ask()).map_err(|error| error.to_string())
+        let is_for_others = |error: &TaskError| match error.fault() {
+            Fault::Item => false,
+            Fault::Memory => self.fleet.sams().len() > 1,
+            Fault::Device => true,
+        };
+        let again = |error: TaskError| if is_for_others(&error) { Err(error) } else { ask() };
+        ask()
+            .or_else(again)
+            .map_err(|error| Failure { fault: error.fault(), reason: error.to_string() })
     }
 
     fn options_hash(&self) -> String {
@@ -192,10 +228,10 @@ impl Batch {
 
     /// All that changes what a model answers.
     fn options_text(&self) -> String {
-        let precision = format!("{:?}", self.sam.profile().precision);
+        let precision = format!("{:?}", self.fleet.first().profile().precision);
         let outlines =
             self.outlines.map(|pixels| format!(" outlines={pixels}")).unwrap_or_default();
-        let (task, device) = (self.task.text(), device_kind(&self.sam));
+        let (task, device) = (self.task.text(), device_kind(self.fleet.first()));
         format!("{task} precision={precision} device={device}{outlines}")
     }
 
@@ -217,11 +253,11 @@ impl Batch {
         let note = |key: &str, value: String| (format!("cutout.{key}"), value);
         Common {
             shard: self.shard.index(),
-            model: self.sam.description(),
+            model: self.fleet.first().description(),
             options_hash: self.options_hash(),
             notes: vec![
                 note("version", env!("CARGO_PKG_VERSION").to_owned()),
-                note("model", self.sam.description()),
+                note("model", self.fleet.first().description()),
                 note("model_sha256", self.model_sha256.clone()),
                 note("options", self.options_text()),
             ],
@@ -232,47 +268,106 @@ impl Batch {
 /// A run that is under way.
 struct Work<'a> {
     batch: &'a Batch,
-    pictures: Receiver<Decoded>,
+    parts: SyncSender<Finished>,
     done: usize,
     summary: Summary,
     report: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 }
 
 impl Work<'_> {
-    /// The rows of a part.
-    fn part(&mut self, path: PathBuf, key: String, items: &[Item]) -> Result<Finished, BatchError> {
-        let (mut rows, mut errors) = (Vec::new(), 0);
-        for item in items {
-            match self.answer(item)? {
-                Ok(found) => rows.extend(found),
-                Err(reason) => {
-                    errors += 1;
-                    self.count_error(item, &reason)?;
-                    let (id, error) = (item.id.clone(), Some(reason));
-                    rows.push(Row { id, instance: -1, error, ..Row::default() });
+    /// Answers all pictures of these parts, in their order.
+    fn run(&mut self, parts: Vec<Open<'_>>) -> Result<(), BatchError> {
+        let items: Vec<&Item> = parts.iter().flat_map(|part| part.items).collect();
+        let (batch, bytes) = (self.batch, Mutex::<Bytes>::default());
+        let mut parts = parts.into_iter();
+        let mut open: Option<(Open<'_>, Finished)> = None;
+        let mut failed = None;
+        let outcome = batch.fleet.run(
+            &items,
+            |item| read(item, &bytes),
+            |sam, item, picture| {
+                let start = Instant::now();
+                let rows = batch.answer(sam, item, &picture.image)?;
+                Ok((rows, start.elapsed()))
+            },
+            &mut |event| {
+                let done = match event {
+                    FleetEvent::Done(answer) => self.done(&mut parts, &mut open, answer),
+                    FleetEvent::Lost { device, reason, .. } => {
+                        self.tell(Event::Lost(&format!("{device}: {reason}")))
+                    }
+                };
+                match done {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        failed = Some(error);
+                        ControlFlow::Break(())
+                    }
                 }
-            }
-            self.done += 1;
-            let event = Event::Picture { done: self.done, all: self.summary.pictures };
-            if (self.report)(event).is_break() {
-                return Err(BatchError::Stopped);
-            }
+            },
+        );
+        match (failed, outcome) {
+            (Some(error), _) => Err(error),
+            (None, Ok(())) => Ok(()),
+            (None, Err(error)) => Err(BatchError::Fleet(error)),
         }
-        self.summary.rows += rows.len();
-        Ok(Finished { path, rows, pictures: items.len(), errors, key })
     }
 
-    /// The rows of the next picture, which is this item, or why it failed.
-    fn answer(&mut self, item: &Item) -> Result<Result<Vec<Row>, String>, BatchError> {
+    /// Takes the next picture. The last of a part completes the part.
+    fn done<'a>(
+        &mut self,
+        parts: &mut impl Iterator<Item = Open<'a>>,
+        open: &mut Option<(Open<'a>, Finished)>,
+        answer: FleetAnswer<Decoded, Answered, Failure>,
+    ) -> Result<(), BatchError> {
+        let begin = |part: Open<'a>| {
+            let (path, key) = (part.path.clone(), part.key.clone());
+            (part, Finished { path, rows: Vec::new(), pictures: 0, errors: 0, key })
+        };
+        let Some((part, mut finished)) = open.take().or_else(|| parts.next().map(begin)) else {
+            return Ok(());
+        };
+        self.add(&part.items[finished.pictures], &mut finished, answer)?;
+        if finished.pictures < part.items.len() {
+            *open = Some((part, finished));
+            return Ok(());
+        }
+        // A writer that failed has ended; its error is taken when it is joined.
+        self.parts.send(finished).map_err(|_| BatchError::Stopped)
+    }
+
+    /// Adds the rows of a picture to its part.
+    fn add(
+        &mut self,
+        item: &Item,
+        part: &mut Finished,
+        answer: FleetAnswer<Decoded, Answered, Failure>,
+    ) -> Result<(), BatchError> {
+        let FleetAnswer { picture, answer, waited, .. } = answer;
         let stages = &mut self.summary.stages;
-        let start = Instant::now();
-        let (decoded, time) = self.pictures.recv().map_err(|_| BatchError::Stopped)?;
-        stages.waiting += start.elapsed();
-        stages.decode += time;
-        let start = Instant::now();
-        let rows = decoded.and_then(|image| self.batch.answer(item, &image));
-        stages.model += start.elapsed();
-        Ok(rows)
+        stages.waiting += waited;
+        stages.decode += picture.map_or(Duration::ZERO, |picture| picture.time);
+        part.pictures += 1;
+        let before = part.rows.len();
+        match answer {
+            Ok((rows, time)) => {
+                stages.model += time;
+                part.rows.extend(rows);
+            }
+            Err(Failure { reason, .. }) => {
+                part.errors += 1;
+                self.count_error(item, &reason)?;
+                let (id, error) = (item.id.clone(), Some(reason));
+                part.rows.push(Row { id, instance: -1, error, ..Row::default() });
+            }
+        }
+        self.summary.rows += part.rows.len() - before;
+        self.done += 1;
+        self.tell(Event::Picture { done: self.done, all: self.summary.pictures })
+    }
+
+    fn tell(&mut self, event: Event<'_>) -> Result<(), BatchError> {
+        if (self.report)(event).is_break() { Err(BatchError::Stopped) } else { Ok(()) }
     }
 
     fn count_error(&mut self, item: &Item, reason: &str) -> Result<(), BatchError> {
@@ -280,9 +375,7 @@ impl Work<'_> {
         // Errors of files name them already.
         let is_named = reason.contains(&item.id);
         let last = if is_named { reason.to_owned() } else { format!("{}: {reason}", item.id) };
-        if (self.report)(Event::Failed(&last)).is_break() {
-            return Err(BatchError::Stopped);
-        }
+        self.tell(Event::Failed(&last))?;
         let errors = self.summary.errors;
         match self.batch.max_errors.filter(|most| errors > *most) {
             None => Ok(()),
@@ -313,27 +406,19 @@ impl Summary {
     }
 }
 
-/// Decodes pictures on a thread, a few ahead of the model.
-#[expect(clippy::disallowed_methods, reason = "reads and decodes while the model computes")]
-fn start_reading(items: Vec<Item>) -> Result<(Receiver<Decoded>, JoinHandle<()>), BatchError> {
-    let (sender, receiver) = sync_channel(WAITING);
-    let read = move || {
-        let mut bytes = Bytes::default();
-        for item in &items {
-            let start = Instant::now();
-            let image = decode(item, &mut bytes);
-            if sender.send((image, start.elapsed())).is_err() {
-                return;
-            }
-        }
-    };
-    let thread = thread::Builder::new().name("pictures".to_owned()).spawn(read);
-    Ok((receiver, thread.map_err(BatchError::Thread)?))
+/// Reads and decodes a picture. Bytes inside other files are read by one thread at a time, in order, and decoded by all.
+fn read(item: &Item, bytes: &Mutex<Bytes>) -> Result<Decoded, Failure> {
+    let start = Instant::now();
+    // What a thread that panicked has left is only a cache.
+    let found = bytes.lock().unwrap_or_else(PoisonError::into_inner).of(item);
+    let image = found.and_then(|bytes| decode(item, bytes));
+    let image = image.map_err(|reason| Failure { reason, fault: Fault::Item })?;
+    Ok(Decoded { image, time: start.elapsed() })
 }
 
-fn decode(item: &Item, bytes: &mut Bytes) -> Result<Image, String> {
+fn decode(item: &Item, bytes: Option<Vec<u8>>) -> Result<Image, String> {
     let limits = DecodeLimits::default();
-    let image = match (bytes.of(item)?, &item.source) {
+    let image = match (bytes, &item.source) {
         (Some(bytes), _) => cutout_imaging::decode(&bytes, &item.id, &limits),
         (None, Source::File(path)) => cutout_imaging::open(path, &limits),
         (None, Source::Part { .. } | Source::Cell { .. }) => return Err("no bytes".to_owned()),

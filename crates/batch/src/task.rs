@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use cutout_imaging::{Image, ImageError, Rle, RleError, Size, polygons, simplify, to_wkb};
 use cutout_sam::{
-    Candidates, Everything, EverythingError, Find, FindError, Prompt, Sam, SegmentError,
+    Candidates, Everything, EverythingError, Fault, Faulty, Find, FindError, Prompt, Sam,
+    SegmentError,
 };
 
 use crate::input::Item;
@@ -34,6 +35,17 @@ pub(crate) enum TaskError {
     Image(#[from] ImageError),
     #[error(transparent)]
     Rle(#[from] RleError),
+}
+
+impl Faulty for TaskError {
+    fn fault(&self) -> Fault {
+        match self {
+            TaskError::Everything(error) => error.fault(),
+            TaskError::Segment(error) => error.fault(),
+            TaskError::Find(error) => error.fault(),
+            TaskError::Image(_) | TaskError::Rle(_) => Fault::Item,
+        }
+    }
 }
 
 impl Task {

@@ -127,7 +127,7 @@ impl Questions {
             // What the others are compared with has no part in another precision.
             profile.parts.clear();
         }
-        profile.precision = candidate.precision.precision(&profile)?;
+        profile.precision = candidate.precision.precision(&profile, candidate.source.file())?;
         Ok(profile)
     }
 }

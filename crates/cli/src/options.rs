@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use cutout_sam::device::{fallback_reason, fast_precision};
 use cutout_sam::{
-    Device, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint, profile_beside,
-    profile_path_beside, read_profile,
+    Device, Devices, Fleet, MAX_THREADS, Precision, Profile, Sam, builtin_checkpoint,
+    profile_beside, profile_path_beside, read_profile, stored_profile,
 };
 use cutout_weights::Checkpoint;
 
@@ -29,7 +29,8 @@ pub(crate) enum PrecisionName {
     Bf16,
     /// 8-bit integers: fastest, slightly different masks.
     Int8,
-    /// The fastest of these that costs little: bf16 where the processor multiplies it faster, else f32; on a GPU, f16 in encoders.
+    /// The fastest of these that costs little: int8 for a file that `cutout convert` measured it for, else bf16 where the processor
+    /// multiplies it faster, else f32; on a GPU, f16 in encoders.
     Auto,
     /// Each of f32, bf16 and int8, one after the other: `cutout bench` only.
     #[value(hide = true)]
@@ -37,10 +38,20 @@ pub(crate) enum PrecisionName {
 }
 
 impl PrecisionName {
-    /// The precision of a profile.
-    pub(crate) fn precision(self, profile: &Profile) -> Result<Precision> {
+    /// The precision of a profile for a checkpoint.
+    pub(crate) fn precision(
+        self,
+        profile: &Profile,
+        checkpoint: Option<&Path>,
+    ) -> Result<Precision> {
         Ok(match self {
-            PrecisionName::Auto => fast_precision(profile),
+            PrecisionName::Auto => {
+                let stored = match checkpoint {
+                    Some(path) => stored_profile(&Checkpoint::open(path)?)?,
+                    None => None,
+                };
+                fast_precision(profile, stored.as_ref())
+            }
             PrecisionName::F32 => Precision::F32,
             PrecisionName::F16 => Precision::F16,
             PrecisionName::Bf16 => Precision::Bf16,
@@ -70,16 +81,17 @@ impl PrecisionName {
 #[derive(Args)]
 #[command(next_help_heading = "How it runs")]
 pub(crate) struct RunOptions {
-    /// Device: auto, cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
-    device: Option<Device>,
-    /// Number of threads; by default one per core
+    /// Device: auto, cpu, cuda or cuda:N. For many pictures also cuda:all or cuda:0,2, which share them, and cpux4, which
+    /// processes four at a time
+    #[arg(long, value_name = "DEVICE", value_parser = parse_devices)]
+    device: Option<Devices>,
+    /// Number of threads, of all devices together; by default one per core
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
     /// Number type of the matrix products
     #[arg(long, value_name = "TYPE")]
     precision: Option<PrecisionName>,
-    /// Most GPU memory to use, in bytes or as 6GiB or 800MiB; by default all that is free
+    /// Most memory to use of each GPU, in bytes or as 6GiB or 800MiB; by default all that is free
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     vram_limit: Option<usize>,
     /// Profile in TOML; by default the cutout.toml beside the checkpoint, if there is one
@@ -111,6 +123,10 @@ pub(crate) fn parse_device(text: &str) -> Result<Device, String> {
     Device::try_from(text.to_owned())
 }
 
+fn parse_devices(text: &str) -> Result<Devices, String> {
+    text.parse()
+}
+
 impl RunOptions {
     /// The inputs of a command that runs this model.
     pub(crate) fn claims(&self, model: &ModelSource) -> Claims {
@@ -136,9 +152,38 @@ impl RunOptions {
         self.profile_in(self.precision, checkpoint)
     }
 
+    /// The devices among which pictures are shared, if there are several, and the profile for each of them.
+    fn several(&self, checkpoint: Option<&Path>) -> Result<Option<(&Devices, Profile)>> {
+        let Some(devices) = self.device.as_ref().filter(|devices| devices.are_several()) else {
+            return Ok(None);
+        };
+        let profile = self.profile_on(Some(&devices.first()), self.precision, checkpoint)?;
+        Ok(Some((devices, profile)))
+    }
+
     /// The same in another precision than that of the command line.
     pub(crate) fn profile_in(
         &self,
+        precision: Option<PrecisionName>,
+        checkpoint: Option<&Path>,
+    ) -> Result<Profile> {
+        let device = match &self.device {
+            None => None,
+            Some(Devices::One(device)) => Some(device),
+            Some(several) => {
+                return Err(Usage::error(format!(
+                    "--device {several}: several devices share the pictures of `cutout everything` and `cutout batch`; this command \
+                     runs on one: auto, cpu, cuda or cuda:N"
+                )));
+            }
+        };
+        self.profile_on(device, precision, checkpoint)
+    }
+
+    /// The profile with the flags of the command line, but for the device and the precision.
+    fn profile_on(
+        &self,
+        device: Option<&Device>,
         precision: Option<PrecisionName>,
         checkpoint: Option<&Path>,
     ) -> Result<Profile> {
@@ -147,7 +192,7 @@ impl RunOptions {
             (None, Some(checkpoint)) => profile_beside(checkpoint)?.unwrap_or_default(),
             (None, None) => Profile::default(),
         };
-        if let Some(device) = &self.device {
+        if let Some(device) = device {
             profile.device = device.clone();
         }
         if self.threads.is_some() {
@@ -157,7 +202,7 @@ impl RunOptions {
             profile.vram_limit = self.vram_limit;
         }
         if let Some(precision) = precision {
-            profile.precision = precision.precision(&profile)?;
+            profile.precision = precision.precision(&profile, checkpoint)?;
         }
         Ok(profile)
     }
@@ -223,11 +268,7 @@ impl ModelSource {
 
     /// Opens the model; if it is the built-in one, a note says so.
     pub(crate) fn start(&self, run: &RunOptions) -> Result<Sam> {
-        if let ModelSource::BuiltIn = self {
-            stdio::note(
-                "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
-            );
-        }
+        self.note_built_in();
         let profile = run.profile(self.file())?;
         let fallback = fallback_reason(&profile);
         let sam = self.open(profile)?;
@@ -235,6 +276,29 @@ impl ModelSource {
             stdio::note(&format!("running on the processor: {reason}"));
         }
         Ok(sam)
+    }
+
+    /// Opens the model on the devices for so many pictures; notes as those of [`ModelSource::start`].
+    pub(crate) fn start_fleet(&self, run: &RunOptions, pictures: usize) -> Result<Fleet> {
+        let Some((devices, profile)) = run.several(self.file())? else {
+            return Ok(self.start(run)?.into());
+        };
+        let devices = devices.clone().at_most(pictures);
+        self.note_built_in();
+        let fleet = match self {
+            ModelSource::File(path) => Fleet::open_with(path, &devices, profile)?,
+            ModelSource::BuiltIn => Fleet::builtin_with(&devices, profile)?,
+        };
+        fleet.left_out().iter().for_each(|error| stdio::warn(&format!("not used: {error}")));
+        Ok(fleet)
+    }
+
+    fn note_built_in(&self) {
+        if let ModelSource::BuiltIn = self {
+            stdio::note(
+                "using the small built-in model; --model CHECKPOINT selects another, `cutout models` lists checkpoints on this machine",
+            );
+        }
     }
 
     /// Opens the model with a profile.

@@ -363,3 +363,54 @@ pub(crate) fn wrong_inputs_and_too_many_errors() {
     std::fs::create_dir(empty.path("nothing")).unwrap();
     empty.cutout(&["batch", "nothing", "-o", "x"]).fails(&["nothing", "no pictures"]);
 }
+
+#[test]
+fn several_devices_write_the_parts_of_one() {
+    let folder = folder_with_pictures();
+    let read = |output: &str| -> Vec<Vec<u8>> {
+        parts(&folder, output).iter().map(|name| folder.read(&format!("{output}/{name}"))).collect()
+    };
+    let run = |output: &str, more: &[&str]| {
+        let each = ["-o", output, "--pictures-per-part", "1"];
+        let ended = batch(&folder, &["photos"], &[&each[..], more].concat());
+        assert!(ended.stderr.contains("37 rows of 4 pictures"), "{}", ended.stderr);
+        ended.succeeds();
+        read(output)
+    };
+    let one = run("one", &["--device", "cpu"]);
+    assert!(run("two", &["--device", "cpux2"]) == one);
+    assert!(run("five", &["--device", "cpux5"]) == one);
+    std::fs::remove_file(folder.path("five/_part-00000-of-00001-000001.done")).unwrap();
+    assert!(run("five", &["--device", "cpux3", "--resume"]) == one);
+    batch(&folder, &["photos"], &["-o", "x", "--device", "cuda:4711,1"]).fails(&["cuda:4711"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_of_several_devices_goes_on() {
+    use crate::interrupted::{interrupt, wait_until};
+    let folder = folder_with_model();
+    for number in 0..40 {
+        folder.picture(&format!("photos/{number:02}.png"), Size::new(50, 31));
+    }
+    let options = ["--pictures-per-part", "1", "--points-per-side", "8", "--pred-iou-thresh", "0"];
+    let run = |more: &[&str]| {
+        let always = ["batch", "photos", "--model", MODEL];
+        folder.command(&[&always[..], &options, more].concat())
+    };
+    let mut command = run(&["-o", "out", "--device", "cpux3"]);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    wait_until("a part", || folder.has("out") && !parts(&folder, "out").is_empty());
+    let ended = interrupt(child);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let done = parts(&folder, "out").len();
+    assert!((1..40).contains(&done), "{done}");
+    let ended = Ended::of(run(&["-o", "out", "--device", "cpux2", "--resume"]).output().unwrap());
+    assert!(!ended.stderr.contains("(0 done before"), "{}", ended.stderr);
+    ended.succeeds();
+    Ended::of(run(&["-o", "plain"]).output().unwrap()).succeeds();
+    assert_eq!(parts(&folder, "out").len(), 40);
+    for name in parts(&folder, "plain") {
+        assert!(folder.read(&format!("out/{name}")) == folder.read(&format!("plain/{name}")));
+    }
+}

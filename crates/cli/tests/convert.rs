@@ -1,7 +1,10 @@
 //! `cutout convert`: formats and types, dropped tensors, invalid arguments.
 
 use cutout_tensor::{DType, Tensor};
-use cutout_weights::{BlockType, Checkpoint, Format, MetadataValue, StoredType};
+use cutout_weights::{
+    BlockType, Checkpoint, Format, Metadata, MetadataValue, OutgoingTensor, StoredType,
+    write_safetensors,
+};
 
 use crate::support::{Folder, MODEL, fixture, folder, folder_with_model, model_tensors};
 
@@ -223,4 +226,58 @@ fn numbers_beyond_the_new_type_are_rejected() {
     let ended = folder.cutout(&["convert", "doubles.safetensors", "doubles.gguf"]);
     ended.fails(&["doubles.safetensors: tensor d: element 1 is 1e300, beyond the range of f32"]);
     assert!(!folder.has("doubles.gguf"));
+}
+
+#[test]
+fn a_profile_for_int8_is_measured_and_stored() {
+    let folder = folder_with_model();
+    folder.cutout(&["convert", "built-in", "q8.gguf", "--quantize", "q8_0"]).succeeds();
+    let profile = |name: &str| folder.cutout(&["info", name, "--json"]).json()["profile"].clone();
+    let stored = profile("q8.gguf");
+    assert_eq!(stored["precision"], "int8");
+    assert_eq!(stored["parts"]["image_encoder.trunk.patch_embed"], "f32");
+    let text = folder.cutout(&["info", "q8.gguf"]).succeeds();
+    let line = text.lines().find(|line| line.starts_with("profile ")).unwrap();
+    assert!(line.contains("for --precision int8, with "), "{text}");
+    assert!(text.contains("image_encoder.trunk.patch_embed: f32"), "{text}");
+    // Metadata is carried along, but what other numbers cost was not measured.
+    for (output, flags, is_there) in [
+        ("none.gguf", &["--quantize", "q8_0", "--no-card"][..], false),
+        ("half.safetensors", &["--quantize", "f16", "--no-card"], false),
+        ("keep.safetensors", &[], true),
+        ("keep.gguf", &[], true),
+    ] {
+        folder.cutout(&[&["convert", "q8.gguf", output], flags].concat()).succeeds();
+        assert_eq!(profile(output) == stored, is_there, "{output}");
+        assert_eq!(profile(output).is_null(), !is_there, "{output}");
+    }
+    let run = |name: &str, more: &[&str]| {
+        let always = ["segment", "picture.png", "-m", name, "-p", "20,11", "--json"];
+        folder.cutout(&[&always[..], more].concat()).json()["annotations"].clone()
+    };
+    let int8 = run("q8.gguf", &["--precision", "int8", "--device", "cpu"]);
+    assert_eq!(run("q8.gguf", &["--precision", "auto", "--device", "cpu"]), int8);
+    assert_ne!(run("q8.gguf", &["--device", "cpu"]), int8, "the default is f32");
+    assert_ne!(run("none.gguf", &["--precision", "auto", "--device", "cpu"]), int8);
+}
+
+#[test]
+fn a_stored_profile_that_is_wrong_is_named() {
+    let folder = folder_with_model();
+    let tensors = model_tensors().into_iter();
+    let tensors = tensors.map(|(name, tensor)| OutgoingTensor::new(name, tensor));
+    let text = "precision = \"int8\"\ndevice = \"cuda:7\"\n";
+    let metadata = Metadata::from([("cutout.profile".to_owned(), text.into())]);
+    let path = folder.path("wrong.safetensors");
+    write_safetensors(path, &tensors.collect::<Vec<_>>(), &metadata).unwrap();
+    let run = |precision: &str| {
+        let run = ["segment", "picture.png", "-m", "wrong.safetensors", "-p", "20,11"];
+        folder.cutout(&[&run[..], &["--device", "cpu", "--precision", precision]].concat())
+    };
+    for precision in ["int8", "auto"] {
+        run(precision).fails(&["wrong.safetensors", "cutout.profile", "line 2", "`device`"]);
+    }
+    run("f32").succeeds();
+    let shown = folder.cutout(&["info", "wrong.safetensors"]).succeeds();
+    assert!(shown.contains("cannot be used: ") && shown.contains("line 2"), "{shown}");
 }

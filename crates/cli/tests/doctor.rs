@@ -48,6 +48,8 @@ pub(crate) fn json_report() {
     assert!(facts["threads"].as_u64().unwrap() > 0);
     assert!(facts["verdict"].as_str().unwrap().contains("no checkpoint was found"));
     assert_eq!(facts["checkpoints"], serde_json::json!([]));
+    let is_used = facts["verdict"].as_str().unwrap().contains("on the GPU");
+    assert_eq!(is_used, facts["cuda_all"][0] == 0, "{}", facts["cuda_all"]);
     if cfg!(target_os = "linux") {
         assert!(facts["memory_bytes"].as_u64() >= facts["memory_free_bytes"].as_u64());
         assert!(facts["memory_bytes"].as_u64().unwrap() > 1 << 20);

@@ -171,7 +171,67 @@ pub(crate) fn invalid_options_and_ways_to_run() {
     let run = everything(&folder, "picture.png", &["--profile", "int8.toml", "--json"]);
     assert_eq!(run.json(), int8);
     everything(&folder, "picture.png", &["--device", "cuda:1"]).fails(&["cuda:1"]);
+    everything(&folder, "picture.png", &["--device", "cuda:4711,4712"]).fails(&["cuda:4711"]);
+    everything(&folder, "picture.png", &["--device", "cuda:1,1"]).wrong_usage(&[
+        "cuda:1,1",
+        "auto, cpu, cuda, cuda:N",
+        "cuda:all",
+    ]);
     everything(&folder, "picture.png", &["--threads", "0"]).wrong_usage(&["--threads"]);
     everything(&folder, "picture.png", &["--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);
     everything(&folder, "absent.png", &[]).fails(&["absent.png"]);
+}
+
+/// The files of a folder and of those in it, but for the pictures.
+fn files(folder: &Folder, name: &str) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.path(name)];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let shown = path.strip_prefix(folder.path(name)).unwrap().display().to_string();
+                found.push((shown, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn several_devices_write_the_files_of_one() {
+    let folder = folder_with_model();
+    for (name, side) in [("a", 40), ("b", 22), ("d", 31), ("e", 24), ("f", 50)] {
+        folder.picture(&format!("photos/{name}.png"), Size::new(side, 30));
+    }
+    folder.write("photos/c.png", "not a picture");
+    let run = |device: &str, output: &str| {
+        let (masks, coco) = (format!("{output}/masks"), format!("{output}/coco.json"));
+        let (drawn, labels) = (format!("{output}/drawn"), format!("{output}/yolo"));
+        std::fs::create_dir_all(folder.path(output)).unwrap();
+        let outputs = ["-o", &masks, "--coco", &coco, "--overlay", &drawn, "--yolo", &labels];
+        let ended = everything(&folder, "photos", &[&outputs[..], &["--device", device]].concat());
+        assert_eq!(ended.stderr.matches("error: photos/c.png").count(), 1, "{}", ended.stderr);
+        ended.fails(&["1 of 6 pictures failed"]);
+        files(&folder, output)
+    };
+    let one = run("cpu", "one");
+    assert!(one.iter().any(|(name, bytes)| name == "coco.json" && bytes.len() > 1000));
+    for device in ["cpux2", "cpux5"] {
+        assert!(run(device, device) == one, "{device}");
+    }
+    // Going on: what is there is left alone, and what is missing is the same.
+    let resume = |device: &str| {
+        std::fs::remove_dir_all(folder.path("cpux5/masks/d")).unwrap();
+        folder.write("cpux5/masks/a/metadata.csv", "kept");
+        let masks = ["-o", "cpux5/masks", "--resume", "--device", device];
+        everything(&folder, "photos", &masks).fails(&["1 of 6"]);
+        files(&folder, "cpux5/masks")
+    };
+    let (first, second) = (resume("cpux3"), resume("cpu"));
+    assert!(first == second && first.contains(&("a/metadata.csv".to_owned(), b"kept".to_vec())));
+    assert!(folder.temporary_files().is_empty());
 }

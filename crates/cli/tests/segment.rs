@@ -266,6 +266,7 @@ pub(crate) fn devices_threads_and_precisions() {
     assert_ne!(bf16, plain, "bf16 was not used");
     folder.segment(&["--precision", "f16"]).fails(&["the CPU multiplies in f32, bf16 or int8"]);
     folder.segment(&["--device", "cuda:4711"]).fails(&["cuda:4711"]);
+    folder.segment(&["--device", "cuda:all"]).wrong_usage(&["cuda:all", "cutout batch", "cuda:N"]);
     folder.segment(&["--device", "abacus"]).wrong_usage(&["abacus", "auto, cpu, cuda"]);
     folder.segment(&["--threads", "0"]).wrong_usage(&["--threads"]);
     for bad in ["0", "6GB", "-1", "99999999999999999999", "17179869184GiB"] {

@@ -159,6 +159,11 @@ pub(crate) fn ways_to_run() {
     };
     fails(&["--device", "cuda:4711"], &["cuda:4711"]);
     fails(&["--precision", "f16"], &["the CPU multiplies in f32, bf16 or int8"]);
+    refused(&folder, &["--port", "0", "--device", "cuda:all"]).wrong_usage(&[
+        "cuda:all",
+        "cutout everything",
+        "on one",
+    ]);
     let no_memory = ["--port", "0", "--vram-limit", "0"];
     refused(&folder, &no_memory).wrong_usage(&["--vram-limit"]);
     folder.write("wrong.toml", "speed = \"ludicrous\"\n");

@@ -152,6 +152,7 @@ pub(crate) fn small_holes_are_filled() {
 pub(crate) fn ways_to_run() {
     let folder = clip();
     track(&folder, &["-p", "70,60", "--device", "cuda:1"]).fails(&["cuda:1"]);
+    track(&folder, &["-p", "70,60", "--device", "cuda:0,1"]).wrong_usage(&["cuda:0,1", "on one"]);
     let none = ["track", "clip", "-p", "70,60", "--threads", "0"];
     folder.cutout(&none).wrong_usage(&["--threads"]);
     track(&folder, &["-p", "70,60", "--vram-limit", "0"]).wrong_usage(&["--vram-limit"]);

@@ -195,7 +195,7 @@ pub(crate) fn prepared(
 
 /// A failure of the card while a program is compiled.
 pub(crate) fn device_error(what: &str, error: &DeviceError) -> CompileError {
-    CompileError::Unsupported { op: what.to_owned(), reason: error.to_string() }
+    CompileError::Device { what: what.to_owned(), reason: error.to_string() }
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@
 //! |---|---|---|
 //! | open a model | [`Sam::open`], [`Sam::open_with`] a [`Profile`], [`Sam::builtin`] | [`Sam`] |
 //! | embed pictures | [`Sam::embed`], [`Sam::embed_all`] | [`Scene`] |
+//! | many pictures on several GPUs | [`Fleet::open`] with [`Devices`], [`Fleet::run`] | [`FleetEvent`]s, in the order of the pictures |
 //! | points, boxes, earlier masks | [`Scene::segment`] with a [`Prompt`] | [`Masks`] of [`Segment`]s |
 //! | phrases and exemplars (SAM 3) | [`Scene::find`] with a [`Find`] | [`Found`], [`Detections`], [`Detection`] |
 //! | all objects of a picture | [`Scene::everything`] with [`Everything`] | [`AutoMask`]s |
@@ -56,6 +57,10 @@ pub use cutout_sam::{
     Device, Family, Identity, MAX_THREADS, Precision, Profile, Sam, TransferCounts, profile_beside,
     read_profile,
 };
+
+// One model on several devices.
+#[doc(inline)]
+pub use cutout_sam::{Devices, Fault, Faulty, Fleet, FleetAnswer, FleetError, FleetEvent};
 
 // Scenes, prompts and masks.
 #[doc(inline)]

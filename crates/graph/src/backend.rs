@@ -214,6 +214,14 @@ pub enum CompileError {
         /// Bytes that it could have: what is free, or the rest of the limit, and what it holds already.
         available: usize,
     },
+    /// The device failed: its driver's words.
+    #[error("{what}: {reason}")]
+    Device {
+        /// What it was doing.
+        what: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The backend cannot run this.
     #[error("{op}: {reason}")]
     Unsupported {

@@ -41,7 +41,7 @@ pub use layout::Layout;
 pub use op::{Cost, OpDef, OpError};
 pub use ops::Op;
 pub use ports::{Ports, flatten, map, port_name};
-pub use profile::{Device, MAX_THREADS, Precision, Profile, ProfileError};
+pub use profile::{Device, MAX_THREADS, Precision, Profile, ProfileError, StoredProfile};
 pub use real::Real;
 pub use scope::Scope;
 pub use value::{Reduced, Value};

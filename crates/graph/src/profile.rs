@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::passes;
 
+mod stored;
+
+pub use stored::StoredProfile;
+
 /// Where programs run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -337,8 +337,11 @@ impl DeviceWeights<'_> {
             Key::Named(_) => None,
             Key::Unnamed(_) => known.value.ready().cloned(),
         };
-        locked(&self.weights.forms).insert(key, Form { form: made.clone(), memory, _unnamed });
-        Ok(made)
+        let form = Form { form: made.clone(), memory, _unnamed };
+        // Another device of the same kind may have made it meanwhile: one of the two is kept.
+        let mut forms = locked(&self.weights.forms);
+        let kept = forms.entry(key).or_insert(form);
+        Ok(Arc::clone(&kept.form).downcast().unwrap_or(made))
     }
 }
 

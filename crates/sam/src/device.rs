@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cutout_cpu::Cpu;
-use cutout_graph::{Backend, Device, MAX_THREADS, Precision, Profile};
+use cutout_graph::{Backend, Device, MAX_THREADS, Precision, Profile, StoredProfile};
 use cutout_parallel::Pool;
 
 mod check;
@@ -23,6 +23,18 @@ pub enum DeviceError {
         /// Why not.
         reason: String,
     },
+    /// Cards were asked for, and none can be used.
+    #[error("no card can be used: {reason}")]
+    NoCards {
+        /// Why not.
+        reason: String,
+    },
+    /// A name that is no device.
+    #[error("{0}")]
+    Name(String),
+    /// No device was given.
+    #[error("there is no device to run on")]
+    None,
     /// More threads than allowed.
     #[error("{0} threads are more than the {MAX_THREADS} allowed")]
     Threads(usize),
@@ -107,10 +119,10 @@ pub fn settled_profile(mut profile: Profile, on_gpu: bool) -> Profile {
     profile
 }
 
-/// The fastest precision of a profile's device that costs little: on processors that multiply bf16 faster than `f32`, bf16, whose
-/// masks have an IoU of more than 0.995 with those of `f32` (built-in model, mean: `docs/performance.md`); else `f32`. A GPU keeps its
-/// own choice.
-pub fn fast_precision(profile: &Profile) -> Precision {
+/// The fastest precision of a profile's device that costs little. On processors it is int8 for a file whose stored profile was
+/// measured to cost little; else bf16 where that is multiplied faster than `f32`: its masks have an IoU of more than 0.995 with those
+/// of `f32` (built-in model, mean: `docs/performance.md`); else `f32`. A GPU keeps its own choice.
+pub fn fast_precision(profile: &Profile, stored: Option<&StoredProfile>) -> Precision {
     let on_gpu = match profile.device {
         Device::Cpu => false,
         Device::Auto => usable_gpu().is_ok(),
@@ -118,6 +130,8 @@ pub fn fast_precision(profile: &Profile) -> Precision {
     };
     if on_gpu {
         Precision::Auto
+    } else if let Some(stored) = stored {
+        stored.precision
     } else if HalfUnit::detect(Isa::detect()).is_faster_than_single() {
         Precision::Bf16
     } else {
@@ -138,24 +152,47 @@ fn gpu(_: usize, _: Option<usize>) -> Result<Arc<dyn Backend>, String> {
     Err("this build of cutout has no code for GPUs".to_owned())
 }
 
-/// A GPU that `auto` would use: its name and memory in bytes; or why there is none.
+/// An NVIDIA GPU of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardFacts {
+    /// Its name.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Why it cannot be used; `None` if it can.
+    pub problem: Option<String>,
+}
+
+/// The GPUs that the driver sees, in the order of their numbers; or why there is none.
 #[cfg(feature = "cuda")]
-pub fn usable_gpu() -> Result<(String, usize), String> {
+pub fn cards() -> Result<Vec<CardFacts>, String> {
     let cards = cutout_cuda::cards().map_err(|error| error.to_string())?;
-    let Some(first) = cards.first() else { return Err("the driver sees no card".to_owned()) };
-    match first.family() {
-        Some(_) => Ok((first.name.clone(), first.memory)),
-        None => {
-            let (major, minor) = first.capability;
-            Err(format!("{} has compute capability {major}.{minor}, 8.0 is needed", first.name))
-        }
+    if cards.is_empty() {
+        return Err("the driver sees no card".to_owned());
     }
+    let facts = |card: cutout_cuda::Card| {
+        let (major, minor) = card.capability;
+        let is_old = card.family().is_none();
+        let problem =
+            is_old.then(|| format!("has compute capability {major}.{minor}, 8.0 is needed"));
+        CardFacts { name: card.name, memory: card.memory, problem }
+    };
+    Ok(cards.into_iter().map(facts).collect())
+}
+
+/// The GPUs that the driver sees, in the order of their numbers; or why there is none.
+#[cfg(not(feature = "cuda"))]
+pub fn cards() -> Result<Vec<CardFacts>, String> {
+    Err("this build of cutout has no code for GPUs".to_owned())
 }
 
 /// A GPU that `auto` would use: its name and memory in bytes; or why there is none.
-#[cfg(not(feature = "cuda"))]
 pub fn usable_gpu() -> Result<(String, usize), String> {
-    Err("this build of cutout has no code for GPUs".to_owned())
+    match cards()?.into_iter().next() {
+        Some(CardFacts { name, memory, problem: None }) => Ok((name, memory)),
+        Some(CardFacts { name, problem: Some(problem), .. }) => Err(format!("{name} {problem}")),
+        None => Err("the driver sees no card".to_owned()),
+    }
 }
 
 /// Why `auto` runs on the processor although a driver is installed; `None` where a GPU is used, was not asked for, or there is no driver.

@@ -41,12 +41,15 @@ mod components;
 pub mod device;
 mod everything;
 mod find;
+mod fleet;
 mod loss;
 mod masks;
+mod measured;
 pub mod model;
 pub mod parts;
 mod phrase_tracker;
 mod pictures;
+mod profiles;
 mod prompt;
 mod sam;
 mod scene;
@@ -54,7 +57,7 @@ mod tracker;
 
 pub use components::memory::MaskSource;
 pub use components::prompt_encoder::PointKind;
-pub use cutout_graph::{Device, MAX_THREADS, Precision, Profile, TransferCounts};
+pub use cutout_graph::{Device, MAX_THREADS, Precision, Profile, StoredProfile, TransferCounts};
 pub use cutout_imaging as imaging;
 pub use cutout_weights::layout::{Family, Identity};
 pub use everything::{
@@ -62,8 +65,10 @@ pub use everything::{
     Progress, RleCounts, RleForm, RleRecord, metadata_csv,
 };
 pub use find::{Detection, Detections, Find, FindError, Found, RawDetections, VISUAL};
+pub use fleet::{Devices, Fault, Faulty, Fleet, FleetAnswer, FleetError, FleetEvent};
 pub use loss::{Loss, LossError, SceneAnswers};
 pub use masks::{Masks, Segment};
+pub use measured::{LEAST_INT8_IOU, MeasureError, MeasuredProfile};
 pub use model::ModelError;
 pub use model::builtin::{builtin_bytes, builtin_checkpoint};
 pub use model::inspect::{Inside, Inspection, inspect};
@@ -71,9 +76,10 @@ pub use model::load::{ConfigError, OpenError, load, needed_weights};
 pub use phrase_tracker::{
     PhraseFrame, PhraseObject, PhraseOptions, PhraseTrackError, PhraseTracker, TakenBack,
 };
+pub use profiles::{profile_beside, profile_path_beside, read_profile, stored_profile};
 pub use prompt::text as prompt_text;
 pub use prompt::{Candidates, Label, Point, Prompt, PromptError, Rect, TokenOrder};
-pub use sam::{ExplainError, Sam, SamError, profile_beside, profile_path_beside, read_profile};
+pub use sam::{ExplainError, Sam, SamError};
 pub use scene::{Scene, SceneFileError, SegmentError};
 pub use tracker::{
     Corrections, Direction, History, Kept, ObjectId, StateNotes, TrackError, TrackOptions,

@@ -148,6 +148,18 @@ impl Loss {
         Ok(())
     }
 
+    /// Adds the differences of the image features of a scene alone.
+    pub(crate) fn add_features(
+        &mut self,
+        scene: &Scene,
+        expected: &SceneAnswers,
+    ) -> Result<(), LossError> {
+        if let Some(expected) = &expected.embedding {
+            self.encoder.add(&scene.image_embedding()?.to_contiguous()?, expected)?;
+        }
+        Ok(())
+    }
+
     /// A detection of either side that the other lacks counts as no overlap.
     fn add_phrase(
         &mut self,

@@ -59,7 +59,7 @@ pub enum ModelError {
 /// A model on a device. It runs [parts](Part), each compiled on first use.
 pub struct Model {
     config: ModelConfig,
-    weights: Weights,
+    weights: Arc<Weights>,
     backend: Arc<dyn Backend>,
     profile: Profile,
     programs: Programs,
@@ -68,16 +68,16 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model from its configuration and weights.
+    /// A model from its configuration and weights, which models on several devices may share.
     pub fn new(
         config: ModelConfig,
-        weights: Weights,
+        weights: impl Into<Arc<Weights>>,
         backend: Arc<dyn Backend>,
         profile: Profile,
     ) -> Self {
         Model {
             config,
-            weights,
+            weights: weights.into(),
             backend,
             profile,
             programs: Programs::default(),

@@ -1,14 +1,14 @@
 //! `Sam`: an opened model that embeds pictures.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cutout_graph::explain::{Question, explain};
 use cutout_graph::passes::Context;
-use cutout_graph::{Backend, DeviceValue, Graph, Profile, ProfileError, TransferCounts, Weights};
+use cutout_graph::{
+    Backend, DeviceValue, Graph, Profile, ProfileError, StoredProfile, TransferCounts, Weights,
+};
 use cutout_imaging::{Image, ImageError, Mapping, Preprocess, Size, Upsampler};
 use cutout_parallel::Pool;
 use cutout_tensor::Tensor;
@@ -17,17 +17,15 @@ use cutout_weights::{Checkpoint, WeightsError};
 
 use crate::device::{self, DeviceError};
 use crate::everything::Everything;
-use crate::model::config::{FamilyProcessing, Upsampling};
+use crate::model::config::{FamilyProcessing, ModelConfig, Upsampling};
 use crate::model::load::{OpenError, load};
 use crate::model::part::{Of, Part};
 use crate::model::{Model, ModelError};
 use crate::parts::{self, Encode, Pixels, Selection};
 use crate::pictures::KnownSizes;
+use crate::profiles::{completed, profile_beside};
 use crate::prompt::Prompt;
 use crate::scene::{Scene, SceneFileError, SegmentError, SourcePicture};
-
-/// File name of the profile in a checkpoint's folder.
-const PROFILE_FILE: &str = "cutout.toml";
 
 /// Why a model cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +46,14 @@ pub enum SamError {
     Profile {
         /// The profile.
         path: PathBuf,
+        /// What is wrong.
+        source: ProfileError,
+    },
+    /// The profile inside a checkpoint is wrong.
+    #[error("{file}: {key} in its metadata: {source}", key = StoredProfile::KEY)]
+    StoredProfile {
+        /// The checkpoint.
+        file: String,
         /// What is wrong.
         source: ProfileError,
     },
@@ -108,8 +114,10 @@ impl Sam {
         Sam::from_checkpoint(&Checkpoint::open(path)?, profile)
     }
 
-    /// The model in an open checkpoint.
+    /// The model in an open checkpoint. Where the profile asks for 8-bit integers, the profile in the metadata of the file, if there
+    /// is one, says which parts that the given one does not name stay in higher precision.
     pub fn from_checkpoint(checkpoint: &Checkpoint, profile: Profile) -> Result<Self, SamError> {
+        let profile = completed(checkpoint, profile)?;
         let device::Opened { backend, pool, profile } = device::open(profile)?;
         Sam::on(checkpoint, profile, backend, pool)
     }
@@ -121,10 +129,22 @@ impl Sam {
         backend: Arc<dyn Backend>,
         pool: Arc<Pool>,
     ) -> Result<Self, SamError> {
+        let (config, weights) = load(checkpoint)?;
+        let opened = device::Opened { backend, pool, profile };
+        Sam::member(checkpoint, &config, &Arc::new(weights), opened)
+    }
+
+    /// The model of a configuration and weights that were read from `checkpoint`, on a device.
+    pub(crate) fn member(
+        checkpoint: &Checkpoint,
+        config: &ModelConfig,
+        weights: &Arc<Weights>,
+        opened: device::Opened,
+    ) -> Result<Self, SamError> {
+        let device::Opened { backend, pool, profile } = opened;
         let identity = StoredModel::of(checkpoint)?.identity();
         let everything = Everything::for_checkpoint(checkpoint, identity)?;
-        let (config, weights) = load(checkpoint)?;
-        let model = Model::new(config, weights, backend, profile);
+        let model = Model::new(config.clone(), Arc::clone(weights), backend, profile);
         let (fingerprint, known_sizes) = (OnceLock::new(), KnownSizes::default());
         let inner = Inner { identity, model, everything, fingerprint, known_sizes, pool };
         Ok(Sam { inner: Arc::new(inner) })
@@ -388,39 +408,6 @@ impl Sam {
     pub(crate) fn fingerprint(&self) -> u64 {
         *self.inner.fingerprint.get_or_init(|| fingerprint(self.model().weights()))
     }
-}
-
-/// Where the profile of a checkpoint is, if there is one.
-pub fn profile_path_beside(checkpoint: &Path) -> PathBuf {
-    checkpoint.with_file_name(PROFILE_FILE)
-}
-
-/// Reads the profile in the folder of a checkpoint, if there is one.
-pub fn profile_beside(checkpoint: &Path) -> Result<Option<Profile>, SamError> {
-    let path = profile_path_beside(checkpoint);
-    if path.exists() { read_profile(&path).map(Some) } else { Ok(None) }
-}
-
-/// Reads a profile from its file.
-pub fn read_profile(path: &Path) -> Result<Profile, SamError> {
-    let path = path.to_owned();
-    match profile_text(&path) {
-        Err(source) => Err(SamError::ProfileFile { path, source }),
-        Ok(text) => Profile::parse(&text).map_err(|source| SamError::Profile { path, source }),
-    }
-}
-
-/// Most bytes of a profile.
-const MAX_PROFILE_BYTES: u64 = 1 << 20;
-
-fn profile_text(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let length = File::open(path)?.take(MAX_PROFILE_BYTES + 1).read_to_string(&mut text)?;
-    if length as u64 > MAX_PROFILE_BYTES {
-        let message = format!("longer than the {MAX_PROFILE_BYTES} bytes allowed");
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(text)
 }
 
 /// FNV-1a over names, types and the first bytes of all tensors, in the order of their names.

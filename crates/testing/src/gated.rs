@@ -1,4 +1,4 @@
-//! A backend whose runs can be held: for tests of what happens while a model works.
+//! A backend whose runs can be held or fail: for tests of what happens while a model works.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use cutout_tensor::Tensor;
 /// Longest time that a test waits for a run. A busy machine is slow; a defect waits for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Counts the runs of programs, and holds them when it is told to.
+/// Counts the runs of programs, and holds them or lets them fail when it is told to.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -28,6 +28,8 @@ struct GateState {
     /// Runs that may still begin without being held; no bound without a value.
     allowed: Option<usize>,
     is_holding: bool,
+    /// Runs that may still begin before all others fail, and their error.
+    failing: Option<(usize, RunError)>,
 }
 
 impl Gate {
@@ -62,19 +64,30 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// Lets `count` runs begin; the later ones fail with `error`, as those of a device that is lost.
+    pub fn fail_after(&self, count: usize, error: RunError) {
+        self.lock().failing = Some((count, error));
+    }
+
     /// Begins a run.
-    fn pass(&self) {
+    fn pass(&self) -> Result<(), RunError> {
         let mut state = self.lock();
         state.begun += 1;
+        match &mut state.failing {
+            None => {}
+            Some((0, error)) => return Err(error.clone()),
+            Some((left, _)) => *left -= 1,
+        }
         if let Some(left @ 1..) = &mut state.allowed {
             *left -= 1;
-            return;
+            return Ok(());
         }
         state.is_holding = state.allowed.is_some();
         self.changed.notify_all();
         let is_held = |state: &mut GateState| state.allowed.is_some();
         let waited = self.changed.wait_while(state, is_held);
         waited.unwrap_or_else(PoisonError::into_inner).is_holding = false;
+        Ok(())
     }
 }
 
@@ -161,7 +174,7 @@ impl Program for GatedProgram {
     }
 
     fn run(&self, inputs: &[&DeviceValue]) -> Result<Vec<DeviceValue>, RunError> {
-        self.gate.pass();
+        self.gate.pass()?;
         self.program.run(inputs)
     }
 
@@ -169,7 +182,7 @@ impl Program for GatedProgram {
         &self,
         inputs: &[&DeviceValue],
     ) -> Result<(Vec<DeviceValue>, Vec<StepTime>), RunError> {
-        self.gate.pass();
+        self.gate.pass()?;
         self.program.run_timed(inputs)
     }
 

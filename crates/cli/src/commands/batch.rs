@@ -30,6 +30,8 @@ use crate::{interrupt, stdio};
   cutout batch photos -o masks --model sam3.pt --text dog --text \"red ball\"
   cutout batch table.parquet -o masks --boxes-column boxes
       a mask for each box; columns uri (or bytes) and boxes, lists of [left, top, right, bottom]
+  cutout batch photos -o masks --model sam3.pt --text dog --device cuda:all
+      all GPUs of this machine share the pictures; the files are those of one GPU
   cutout batch photos -o masks --shard 0/3
       the first of three processes that share the pictures; --shard auto on SLURM
 
@@ -90,12 +92,12 @@ impl Batch {
         let items = collect(&self.inputs, &columns)?;
         let model = self.model.source()?;
         self.claim(&model)?;
-        let sam = model.start(&self.run)?;
-        let task = self.task(&sam)?;
+        let fleet = model.start_fleet(&self.run, items.len())?;
+        let task = self.task(fleet.first())?;
         fs::create_dir_all(&self.output)
             .with_context(|| format!("{}: cannot make the folder", self.output.display()))?;
         let batch = Run {
-            sam,
+            fleet,
             model_sha256: sha256(&model)?,
             task,
             outlines: self.polygons,
@@ -166,7 +168,7 @@ fn run(batch: &Run, items: &[Item]) -> Result<Summary> {
                 bar.set_length(all as u64);
                 bar.set(done as u64);
             }
-            Event::Failed(reason) => stdio::warn(reason),
+            Event::Failed(reason) | Event::Lost(reason) => stdio::warn(reason),
         }
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

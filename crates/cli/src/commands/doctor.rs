@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use cutout_sam::Profile;
 use cutout_sam::device::{
-    ByteUnit, HalfUnit, Isa, SelfCheck, self_check, strassen_rule, threads, usable_gpu,
+    ByteUnit, CardFacts, HalfUnit, Isa, SelfCheck, cards, self_check, strassen_rule, threads,
+    usable_gpu,
 };
 use serde_json::{Value, json};
 
@@ -98,6 +99,9 @@ impl Findings {
         );
         add("huge pages", huge_pages.clone().unwrap_or_else(unknown));
         add("GPU", gpu_text(gpu));
+        for line in cards_text(&cards().unwrap_or_default()) {
+            add("", line);
+        }
         add(
             "ffmpeg",
             self.ffmpeg.as_ref().map_or_else(
@@ -196,6 +200,7 @@ impl Findings {
             "memory_free_bytes": memory.as_ref().map(|memory| memory.free),
             "huge_pages": huge_pages,
             "gpus": gpu.names,
+            "cuda_all": usable_numbers(&cards().unwrap_or_default()),
             "gpu_driver": gpu.driver,
             "ffmpeg": self.ffmpeg.as_ref().map(|path| path.display().to_string()),
             "temp_folder": self.temporary.display().to_string(),
@@ -219,6 +224,32 @@ fn gpu_text(gpu: &Gpu) -> String {
     }
 }
 
+/// The numbers of the cards that `--device cuda:all` uses.
+fn usable_numbers(cards: &[CardFacts]) -> Vec<usize> {
+    let numbered = cards.iter().enumerate();
+    numbered.filter(|(_, card)| card.problem.is_none()).map(|(number, _)| number).collect()
+}
+
+/// A line for each card, where there are several, and what `--device cuda:all` uses.
+fn cards_text(cards: &[CardFacts]) -> Vec<String> {
+    if cards.len() < 2 {
+        return Vec::new();
+    }
+    let line = |(number, card): (usize, &CardFacts)| {
+        let CardFacts { name, memory, problem } = card;
+        let memory = format::bytes(*memory as u64);
+        match problem {
+            None => format!("cuda:{number}: {name}, {memory}"),
+            Some(problem) => format!("cuda:{number}: {name}, {memory}; not used: it {problem}"),
+        }
+    };
+    let mut lines: Vec<String> = cards.iter().enumerate().map(line).collect();
+    let numbers: Vec<String> = usable_numbers(cards).iter().map(usize::to_string).collect();
+    let used = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
+    lines.push(format!("--device cuda:all uses {used}"));
+    lines
+}
+
 fn check_text(check: &SelfCheck) -> String {
     let name = check.isa.name();
     match &check.outcome {
@@ -240,4 +271,30 @@ fn write_something(folder: &std::path::Path) -> Option<String> {
     let outcome = written.and_then(|mut file| std::io::Write::write_all(&mut file, b"cutout"));
     let removed = fs::remove_file(&path);
     outcome.and(removed).err().map(|error| format!("cannot be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_is_listed_with_what_all_uses() {
+        let card = |name: &str, problem: Option<&str>| CardFacts {
+            name: name.to_owned(),
+            memory: 80 << 30,
+            problem: problem.map(str::to_owned),
+        };
+        let old = "has compute capability 7.0, 8.0 is needed";
+        let cards = [card("H200", None), card("V100", Some(old)), card("H200", None)];
+        let lines = cards_text(&cards);
+        assert_eq!(lines.len(), 4);
+        assert!(lines[0].starts_with("cuda:0: H200, 80") && !lines[0].contains("not used"));
+        assert!(lines[1].starts_with("cuda:1: V100, 80"), "{lines:?}");
+        assert!(lines[1].ends_with(&format!("not used: it {old}")), "{lines:?}");
+        assert_eq!(lines[3], "--device cuda:all uses 0, 2");
+        assert_eq!(cards_text(&cards[1..2]), Vec::<String>::new(), "the line above says it all");
+        let none = [card("a", Some(old)), card("b", Some(old))];
+        assert_eq!(cards_text(&none)[2], "--device cuda:all uses none");
+        assert_eq!(usable_numbers(&cards), [0, 2]);
+    }
 }

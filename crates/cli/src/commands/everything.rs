@@ -1,27 +1,25 @@
 //! `cutout everything`: automatic masks of a picture, or of all pictures in a folder.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use cutout_sam::{
-    AutoMask, Everything as Options, EverythingError, Phase, Progress as EverythingProgress, Sam,
-};
+use cutout_sam::{AutoMask, Everything as Options};
 
 use crate::claims::result_names;
 use crate::failure::{Usage, message};
 use crate::options::{ModelOption, RunOptions};
-use crate::progress::Progress;
 use crate::{picture, stdio};
 
 mod destination;
 mod exports;
 mod knobs;
+mod search;
 
 use destination::Destination;
 use exports::Exports;
 pub(super) use knobs::Knobs;
+use search::Search;
 
 /// Find the masks of all objects in a picture, or in every picture of a folder
 #[derive(Args)]
@@ -33,6 +31,8 @@ pub(super) use knobs::Knobs;
       writes masks/NAME.json for every photo that has none yet
   cutout everything photos -m sam_vit_b_01ec64.pth -o masks --overlay pictures --crop-n-layers 1
       writes masks/NAME/0.png, 1.png, ... and metadata.csv, and pictures/NAME.png
+  cutout everything photos -m sam_vit_b_01ec64.pth -o masks --device cuda:all
+      all GPUs of this machine share the pictures; the files are those of one GPU
   cutout everything photos -m sam_vit_b_01ec64.pth --coco photos.json --yolo dataset --simplify 1
       one COCO data set and YOLO labels of all photos, with outlines of few corners
 
@@ -78,36 +78,32 @@ impl Everything {
         let missing: Vec<&String> = names.iter().filter(|name| !is_skipped(name)).collect();
         destination.claim(&mut claims, &missing)?;
         self.exports.claim(&mut claims, &pictures)?;
-        let sam = model.start(&self.run)?;
-        let options = self.knobs.options(&sam)?;
+        let positions = (0..pictures.len()).filter(|&index| !is_skipped(&names[index]));
+        let missing: Vec<usize> = positions.collect();
+        let fleet = model.start_fleet(&self.run, missing.len())?;
+        let options = self.knobs.options(fleet.first())?;
         let mut exporting = self.exports.begin()?;
+        let search = Search { pictures: &pictures, options: &options, fleet: &fleet };
         let mut failed = 0;
-        for (index, (picture, name)) in pictures.iter().zip(&names).enumerate() {
-            let position = match pictures.len() {
-                1 => String::new(),
-                many => format!("{}/{many} ", index + 1),
-            };
-            if is_skipped(name) {
-                continue;
-            }
-            let result = masks_of(&sam, picture, &options, &position).and_then(|found| {
+        search.run(&missing, &mut |index, found| {
+            let result = found.and_then(|found| {
                 if found.masks.is_empty() {
-                    stdio::note(&nothing_found(picture, &options));
+                    stdio::note(&nothing_found(&pictures[index], &options));
                 }
-                exporting.add(picture, &found)?;
-                destination.write(name, &found)
+                exporting.add(&pictures[index], &found)?;
+                destination.write(&names[index], &found)
             });
             match result {
-                Ok(()) => {}
                 // In a folder, a failure is reported and the other pictures are processed.
                 Err(error) if self.input.is_dir() => {
                     stdio::note(&format!("error: {}", message(&error)));
                     failed += 1;
+                    Ok(())
                 }
-                Err(error) => return Err(error),
+                result => result,
             }
-        }
-        exporting.finish(sam.description())?;
+        })?;
+        exporting.finish(fleet.first().description())?;
         if failed > 0 {
             bail!("{failed} of {} pictures failed", pictures.len());
         }
@@ -148,29 +144,6 @@ impl Everything {
 struct Found {
     image: cutout_imaging::Image,
     masks: Vec<AutoMask>,
-}
-
-fn masks_of(sam: &Sam, picture: &Path, options: &Options, position: &str) -> Result<Found> {
-    let image = crate::picture::open(picture)?;
-    let bar = Progress::spinner(format!("{position}{}: encoding", picture.display()));
-    let mut report = |progress: EverythingProgress| {
-        if progress.points > 0 {
-            bar.set_length(progress.points as u64);
-            bar.set(progress.points_done as u64);
-        }
-        let what = match progress.phase {
-            Phase::Embedding => "encoding".to_owned(),
-            Phase::Decoding => format!("{} masks", progress.masks),
-            Phase::Cleaning => "small regions".to_owned(),
-        };
-        bar.say(format!("{position}{}: {what}", picture.display()));
-        ControlFlow::Continue(())
-    };
-    match sam.everything(&image, options, &mut report) {
-        Ok(masks) => Ok(Found { image, masks }),
-        Err(EverythingError::Option(error)) => Err(Usage::error(error.to_string())),
-        Err(error) => Err(error).with_context(|| picture.display().to_string()),
-    }
 }
 
 /// The note for a picture without masks.

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use cutout_graph::Profile;
+use cutout_graph::{Profile, StoredProfile};
 use cutout_imaging::Size;
 use cutout_sam::prompt_text::{ExemplarShape, parse_exemplar, parse_point, parse_rect};
 use cutout_sam::{Find, Prompt, Sam};
@@ -33,13 +33,7 @@ pub(super) const PROFILES: Target = Target {
         "}",
         "\n",
     ],
-    read: |bytes| match Profile::parse(&String::from_utf8_lossy(bytes)) {
-        Ok(profile) => {
-            assert_eq!(Profile::parse(&profile.to_toml()).as_ref(), Ok(&profile));
-            true
-        }
-        Err(error) => error.to_string().is_empty(),
-    },
+    read: read_profile,
     memory: 1 << 20,
 };
 
@@ -52,11 +46,30 @@ pub(super) const PROMPTS: Target = Target {
     memory: 1 << 20,
 };
 
+/// Reads a profile, and the profile that a checkpoint carries.
+fn read_profile(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let own = Profile::parse(&text);
+    let stored = StoredProfile::parse(&text);
+    if let Ok(profile) = &own {
+        assert_eq!(Profile::parse(&profile.to_toml()).as_ref(), Ok(profile));
+    }
+    if let Ok(stored) = &stored {
+        assert_eq!(StoredProfile::parse(&stored.to_text("a\nb")).as_ref(), Ok(stored));
+        let mut completed = own.clone().expect("what a file may carry, a profile may say");
+        stored.complete(&mut completed);
+        assert_eq!(own.as_ref(), Ok(&completed), "its own parts are named already");
+    }
+    let errors = [own.as_ref().err(), stored.as_ref().err()];
+    own.is_ok() || errors.into_iter().flatten().any(|error| error.to_string().is_empty())
+}
+
 fn profile_seeds() -> Vec<Vec<u8>> {
     let texts = [
         "device = \"cuda:1\"\nthreads = 3\nmemory_limit_mib = 400\n[parts]\nimage_encoder = \"int8\"\n",
         "precision = \"bf16\"\n[passes]\nfuse_epilogues = false\nfold_constants = true\n",
         "threads = 2 # a comment\n",
+        "# measured\nprecision = \"int8\"\n[parts]\n\"image_encoder.blocks.3\" = \"bf16\"\nprompt_encoder = \"f32\"\n",
     ];
     texts.map(Vec::from).to_vec()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cutout_sam::{Inspection, inspect};
+use cutout_sam::{Inspection, inspect, stored_profile};
 use cutout_weights::layout::{Misshapen, Named, Report, Unsuitable};
 use cutout_weights::{Checkpoint, Metadata, MetadataValue, TensorInfo, WeightsError};
 use serde_json::{Value, json};
@@ -54,6 +54,11 @@ impl<'a> Facts<'a> {
         serde_json::from_str(&serde_json::to_string(&inside.config).ok()?).ok()
     }
 
+    /// The profile that the file carries; `None` without one, or if it cannot be used.
+    fn stored_profile(&self) -> Option<Value> {
+        serde_json::to_value(stored_profile(self.checkpoint).ok()??).ok()
+    }
+
     /// Comparison of the tensors with those the model needs; `None` if the model is unknown.
     pub(super) fn report(&self) -> Option<&Report> {
         Some(&self.inspection.as_ref().ok()?.inside.as_ref().ok()?.report)
@@ -88,6 +93,7 @@ impl<'a> Facts<'a> {
             "tensor_count": self.checkpoint.tensors().len(),
             "parameters": self.parameters(),
             "element_types": shares.collect::<serde_json::Map<_, _>>(),
+            "profile": self.stored_profile(),
             "metadata": metadata.collect::<serde_json::Map<_, _>>(),
             "report": self.report().map(report_json),
         });

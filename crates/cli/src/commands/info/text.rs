@@ -1,5 +1,6 @@
 //! Facts about a checkpoint as text.
 
+use cutout_sam::{Precision, StoredProfile, stored_profile};
 use cutout_weights::layout::Report;
 use serde_json::{Map, Value};
 
@@ -38,8 +39,11 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
     } else {
         add("metadata", format::counted(facts.metadata().len(), "key"));
     }
-    for (key, value) in facts.metadata() {
+    for (key, value) in facts.metadata().iter().filter(|(key, _)| *key != StoredProfile::KEY) {
         add(&format!("  {key}"), shortened(&value.to_string()));
+    }
+    for (index, line) in stored_profile_lines(facts).into_iter().enumerate() {
+        add(if index == 0 { "profile" } else { "" }, line);
     }
     if let Some(report) = facts.report() {
         add("fit", fit(report));
@@ -52,6 +56,34 @@ pub(super) fn summary(facts: &Facts<'_>) -> String {
         }
     }
     text
+}
+
+/// Most parts of a stored profile that are listed.
+const MOST_PARTS: usize = 64;
+
+/// The profile that the file carries: its precision, and the parts in another one.
+fn stored_profile_lines(facts: &Facts<'_>) -> Vec<String> {
+    let name = |precision: Precision| format!("{precision:?}").to_lowercase();
+    match stored_profile(facts.checkpoint) {
+        Ok(None) => Vec::new(),
+        Err(error) => vec![format!("cannot be used: {}", shortened(&error.to_string()))],
+        Ok(Some(StoredProfile { precision, parts })) => {
+            let mut lines = vec![format!(
+                "for --precision {}, with {} in another precision:",
+                name(precision),
+                format::counted(parts.len(), "part")
+            )];
+            let shown = parts.iter().take(MOST_PARTS);
+            lines.extend(
+                shown.map(|(part, precision)| {
+                    format!("  {}: {}", shortened(part), name(*precision))
+                }),
+            );
+            let more = parts.len().saturating_sub(MOST_PARTS);
+            lines.extend((more > 0).then(|| format!("  and {more} more; --json lists all")));
+            lines
+        }
+    }
 }
 
 /// Most unused tensors that are listed; an unused tracker has hundreds.

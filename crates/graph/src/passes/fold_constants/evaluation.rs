@@ -121,6 +121,7 @@ fn as_tensor_error(error: CompileError) -> TensorError {
         | CompileError::Bind(_)
         | CompileError::Memory { .. }
         | CompileError::DeviceMemory { .. }
+        | CompileError::Device { .. }
         | CompileError::Unsupported { .. } => TensorError::Shape(error.to_string()),
     }
 }
