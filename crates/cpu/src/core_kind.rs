@@ -25,15 +25,23 @@ impl CoreKind {
 
 #[cfg(target_arch = "x86_64")]
 fn detect() -> CoreKind {
-    // SAFETY: every x86-64 processor has the instruction and these two leaves.
-    #[allow(unused_unsafe, reason = "the intrinsic is unsafe up to Rust 1.93")]
-    let [maker, version] = unsafe { [0, 1].map(|leaf| std::arch::x86_64::__cpuid(leaf)) };
+    let (maker, version) = (leaf(0), leaf(1));
     let name = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat();
     match name.as_slice() {
         b"AuthenticAMD" if family(version.eax) == 25 => CoreKind::Zen4,
         b"AuthenticAMD" => CoreKind::Amd,
         b"GenuineIntel" => CoreKind::Intel,
         _ => CoreKind::Other,
+    }
+}
+
+/// One of the leaves 0 and 1, which every x86-64 processor has.
+#[cfg(target_arch = "x86_64")]
+fn leaf(number: u32) -> std::arch::x86_64::CpuidResult {
+    // SAFETY: every x86-64 processor has the instruction.
+    #[allow(unused_unsafe, reason = "the intrinsic is unsafe up to Rust 1.93")]
+    unsafe {
+        std::arch::x86_64::__cpuid(number)
     }
 }
 
