@@ -105,7 +105,7 @@ impl NextFrame {
                 let encoded = encode(sam, preprocess, &image).ok()?;
                 Some(NextFrame::Enqueued(image, Box::new(encoded)))
             }
-            begun => Some(begun),
+            begun @ (NextFrame::OnThread(_) | NextFrame::Enqueued(..)) => Some(begun),
         }
     }
 
