@@ -87,6 +87,7 @@ fn lost() -> RunError {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the run is watched from another thread")]
 fn several_devices_give_the_answers_of_one() {
     let plain = plain();
     assert!(plain.windows(2).all(|two| two[0] != two[1]), "each picture has a mask of its own");
@@ -111,6 +112,7 @@ fn several_devices_give_the_answers_of_one() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the run is watched from another thread")]
 fn a_device_that_fails_loses_no_picture() {
     let plain = plain();
     for runs in [0, 4] {

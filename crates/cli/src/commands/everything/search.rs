@@ -106,7 +106,9 @@ impl Search<'_> {
             let fault = error.fault();
             let error = match error {
                 EverythingError::Option(error) => Usage::error(error.to_string()),
-                error => Error::new(error).context(path.to_string()),
+                error @ (EverythingError::CropsNeedThePicture(_)
+                | EverythingError::Stopped
+                | EverythingError::Segment(_)) => Error::new(error).context(path.to_string()),
             };
             Failure { error, fault }
         })
