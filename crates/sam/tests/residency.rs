@@ -2,6 +2,7 @@
 //! not host tensors, so that a hidden read would fail there.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod pictures;
 mod support;
 
 use std::sync::Arc;

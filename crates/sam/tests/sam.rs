@@ -11,7 +11,6 @@ mod hugging_face;
 mod mask_bits;
 mod measured;
 mod multiplex_layouts;
-mod pictures;
 mod predictor;
 mod sam3_checkpoints;
 mod sam3_find;
