@@ -137,12 +137,12 @@ impl Tensor {
         Arc::ptr_eq(&self.storage, &other.storage)
     }
 
-    /// Whether the elements are read from a mapped file; see [`Bytes::is_mapped`].
+    /// Whether the elements are read from a mapped file; see [`is_mapped`](crate::Bytes::is_mapped).
     pub fn is_mapped(&self) -> bool {
         self.storage.is_mapped()
     }
 
-    /// Hints that the elements are unlikely to be read again; see [`Bytes::release`].
+    /// Hints that the elements are unlikely to be read again; see [`release`](crate::Bytes::release).
     pub fn release(&self) {
         let axes = self.ty.shape.iter().zip(&self.strides);
         let last: usize = axes.map(|(length, stride)| length.saturating_sub(1) * stride).sum();
