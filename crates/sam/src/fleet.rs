@@ -202,7 +202,7 @@ impl Fleet {
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::ops::ControlFlow;
-    /// use cutout_sam::{Devices, Fleet, FleetEvent, Prompt, SegmentError, imaging};
+    /// use cutout_sam::{Devices, Fleet, FleetEvent, Masks, Prompt, SegmentError, imaging};
     ///
     /// let fleet = Fleet::open("sam2.1_hiera_tiny.pt", &Devices::named("cuda:all")?)?;
     /// let paths = ["a.jpg", "b.jpg", "c.jpg"];
@@ -211,7 +211,7 @@ impl Fleet {
     ///     &paths,
     ///     read,
     ///     |sam, _, image| sam.embed(image)?.segment(&Prompt::point(520, 380)),
-    ///     &mut |event: FleetEvent<_, _, SegmentError>| {
+    ///     &mut |event: FleetEvent<_, Masks, SegmentError>| {
     ///         match event {
     ///             FleetEvent::Done(done) => println!("{}: {:?}", paths[done.index], done.answer.map(|masks| masks.best().iou())),
     ///             FleetEvent::Lost { device, reason, .. } => println!("{device} is lost: {reason}"),
