@@ -146,8 +146,8 @@ impl Cpu {
         })
     }
 
-    /// The instructions and the precision of the products of a node. With precision int8 these are the products that are not linear
-    /// layers with weights: attention in bytes where that is faster, convolutions in bf16 where that is.
+    /// The instructions and the precision of the products of a node. Linear layers in int8 are ops of their own; with precision
+    /// int8, attention multiplies bytes and convolutions bf16, each where that is faster.
     fn arithmetic(&self, planned: &Planned<'_>, id: NodeId) -> Arithmetic {
         let Machine { isa, units: Units { half, bytes, byte_attention }, .. } = *self.machine;
         let precision = planned.profile.precision_of(&planned.graph.node(id).origin.scope);

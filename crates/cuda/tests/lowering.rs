@@ -161,7 +161,7 @@ fn times_bytes(x: Value<'_>, columns: usize) -> Value<'_> {
     x.apply(Op::QuantizedLinear(op), &constants)
 }
 
-/// Kernels of a norm that is multiplied with bytes twice, once in another shape; and of what `besides` makes of the norm.
+/// Kernels of a graph in which two products of bytes read a norm, one through a reshape. `besides` adds other readers of the norm.
 fn norm_of_bytes(width: usize, besides: impl for<'g> Fn(Value<'g>)) -> Vec<String> {
     let builder = Builder::new();
     let x = builder.input("x", DType::F32, [1, 96, width]);

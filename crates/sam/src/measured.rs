@@ -29,7 +29,7 @@ pub struct MeasuredProfile {
     pub profile: StoredProfile,
     /// Groups of layers that it keeps in bf16, the worst first.
     pub kept: Vec<String>,
-    /// Mean IoU of masks with those in `f32`, without keeping any.
+    /// Mean IoU with the masks of `f32` when all layers are in int8.
     pub plain_iou: f64,
     /// The same with this profile.
     pub iou: f64,

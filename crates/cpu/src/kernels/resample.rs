@@ -26,8 +26,8 @@ impl Resample {
         Resample { op: *op, sizes, types: [picture.dtype, weights.dtype] }
     }
 
-    /// Computes the result line by line: of each position the elements behind the axis, whose sums start with `zero`. `add` adds a
-    /// line of the picture with its weight; `store` converts sums to results.
+    /// Computes one line of the result after the other. A line is all elements behind the axis at one position. Sums start with
+    /// `zero`, `add` adds a weighted line of the picture to them, and `store` converts them to results.
     fn lines<X: Pod + Sync, W: Pod + Sync, S: Copy + Sync, Y: Pod + Send>(
         &self,
         io: Io<'_>,
