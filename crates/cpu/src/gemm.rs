@@ -29,6 +29,7 @@ mod strassen;
 mod terms;
 mod tile;
 mod tile_block;
+mod word_rows;
 mod writer;
 
 pub use batched::{BatchedLeft, BatchedOutput, BatchedProduct, BatchedRight, batched_gemm};

@@ -176,6 +176,13 @@ impl<'a> RowMajor<'a> {
         &self.data[row * self.row_stride..][depth]
     }
 
+    /// A block of the matrix.
+    pub(super) fn block(&self, rows: Range<usize>, depth: Range<usize>) -> RowMajor<'a> {
+        assert!(rows.end <= self.rows && depth.end <= self.depth);
+        let data = self.data.get(rows.start * self.row_stride + depth.start..).unwrap_or_default();
+        RowMajor::new(data, rows.len(), depth.len(), self.row_stride)
+    }
+
     /// Address of an element.
     pub(super) fn at(&self, row: usize, depth: usize) -> *const f32 {
         assert!(row < self.rows && depth <= self.depth);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::gemm::tile::Tile;
+use crate::tiles::{ROWS, SUM_COLUMNS, SUM_ROWS};
 
 /// A product's shape.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,41 @@ impl Split {
         let useful = (panels * panel_work / ENOUGH_WORK).clamp(1, ENOUGH_TASKS.div_ceil(row_tasks));
         Split { row_block, panel_block: panels.div_ceil(useful).max(1), depth_block }
     }
+}
+
+/// Bytes of rows of a task on tile registers: cores that have them have 2 MiB of second-level cache.
+const TILE_LEFT_BYTES: usize = 1400 << 10;
+/// Most rows of a task on tile registers.
+const MOST_TILE_ROWS: usize = 480;
+/// Least number of tasks of rows on tile registers: each reads all weights from the third-level cache or memory.
+const ENOUGH_TILE_TASKS: usize = 16;
+
+impl Split {
+    /// The blocks of a product on tile registers whose rows have `words` words in a block of depths.
+    pub(super) fn on_tiles(shape: Shape, words: usize) -> Split {
+        let fitting = (TILE_LEFT_BYTES / 4 / words.max(1)).min(MOST_TILE_ROWS);
+        let limit = fitting.min((shape.rows / ENOUGH_TILE_TASKS).max(ENOUGH_ROWS));
+        let row_block = even_tiles(shape.rows, limit);
+        let panels = shape.columns.div_ceil(SUM_COLUMNS);
+        let row_tasks = shape.rows.div_ceil(row_block).max(1);
+        let panel_work = row_block.min(shape.rows) * shape.depth * SUM_COLUMNS;
+        let most = ENOUGH_TILE_TASKS.div_ceil(row_tasks);
+        let useful = (panels * panel_work / ENOUGH_WORK).clamp(1, most);
+        Split { row_block, panel_block: panels.div_ceil(useful).max(1), depth_block: words.max(1) }
+    }
+}
+
+/// Rows of equal tasks of about `limit` rows, at most: whole tiles, and whole blocks of sums if that leaves the tasks equal.
+fn even_tiles(rows: usize, limit: usize) -> usize {
+    let most = (limit / ROWS).max(1);
+    let least = (most * 2).div_ceil(3);
+    // What a block of sums of fewer rows costs, in tiles: the columns are loaded for fewer products.
+    let cost = |tiles: usize| {
+        let tasks = rows.div_ceil(tiles * ROWS);
+        let partial = usize::from(!(tiles * ROWS).is_multiple_of(SUM_ROWS));
+        (2 * tasks * tiles + tasks * partial, most - tiles)
+    };
+    (least..=most).min_by_key(|&tiles| cost(tiles)).map_or(ROWS, |tiles| tiles * ROWS)
 }
 
 /// The tasks of a product: row blocks by groups of right panels.

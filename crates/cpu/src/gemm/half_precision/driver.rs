@@ -6,12 +6,13 @@ use cutout_parallel::Pool;
 
 use crate::gemm::driver::blocks;
 use crate::gemm::half_precision::dots::DotProduct;
-use crate::gemm::half_precision::rows::{GATHERED_ROWS, RowLayout};
+use crate::gemm::half_precision::rows::{GATHERED_ROWS, RoundedRows};
 use crate::gemm::half_precision::{HalfUnit, PackedHalf};
 use crate::gemm::kernel::Block;
 use crate::gemm::left::LeftSource;
 use crate::gemm::split::{Shape, Split, Tasks, even_blocks};
 use crate::gemm::tile_block::{TileBlock, TileOperands};
+use crate::gemm::word_rows::WordRows;
 use crate::gemm::writer::OutputWriter;
 use crate::gemm::{Epilogue, Output};
 use crate::simd::{dispatch, dispatch_dots};
@@ -19,6 +20,8 @@ use crate::tiles::{Amx, Halves, ROWS, TileUnit, Twin};
 
 /// Most pairs of depths per block: a right panel of 48 columns then takes 192 KiB.
 const MAX_PAIRS: usize = 1024;
+/// The same on tile registers, whose rows of sums wait for nothing else.
+const MOST_TILE_PAIRS: usize = 2560;
 
 /// `output = activation(scale * left · weights^T + bias) + residual`, with the left operand rounded to bf16.
 ///
@@ -39,23 +42,38 @@ pub fn gemm_half(
     }
     let (tile, pairs) = (weights.tile, weights.pairs);
     let writer = OutputWriter::new(shape, epilogue, output);
-    let most = if writer.needs_complete_sums() { pairs.max(1) } else { MAX_PAIRS };
+    let on_tiles = matches!(weights.unit, HalfUnit::Tiles | HalfUnit::TileTwin);
+    let most = if writer.needs_complete_sums() {
+        pairs.max(1)
+    } else if on_tiles {
+        MOST_TILE_PAIRS
+    } else {
+        MAX_PAIRS
+    };
     let depth_block = even_blocks(pairs, most, ROWS);
-    let split = Split::with_depth_block(shape, tile, depth_block);
+    let split = match on_tiles {
+        true => Split::on_tiles(shape, depth_block),
+        false => Split::with_depth_block(shape, tile, depth_block),
+    };
     let tasks = Tasks::new(shape, tile, split);
-    let layout = RowLayout::new(tile.isa, depth_block.min(pairs).max(1));
-    let rounded = split.row_block.next_multiple_of(tile.rows) * layout.stride;
+    let layout = |pairs| match on_tiles {
+        true => WordRows::in_tiles(pairs),
+        false => WordRows::in_rows(pairs),
+    };
+    let rounded = layout(depth_block).length(split.row_block);
     let gathered = if left.in_place().is_some() { 0 } else { GATHERED_ROWS * 2 * depth_block };
     pool.run_with_scratch(tasks.count(), rounded + gathered, &|task, scratch| {
         let (rows, panels) = tasks.get(task);
         let (rounded, gathered) = scratch.split_at_mut(rounded);
         for pairs in blocks(pairs, split.depth_block) {
             let depth = 2 * pairs.start..shape.depth.min(2 * pairs.end);
-            layout.round(left, (rows.clone(), depth), rounded, gathered);
+            let layout = layout(pairs.len());
+            let isa = tile.isa;
+            RoundedRows { isa, layout }.round(left, (rows.clone(), depth), rounded, gathered);
             let task = HalfTask {
                 weights,
                 left: rounded,
-                row_stride: layout.stride,
+                row_stride: layout.stride(),
                 writer: &writer.for_depths(&pairs, weights.pairs),
                 rows: rows.clone(),
                 panels: panels.clone(),
@@ -70,7 +88,7 @@ struct HalfTask<'a> {
     weights: &'a PackedHalf,
     /// The task's rows, rounded.
     left: &'a [f32],
-    /// Pairs from one of them to the next.
+    /// Pairs from one of them to the next, on vectors.
     row_stride: usize,
     writer: &'a OutputWriter<'a>,
     rows: Range<usize>,
@@ -110,10 +128,9 @@ impl HalfTask<'_> {
     }
 
     fn run_on_tiles<U: TileUnit>(self, pairs: Range<usize>) {
-        let HalfTask { weights, left, row_stride, writer, rows, panels } = self;
+        let HalfTask { weights, left, writer, rows, panels, .. } = self;
         let operands = TileOperands {
             left,
-            row_stride,
             right: bytemuck::cast_slice(&weights.data),
             panel_words: weights.pairs,
             words: pairs,

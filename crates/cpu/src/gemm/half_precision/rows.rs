@@ -4,28 +4,23 @@ use std::ops::Range;
 
 use half::bf16;
 
-use crate::gemm::left::{LeftSource, PanelBlock, row_stride};
+use crate::gemm::left::{LeftSource, PanelBlock, RowMajor};
+use crate::gemm::word_rows::{LINE, WordRows};
 use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dots};
 
 /// Rows that are read at a time where they are not in memory as they are.
 pub(super) const GATHERED_ROWS: usize = 8;
 
-/// Rows rounded to bf16, one after the other.
+/// Rows rounded to bf16, as pairs of depths.
 #[derive(Clone, Copy)]
-pub(super) struct RowLayout {
+pub(super) struct RoundedRows {
     pub(super) isa: Isa,
-    /// Pairs of depths from one row to the next.
-    pub(super) stride: usize,
+    pub(super) layout: WordRows,
 }
 
-impl RowLayout {
-    /// The layout of rows of `pairs` pairs, each in cache lines of its own.
-    pub(super) fn new(isa: Isa, pairs: usize) -> RowLayout {
-        RowLayout { isa, stride: row_stride(pairs) }
-    }
-
-    /// Rounds a block of the left operand into `out`, `[row][stride]` pairs. Pairs beyond the last depth are zero; `gathered` has
-    /// room for [`GATHERED_ROWS`] rows.
+impl RoundedRows {
+    /// Rounds a block of the left operand into `out`. Pairs beyond the last depth are zero; `gathered` has room for
+    /// [`GATHERED_ROWS`] rows.
     pub(super) fn round(
         &self,
         left: &dyn LeftSource,
@@ -33,58 +28,71 @@ impl RowLayout {
         out: &mut [f32],
         gathered: &mut [f32],
     ) {
-        let length = depth.len();
-        let mut out = out.chunks_exact_mut(self.stride);
         if let Some(matrix) = left.in_place() {
-            for row in rows {
-                let source = matrix.part(row, depth.clone());
-                self.round_row(source, out.next());
-            }
+            let rows = matrix.block(rows, depth);
+            dispatch_dots(self.isa, RoundBlock { rows, layout: self.layout, first: 0, out });
             return;
         }
+        let start = rows.start;
         for first in rows.clone().step_by(GATHERED_ROWS) {
-            let rows = first..rows.end.min(first + GATHERED_ROWS);
-            let block = PanelBlock { isa: self.isa, rows, depth: depth.clone(), panel_rows: 1 };
+            let block = first..rows.end.min(first + GATHERED_ROWS);
+            let count = block.len();
+            let block =
+                PanelBlock { isa: self.isa, rows: block, depth: depth.clone(), panel_rows: 1 };
             let gathered = &mut gathered[..block.len()];
             left.pack(&block, gathered);
-            for source in gathered.chunks_exact(length.max(1)) {
-                self.round_row(source, out.next());
-            }
+            let rows = RowMajor::new(gathered, count, depth.len(), depth.len());
+            let (layout, first) = (self.layout, first - start);
+            dispatch_dots(self.isa, RoundBlock { rows, layout, first, out: &mut *out });
         }
     }
-
-    fn round_row(&self, source: &[f32], out: Option<&mut [f32]>) {
-        let out = out.expect("the scratch memory has room for the rows of a task");
-        dispatch_dots(self.isa, RoundRow { source, out: bytemuck::cast_slice_mut(out) });
-    }
 }
 
-/// Rounds a row and pads it with zeros.
-struct RoundRow<'a> {
-    source: &'a [f32],
-    out: &'a mut [bf16],
+/// Rounds rows and pads them with zeros.
+struct RoundBlock<'a> {
+    rows: RowMajor<'a>,
+    layout: WordRows,
+    /// Number of the first row in the layout.
+    first: usize,
+    out: &'a mut [f32],
 }
 
-impl Kernel for RoundRow<'_> {
+impl Kernel for RoundBlock<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let RoundRow { source, out } = self;
-        let length = source.len();
-        assert!(length <= out.len());
-        let whole = length - length % (2 * S::LANES);
-        let mut index = 0;
-        while index < whole {
-            let (low, high) = (simd.load(&source[index..]), simd.load(&source[index + S::LANES..]));
-            let target = out[index..][..2 * S::LANES].as_mut_ptr();
-            // SAFETY: `2 * LANES` elements were sliced.
-            unsafe { simd.store_bf16(low, high, target) };
-            index += 2 * S::LANES;
+        let RoundBlock { rows, layout, first, out } = self;
+        let depth = rows.depth();
+        for row in 0..rows.rows() {
+            round_row(simd, rows.part(row, 0..depth), layout.row(out, first + row));
         }
-        for (target, &value) in out[whole..].iter_mut().zip(&source[whole..]) {
-            *target = bf16::from_f32(value);
-        }
-        out[length..].fill(bf16::ZERO);
+    }
+}
+
+/// Rounds a row to lines of `LINE` words and pads it with zeros.
+#[inline(always)]
+fn round_row<'m, S: Simd>(simd: S, source: &[f32], mut lines: impl Iterator<Item = &'m mut [f32]>) {
+    let mut whole = source.chunks_exact(2 * LINE);
+    for (source, line) in whole.by_ref().zip(lines.by_ref()) {
+        round_line(simd, source, line);
+    }
+    let rest = whole.remainder();
+    if !rest.is_empty() {
+        let mut padded = [0.0; 2 * LINE];
+        padded[..rest.len()].copy_from_slice(rest);
+        let line = lines.next().expect("the layout has room for the row");
+        round_line(simd, &padded, line);
+    }
+    lines.for_each(|line| line.fill(0.0));
+}
+
+/// Rounds the numbers of a line.
+#[inline(always)]
+fn round_line<S: Simd>(simd: S, source: &[f32], line: &mut [f32]) {
+    for (source, line) in source.chunks_exact(2 * S::LANES).zip(line.chunks_exact_mut(S::LANES)) {
+        let (low, high) = (simd.load(source), simd.load(&source[S::LANES..]));
+        // SAFETY: `LANES` words are `2 * LANES` elements.
+        unsafe { simd.store_bf16(low, high, line.as_mut_ptr().cast()) };
     }
 }
 

@@ -5,7 +5,6 @@ use std::ops::Range;
 use cutout_parallel::Pool;
 
 use crate::gemm::int8::product::{BlockProduct, ChannelProduct};
-use crate::gemm::int8::quantize::Offset;
 use crate::gemm::int8::rows::QuantizedRows;
 use crate::gemm::int8::tile_product::TileTasks;
 use crate::gemm::int8::{ByteUnit, PackedInt8, Scales};
@@ -37,12 +36,11 @@ pub fn gemm_int8(
         return;
     }
     let writer = OutputWriter::new(shape, epilogue, output);
-    let split = Split::with_depth_block(shape, weights.tile, weights.words.max(1));
-    let on_tiles = TileTasks { left, weights, writer: &writer, shape, split };
+    let on_tiles = TileTasks { left, weights, writer: &writer, shape };
     match weights.unit {
         ByteUnit::Tiles => on_tiles.run::<Amx>(pool),
         ByteUnit::TileTwin => on_tiles.run::<Twin>(pool),
-        ByteUnit::Vectors => by_vectors(pool, left, weights, (&writer, shape, split)),
+        ByteUnit::Vectors => by_vectors(pool, left, weights, (&writer, shape)),
     }
 }
 
@@ -51,11 +49,12 @@ fn by_vectors(
     pool: &Pool,
     left: &dyn LeftSource,
     weights: &PackedInt8,
-    (writer, shape, split): (&OutputWriter<'_>, Shape, Split),
+    (writer, shape): (&OutputWriter<'_>, Shape),
 ) {
     let PackedInt8 { tile, words, .. } = *weights;
+    let split = Split::with_depth_block(shape, tile, words.max(1));
     let tasks = Tasks::new(shape, tile, split);
-    let layout = QuantizedRows::new(weights, split.row_block, Offset::OfVectors);
+    let layout = QuantizedRows::for_vectors(weights, split.row_block);
     pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
         let (rows, panels) = tasks.get(task);
         let (bytes, row_scales) = layout.quantize(left, rows.clone(), scratch);

@@ -2,6 +2,7 @@
 
 use cutout_graph::ops::SMALLEST_ROW;
 
+use crate::gemm::word_rows::LINE;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// The scale of values whose largest magnitude is `largest`, and the factor that quantises them; see the module's
@@ -37,46 +38,58 @@ pub(super) enum Offset {
     OfVectors,
 }
 
-/// Quantises one row of the left operand to bytes with the offset added, padded with the offset to the length of `out`.
+/// Quantises one row of the left operand to bytes with the offset added, in lines of `LINE` words that are padded with the offset.
 /// Returns the row's scale.
-pub(super) fn quantize_row(isa: Isa, row: &[f32], out: &mut [u8], offset: Offset) -> f32 {
-    assert!(out.len() >= row.len());
-    dispatch(isa, QuantizeRow { row, out, offset })
+pub(super) fn quantize_row<'m>(
+    isa: Isa,
+    row: &[f32],
+    lines: impl Iterator<Item = &'m mut [f32]>,
+    offset: Offset,
+) -> f32 {
+    dispatch(isa, QuantizeRow { row, lines, offset })
 }
 
-struct QuantizeRow<'a> {
+struct QuantizeRow<'a, L> {
     row: &'a [f32],
-    out: &'a mut [u8],
+    lines: L,
     offset: Offset,
 }
 
-impl Kernel for QuantizeRow<'_> {
+impl<'m, L: Iterator<Item = &'m mut [f32]>> Kernel for QuantizeRow<'_, L> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> f32 {
-        let QuantizeRow { row, out, offset } = self;
+        let QuantizeRow { row, mut lines, offset } = self;
         let offset = if offset == Offset::None { 0 } else { S::DOT_OFFSET };
-        out[row.len()..].fill(offset as u8);
         let (scale, factor) = scale_of(largest_magnitude(simd, row));
-        if factor == 0.0 {
-            out[..row.len()].fill(offset as u8);
-            return scale;
+        if factor != 0.0 {
+            let mut whole = row.chunks_exact(4 * LINE);
+            for (values, line) in whole.by_ref().zip(lines.by_ref()) {
+                quantize_line(simd, values, line, (factor, offset));
+            }
+            let rest = whole.remainder();
+            if !rest.is_empty() {
+                let mut padded = [0.0; 4 * LINE];
+                padded[..rest.len()].copy_from_slice(rest);
+                let line = lines.next().expect("the layout has room for the row");
+                quantize_line(simd, &padded, line, (factor, offset));
+            }
         }
-        let (vectors, offsets) = (simd.splat(factor), simd.splat_int(offset));
-        let whole = row.len() - row.len() % S::LANES;
-        let mut index = 0;
-        while index < whole {
-            let value = simd.mul(simd.load(&row[index..]), vectors);
-            let bytes = simd.add_int(simd.to_int(value), offsets);
-            let target = out[index..][..S::LANES].as_mut_ptr();
-            // SAFETY: `LANES` bytes were sliced.
-            unsafe { simd.store_low_bytes(bytes, target) };
-            index += S::LANES;
-        }
-        for (byte, &value) in out[whole..].iter_mut().zip(&row[whole..]) {
-            *byte = ((value * factor).round_ties_even() as i32 + offset) as u8;
-        }
+        lines.for_each(|line| bytemuck::cast_slice_mut(line).fill(offset as u8));
         scale
+    }
+}
+
+/// Quantises the numbers of a line.
+#[inline(always)]
+fn quantize_line<S: Simd>(simd: S, values: &[f32], line: &mut [f32], (factor, offset): (f32, i32)) {
+    let (factor, offset) = (simd.splat(factor), simd.splat_int(offset));
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(line);
+    for (values, bytes) in values.chunks_exact(S::LANES).zip(bytes.chunks_exact_mut(S::LANES)) {
+        let value = simd.mul(simd.load(values), factor);
+        let value = simd.add_int(simd.to_int(value), offset);
+        // SAFETY: `LANES` bytes were sliced.
+        unsafe { simd.store_low_bytes(value, bytes.as_mut_ptr()) };
     }
 }
 

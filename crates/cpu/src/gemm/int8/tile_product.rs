@@ -3,14 +3,13 @@
 use cutout_parallel::Pool;
 
 use crate::gemm::int8::PackedInt8;
-use crate::gemm::int8::quantize::Offset;
 use crate::gemm::int8::rows::QuantizedRows;
 use crate::gemm::left::LeftSource;
 use crate::gemm::split::{Shape, Split, Tasks};
-use crate::gemm::tile_block::{FinishSums, Stage, TileBlock, TileOperands};
+use crate::gemm::tile_block::{FinishSums, TileBlock, TileOperands};
 use crate::gemm::writer::OutputWriter;
 use crate::simd::{Simd, dispatch};
-use crate::tiles::{Bytes, SUM_COLUMNS, SUM_ROWS, TileUnit};
+use crate::tiles::{Bytes, SUM_COLUMNS, TileUnit};
 
 /// A product whose tasks run on tile registers.
 #[derive(Clone, Copy)]
@@ -19,24 +18,22 @@ pub(super) struct TileTasks<'a> {
     pub(super) weights: &'a PackedInt8,
     pub(super) writer: &'a OutputWriter<'a>,
     pub(super) shape: Shape,
-    pub(super) split: Split,
 }
 
 impl TileTasks<'_> {
     /// Quantises rows, one after the other, and multiplies them.
     pub(super) fn run<U: TileUnit>(self, pool: &Pool) {
-        let TileTasks { left, weights, writer, shape, split } = self;
+        let TileTasks { left, weights, writer, shape } = self;
         let PackedInt8 { tile, words, .. } = *weights;
+        let split = Split::on_tiles(shape, words);
         let tasks = Tasks::new(shape, tile, split);
-        let height = split.row_block.next_multiple_of(tile.rows);
-        let layout = QuantizedRows::new(weights, height, Offset::None);
+        let layout = QuantizedRows::for_tiles(weights, split.row_block);
         pool.run_with_scratch(tasks.count(), layout.floats(), &|task, scratch| {
             let (rows, panels) = tasks.get(task);
             let (bytes, row_scales) = layout.quantize(left, rows.clone(), scratch);
             let sums = ByteSums { row_scales: &row_scales[..rows.len()], scales: &weights.scales };
             let operands = TileOperands {
                 left: bytes,
-                row_stride: layout.stride(),
                 right: bytemuck::cast_slice(&weights.data),
                 panel_words: words,
                 words: 0..words,
@@ -62,10 +59,10 @@ impl FinishSums for ByteSums<'_> {
     type Numbers = Bytes;
 
     #[inline(always)]
-    fn finish<S: Simd>(self, simd: S, (first, panel): (usize, usize), stage: &mut Stage) {
+    fn finish<S: Simd>(self, simd: S, (row, panel): (usize, usize), sums: &mut [f32]) {
         let columns = &self.scales[panel * SUM_COLUMNS..][..SUM_COLUMNS];
-        let rows = self.row_scales[first..].iter().take(SUM_ROWS);
-        for (&scale, sums) in rows.zip(stage.0.chunks_exact_mut(SUM_COLUMNS)) {
+        for (&scale, sums) in self.row_scales[row..].iter().zip(sums.chunks_exact_mut(SUM_COLUMNS))
+        {
             let scale = simd.splat(scale);
             for (sums, columns) in
                 sums.chunks_exact_mut(S::LANES).zip(columns.chunks_exact(S::LANES))
