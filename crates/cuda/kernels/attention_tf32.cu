@@ -4,7 +4,7 @@
 // queries, a block WARPS * 16 of one head and a part of the keys; parts are joined by `join_parts`. WIDTH is that of queries and keys, VALUES that of
 // values, in shared memory. Keys of a tile are loaded while values of the tile before are mixed, and the other way round.
 // Most blocks run the code once, and fetching instructions takes longer than running them: loops are rolled where they can be.
-// Shared memory: (WARPS * 16 + 32) * (row of keys) + 32 * (VALUES + 4) + WARPS * 16 * 36 floats, and WARPS * 16 rows of an absolute bias.
+// Shared memory: (WARPS * 16 + 32) * (row of keys) + 32 * (VALUES + 4) + WARPS * 16 * 36 floats, and WARPS * 16 rows of the terms of an absolute bias.
 #include "attention.cuh"
 #include "mma.cuh"
 
@@ -20,6 +20,30 @@ template <int CHANNELS, int ROW, int THREADS> INLINE void fetch_rows(u32 to, con
     copy_async(to + (row * ROW + channel) * 4, exists ? from + (i64)row * stride + channel : from, exists);
   }
 }
+
+// Terms of an absolute bias, for each query those of its rows, then those of its columns. Rows start 8 banks apart.
+struct Terms {
+  u32 span, row;
+  INLINE_METHOD explicit Terms(const Attention& c) : span(c.bias ? c.bias_height + c.bias_width : 0), row(span + (40 - span % 32) % 32) {}
+  template <int BQ, int THREADS> INLINE_METHOD void fetch(float* to, const Operands& o, const Attention& c, u32 q0) const {
+    const u32 head = blockIdx.y, batch = blockIdx.z;
+    auto from = [&](u32 query, u32 at, bool& of_rows) {
+      const i64 line = min(q0 + query, c.queries - 1);
+      of_rows = at < c.bias_height;
+      return of_rows ? batch * c.rows_batch + line * c.rows_row + head * c.rows_head + at : batch * c.columns_batch + line * c.columns_row + head * c.columns_head + at - c.bias_height;
+    };
+    const i64 lengths = c.bias_height | c.bias_width | c.rows_batch | c.rows_row | c.rows_head | c.columns_batch | c.columns_row | c.columns_head;
+    const bool fours = lengths % 4 == 0 && ((u64)o.rows | (u64)o.columns) % 16 == 0 && c.rows_type == F32 && c.columns_type == F32;
+    const u32 pieces = fours ? span / 4 : span;
+    for (u32 i = threadIdx.x; i < BQ * pieces; i += THREADS) {
+      const u32 query = i / pieces, piece = i - query * pieces, at = fours ? piece * 4 : piece;
+      bool of_rows;
+      const i64 element = from(query, at, of_rows);
+      if (fours) copy_async(shared_address(to + query * row + at), (const float*)(of_rows ? o.rows : o.columns) + element, true);
+      else to[query * row + at] = load(of_rows ? o.rows : o.columns, element, of_rows ? c.rows_type : c.columns_type);
+    }
+  }
+};
 
 // e^x for x <= 0, without branches.
 INLINE float falling(float x) {
@@ -48,19 +72,13 @@ template <int WARPS> INLINE void attend(const Operands& o, void* output, float* 
     commit();
   };
   fetch_rows<WIDTH, KEY_ROW, THREADS>(qs_at, queries, c.query_row, BQ, c.queries - q0, c.width);
+  const Terms bias(c);
+  if (bias.span) bias.fetch<BQ, THREADS>(terms, o, c, q0);
   fetch_keys(first);
   fetch_values(first);
   // The two queries of this thread.
   const u32 index[2] = {q0 + warp * 16 + group, q0 + warp * 16 + group + 8};
-  // Terms of an absolute bias: [query][height + width].
-  const u32 span = c.bias ? c.bias_height + c.bias_width : 0;
-  for (u32 i = threadIdx.x; i < BQ * span; i += THREADS) {
-    const u32 row = i / span, at = i - row * span;
-    const i64 line = min(q0 + row, c.queries - 1);
-    terms[i] = at < c.bias_height ? load(o.rows, batch * c.rows_batch + line * c.rows_row + head * c.rows_head + at, c.rows_type)
-                                  : load(o.columns, batch * c.columns_batch + line * c.columns_row + head * c.columns_head + at - c.bias_height, c.columns_type);
-  }
-  const float* own_terms = terms + (warp * 16 + group) * span;
+  const float *row_terms = terms + (warp * 16 + group) * bias.row, *column_terms = row_terms + c.bias_height;
   const bool plain = !c.causal && !o.mask;
   float top[2] = {-infinity(), -infinity()}, sum[2] = {0, 0};
   float mixed[MIXED][4];
@@ -96,9 +114,14 @@ template <int WARPS> INLINE void attend(const Operands& o, void* output, float* 
     float next[2] = {top[0], top[1]};
     UNROLL for (int j = 0; j < KEYS; j++) UNROLL for (int i = 0; i < 4; i++) score[j][i] *= c.scale;
     if (c.bias) {
-      UNROLL for (int j = 0; j < KEYS; j++) UNROLL for (int i = 0; i < 2; i++) {
-        const u32 key = min(k0 + j * 8 + four * 2 + i, c.keys - 1), y = key / c.bias_width, x = key - y * c.bias_width + c.bias_height;
-        UNROLL for (int h = 0; h < 2; h++) score[j][h * 2 + i] += own_terms[h * 8 * span + y] + own_terms[h * 8 * span + x];
+      u32 y = (k0 + four * 2) / c.bias_width, x = k0 + four * 2 - y * c.bias_width;
+      UNROLL for (int j = 0; j < KEYS; j++) {
+        UNROLL for (int i = 0; i < 2; i++) {
+          const bool next_row = x + i >= c.bias_width;
+          const u32 at_x = next_row ? 0 : x + i, at_y = min(y + next_row, c.bias_height - 1);
+          UNROLL for (int h = 0; h < 2; h++) score[j][h * 2 + i] += row_terms[h * 8 * bias.row + at_y] + column_terms[h * 8 * bias.row + at_x];
+        }
+        for (x += 8; x >= c.bias_width; x -= c.bias_width) y++;
       }
     }
     if (!plain || k0 + BK > end) {

@@ -9,6 +9,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define INLINE static __device__ __forceinline__
+#define INLINE_METHOD __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
 #define UNROLL _Pragma("unroll")
 #define PRAGMA(text) _Pragma(#text)

@@ -160,13 +160,30 @@ struct Tap {
 struct Resize {
   u32 total, height, width, channels, out_height, out_width, row_taps, column_taps;  // taps of every position, padded with weight 0
   int from, to;
+  u32 wide;  // whether a thread computes four channels, which are aligned
 };
 // rows: [out_height, row_taps], columns: [out_width, column_taps].
 KERNEL resize(const void* input, const Tap* rows, const Tap* columns, void* output, const __grid_constant__ Resize c) {
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  const u32 index = blockIdx.x * blockDim.x + threadIdx.x, i = c.wide ? index * 4 : index;
   if (i >= c.total) return;
   const u32 channel = i % c.channels, pixel = i / c.channels, x = pixel % c.out_width, y = pixel / c.out_width % c.out_height;
   const u64 image = (u64)(pixel / c.out_width / c.out_height) * c.height;
+  if (c.wide) {
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (u32 r = 0; r < c.row_taps; r++) {
+      const Tap row = rows[y * c.row_taps + r];
+      for (u32 k = 0; k < c.column_taps; k++) {
+        const Tap column = columns[x * c.column_taps + k];
+        const float weight = row.weight * column.weight;
+        if (weight == 0.0f) continue;
+        const float4 v = load4(input, ((image + row.at) * c.width + column.at) * c.channels + channel, c.from);
+        sum.x = multiply_add(v.x, weight, sum.x), sum.y = multiply_add(v.y, weight, sum.y);
+        sum.z = multiply_add(v.z, weight, sum.z), sum.w = multiply_add(v.w, weight, sum.w);
+      }
+    }
+    store4(output, i, c.to, sum);
+    return;
+  }
   float sum = 0;
   for (u32 r = 0; r < c.row_taps; r++) {
     const Tap row = rows[y * c.row_taps + r];

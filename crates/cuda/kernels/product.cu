@@ -211,3 +211,23 @@ KERNEL split_matrix(const float* input, u32* output, const __grid_constant__ Spl
   output[at] = high;
   output[at + pairs] = pack2<BF16>(x - from_bf16((u16)high), y - from_bf16((u16)(high >> 16)));
 }
+
+struct SumParts {
+  u32 elements, columns, parts;
+  float scale;
+  int activation, residual_type, to;
+};
+// Sums products of parts of the depth in their order, and finishes them; four elements a thread, which are aligned and of one row.
+KERNEL __launch_bounds__(256) sum_parts(const float* partial, const float* bias, const void* residual, void* output, const __grid_constant__ SumParts c) {
+  const u32 at = (blockIdx.x * 256 + threadIdx.x) * 4, n = at % c.columns;
+  if (at >= c.elements) return;
+  float4 sum = make_float4(0, 0, 0, 0);
+  UNROLL_BY(8) for (u32 part = 0; part < c.parts; part++) {
+    const float4 x = *(const float4*)(partial + (u64)part * c.elements + at);
+    sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+  }
+  float v[4] = {sum.x, sum.y, sum.z, sum.w};
+  UNROLL for (int k = 0; k < 4; k++) v[k] = activate(v[k] * c.scale + (bias ? bias[n + k] : 0.0f), c.activation);
+  const float4 r = residual ? load4(residual, at, c.residual_type) : make_float4(0, 0, 0, 0);
+  store4(output, at, c.to, make_float4(v[0] + r.x, v[1] + r.y, v[2] + r.z, v[3] + r.w));
+}

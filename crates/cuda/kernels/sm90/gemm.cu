@@ -7,13 +7,15 @@
 //         0: "cooperative", both work on one (2·WM)×BN tile
 //   CL    blocks of a cluster, 1 or 2: neighbours along R share the B tile by multicast
 //   EPI   0: half = x + bias · 1: half = gelu(x + bias) · 2: f32 = x + bias + residual · 3: half = relu(x + bias)
+//   SL    (EPI 2) slots of the second pipeline: a slot holds FW columns (SWAP: tokens) of a tile of the residual, the consumer adds its
+//         values in place, and the sum leaves from there
 //         4: half = x + bias, then neighbouring pairs of the first `rope_columns` columns are rotated by tables [positions, HEAD / 2]; the
 //         position of row r is that of token r % rope_tokens in its window, on a grid `rope_grid` wide
 //   HEAD  (EPI 4) channels of a head, 64 or 256
 //   SWAP  1: A is the weight and B the tokens, so out[c][r] is written and the bias belongs to rows (for shapes that tile better so)
 //   CONV  1: the rows of A are the pixels of an image, by boxes of bx×by pixels; the depth is `taps` × channels, 1 or 3×3 taps with zero
 //         padding; with `shuffle` the columns are (dy, dx, channel) of a 2×2 transposed convolution and go to their pixels
-// A null bias or residual counts as zeros. Launch: 384 threads, as many blocks as multiprocessors.
+// A bias or residual that is absent counts as zeros. Launch: 384 threads, as many blocks as multiprocessors.
 #include "sm90.cuh"
 #if KIND
 #define BYTES
@@ -22,19 +24,19 @@
 
 struct Gemm {
   int rows, columns, depth, row_tiles, column_tiles;  // rows and columns of the result as A and B have them
-  int out_stride, residual_stride;                    // elements between rows, for results in f32
   int bias_mask, residual_mask;                       // -1 where the operand is present, 0 where it counts as zeros
   int rope_columns, rope_tokens, rope_grid, rope_window;
   int height, width, tiles_x, tiles_y, box_x_log2, channels, taps, shuffle;
 };
 
-constexpr bool late = EPI == 2 && KIND;
 constexpr int BM = PP ? WM : 2 * WM, MI = WM / 64, NR = BN / 2, ES = KIND ? 1 : 2, BKE = 128 / ES;
 constexpr int ABYTES = BM * 128, BBYTES = BN * 128, STAGE = ABYTES + BBYTES;
 constexpr int CW = SWAP ? 32 : (BN % 64 ? (BN % 32 ? 16 : 32) : 64);  // output columns (SWAP: tokens) staged at a time
 constexpr int CHUNK = SWAP ? MI * 32 * 128 : WM * CW * 2;             // bytes of one staging buffer
+constexpr int FW = BN % 32 ? 16 : 32, SLOT = BM * FW * 4, CHUNKS = BN / FW;  // for results in f32
+static_assert(!SWAP || PP && FW == 32, "slots of swapped operands are boxes of 32 tokens by 32 outputs of one consumer");
 // 128 · (idle + 2 · busy) may not exceed the 65536 registers of a multiprocessor: more compiles and then hangs.
-constexpr bool MANY = EPI == (KIND ? 4 : 2) && WM * BN > 128 * 160;
+constexpr bool MANY = EPI == 4 && KIND && WM * BN > 128 * 160;
 constexpr int IDLE_REGISTERS = MANY ? 24 : 40, BUSY_REGISTERS = MANY ? 240 : 232;
 #if KIND
 typedef int acc_t;
@@ -53,6 +55,10 @@ D const float* present(const float* operand, int mask) {
 // Reads of memory that nothing writes meanwhile.
 D float read1(const float* p) { float v; asm("ld.global.nc.f32 %0,[%1];" : "=f"(v) : "l"(p)); return v; }
 D float2 read2(const float* p) { float2 v; asm("ld.global.nc.v2.f32 {%0,%1},[%2];" : "=f"(v.x), "=f"(v.y) : "l"(p)); return v; }
+D float shared1(u32 at) { float v; asm volatile("ld.shared.f32 %0,[%1];" : "=f"(v) : "r"(at) : "memory"); return v; }
+D float2 shared2(u32 at) { float2 v; asm volatile("ld.shared.v2.f32 {%0,%1},[%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory"); return v; }
+D void store1(u32 at, float x) { asm volatile("st.shared.f32 [%0],%1;" ::"r"(at), "f"(x) : "memory"); }
+D void store2(u32 at, float2 v) { asm volatile("st.shared.v2.f32 [%0],{%1,%2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory"); }
 
 // Bytes of the 16-byte piece `c` of row `r` in a staging tile whose rows are CW halves long (the TMA swizzle of that width).
 D u32 staged(u32 r, u32 c) {
@@ -76,17 +82,18 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 __cluster_dims__(CL, 1, 1)
 #endif
 NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, const __grid_constant__ TensorMap C,
-     float* __restrict__ out, const float* __restrict__ bias_or_null, const float* __restrict__ residual_or_null,
-     const float* __restrict__ row_scale, const float* __restrict__ column_scale, const float* __restrict__ cosines,
-     const float* __restrict__ sines, const __grid_constant__ Gemm g) {
+     const __grid_constant__ TensorMap residual, const float* __restrict__ bias_or_null, const float* __restrict__ row_scale,
+     const float* __restrict__ column_scale, const float* __restrict__ cosines, const float* __restrict__ sines,
+     const __grid_constant__ Gemm g) {
   extern __shared__ __align__(1024) u8 raw[];
-  __shared__ u64 full[ST], empty[ST];
+  __shared__ u64 full[ST], empty[ST], filled[SL], drained[SL];
   const u32 base = (smem(raw) + 1023) & ~1023u, stage0 = base + ST * STAGE;
   const int wg = threadIdx.x / 128, rank = CL > 1 ? cta_rank() : 0, R = g.rows, Cc = g.columns, tc = g.column_tiles;
   const int slices = CONV ? (g.channels + BKE - 1) / BKE : 1, kt = CONV ? g.taps * slices : (g.depth + BKE - 1) / BKE;
   const int items = (g.row_tiles + CL - 1) / CL * tc, step = gridDim.x / CL, box_y = CONV ? BM >> g.box_x_log2 : 0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < ST; i++) { mbar_init(smem(full + i), 1); mbar_init(smem(empty + i), (PP ? 1 : 2) * CL); }
+    for (int i = 0; i < SL; i++) { mbar_init(smem(filled + i), 1); mbar_init(smem(drained + i), PP ? 1 : 2); }
     mbar_fence();
   }
   if (CL > 1) cluster_sync(); else __syncthreads();
@@ -118,6 +125,23 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
         }
       }
     }
+    if (EPI == 2 && threadIdx.x == 32) {  // fills the slots with the residual
+      int s = 0, ph = 1;
+      for (int t = blockIdx.x / CL; t < items; t += step) {
+        const int r = (t / tc * CL + rank) * BM, c = t % tc * BN;
+        for (int k = 0; k < CHUNKS; k++) {
+          const u32 to = stage0 + s * SLOT, f = smem(filled + s);
+          mbar_wait(smem(drained + s), ph);
+          if (!g.residual_mask) mbar_arrive(f);
+          else {
+            mbar_expect(f, SLOT);
+            if (SWAP) for (int i = 0; i < BM / 32; i++) tma_load2(to + i * 4096, &residual, f, r + i * 32, c + k * 32);
+            else for (int i = 0; i < BM / WM; i++) tma_load2(to + i * (WM * FW * 4), &residual, f, c + k * FW, r + i * WM);
+          }
+          if (++s == SL) { s = 0; ph ^= 1; }
+        }
+      }
+    }
     __syncwarp();  // without it lanes 1..31 would sit in the last cluster barrier and the loading lane never run
   } else {
     regs_inc<BUSY_REGISTERS>();
@@ -125,11 +149,13 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
     const u32 mine = stage0 + me * 2 * CHUNK;
     const bool leader = threadIdx.x % 128 == 0;
     // An absent operand is read from one line of zeros: pointer and index are masked.
-    const int bias_mask = g.bias_mask, res_mask = g.residual_mask;
-    const float *bias = present(bias_or_null, bias_mask), *res = present(residual_or_null, res_mask);
-    const u64 res_stride = g.residual_stride & res_mask;
-    int s = 0, ph = 0, turn = 0, buf = 0;
-    auto skip = [&]() { s += kt; while (s >= ST) { s -= ST; ph ^= 1; } };
+    const int bias_mask = g.bias_mask;
+    const float* bias = present(bias_or_null, bias_mask);
+    int s = 0, ph = 0, turn = 0, buf = 0, slot = 0, slot_ph = 0;
+    auto skip = [&]() {
+      s += kt; while (s >= ST) { s -= ST; ph ^= 1; }
+      slot += CHUNKS; while (slot >= SL) { slot -= SL; slot_ph ^= 1; }
+    };
     auto release = [&](int st) {
       if (CL == 1) { if (leader) mbar_arrive(smem(empty + st)); }
       else if (threadIdx.x % 128 < CL) mbar_arrive_at(smem(empty + st), threadIdx.x % 128);
@@ -138,8 +164,8 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
       if (PP && turn != me) { skip(); continue; }
       const int row_tile = t / tc * CL + rank, r0 = row_tile * BM + (PP ? 0 : me * WM), c0 = t % tc * BN;
       acc_t acc[MI][NR];
-      // Starts from bias (and residual), read while the other consumer's products run. Addresses are clamped instead of guarded: a
-      // branch here makes ptxas serialise the products (C7515).
+      // Starts from the bias, read while the other consumer's products run. Addresses are clamped instead of guarded: a branch here
+      // makes ptxas serialise the products (C7515).
       UNROLL for (int u = 0; u < MI; u++) {
         const int r = r0 + u * 64 + w * 16 + q, ra = min(r, R - 1), rb = min(r + 8, R - 1);
         float b0 = 0, b1 = 0;
@@ -150,15 +176,6 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
             const int c = min(c0 + j * 8 + p2, Cc - 2);
             float2 b = read2(bias + (c & bias_mask));
             x0 = y0 = b.x; x1 = y1 = b.y;
-            if (EPI == 2 && !CONV) {
-              float2 v = read2(res + ra * res_stride + (c & res_mask)), z = read2(res + rb * res_stride + (c & res_mask));
-              x0 += v.x; x1 += v.y; y0 += z.x; y1 += z.y;
-            }
-          }
-          if (!KIND && SWAP && EPI == 2) {
-            const int c = c0 + j * 8 + p2;
-            const float *f = res + min(c, Cc - 1) * res_stride, *h = res + min(c + 1, Cc - 1) * res_stride;
-            x0 += read1(f + (ra & res_mask)); y0 += read1(f + (rb & res_mask)); x1 += read1(h + (ra & res_mask)); y1 += read1(h + (rb & res_mask));
           }
           acc[u][j * 4] = x0; acc[u][j * 4 + 1] = x1; acc[u][j * 4 + 2] = y0; acc[u][j * 4 + 3] = y1;
         }
@@ -195,9 +212,10 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
       }
       float2 cs = make_float2(0, 0), cb = cs;
       auto column = [&](int j) {
-        const int c = min(c0 + j * 8 + p2, Cc - 2);
-        cs = *(const float2*)(column_scale + c);
-        if (!SWAP) cb = read2(bias + (c & bias_mask));
+        const int c = c0 + j * 8 + p2, pair = min(c, Cc - 2);
+        // There may be an odd number of tokens, but not of outputs.
+        if (SWAP) cs = make_float2(column_scale[min(c, Cc - 1)], column_scale[min(c + 1, Cc - 1)]);
+        else { cs = *(const float2*)(column_scale + pair); cb = read2(bias + (pair & bias_mask)); }
       };
       auto value = [&](int u, int j, int h, int i) {
         return fmaf((float)acc[u][j * 4 + h * 2 + i], rs[u][h] * (i ? cs.y : cs.x), SWAP ? rb[u][h] : i ? cb.y : cb.x);
@@ -239,41 +257,51 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
 #endif
         return EPI == 1 ? pack(gelu(x), gelu(y)) : EPI == 3 ? pack(fmaxf(x, 0.f), fmaxf(y, 0.f)) : pack(x, y);
       };
-      Pixel at;
-      if (CONV) { at = pixel_of(g, row_tile, box_y); if (!PP) at.y += me * (box_y / 2); }
+      Pixel pixel;
+      if (CONV) { pixel = pixel_of(g, row_tile, box_y); if (!PP) pixel.y += me * (box_y / 2); }
+      u32 last_used = 0;
       if (EPI == 2) {
-        // Row of the result that row `r` of this tile goes to, or -1.
-        auto row_of = [&](int r) {
-          if (!CONV) return r0 + r < R ? r0 + r : -1;
-          const int y = at.y + (r >> g.box_x_log2), x = at.x + (r & ((1 << g.box_x_log2) - 1));
-          return y < g.height && x < g.width ? (at.b * g.height + y) * g.width + x : -1;
-        };
-        // Bytes read their residual here: a read waits for the writes before it, as the residual may be the output. With 160 columns one at a time
-        // is faster (10.2 and 9.6 ms for the encoder of ViT-H).
-        constexpr int BATCH = !late ? 2 : BN / 8 % 8 ? 1 : 8;
-        UNROLL for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
-          float2 v[BATCH][MI][2];  // reads of a batch before its writes
-          UNROLL for (int j = 0; j < BATCH; j++) UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
-            const int r = min(r0 + u * 64 + w * 16 + q + 8 * h, R - 1), c = c0 + (j0 + j) * 8 + p2;
-            v[j][u][h] = make_float2(0, 0);
-            if (late) {
-              if (!SWAP) v[j][u][h] = read2(res + r * res_stride + (min(c, Cc - 2) & res_mask));
-              else v[j][u][h] = make_float2(read1(res + min(c, Cc - 1) * res_stride + (r & res_mask)), read1(res + min(c + 1, Cc - 1) * res_stride + (r & res_mask)));
+        // The slots are filled in the order of the tiles. As above, a consumer must not look at its first one before the other has passed its own.
+        if (PP && t >= step) bar_sync(5 + me, 256);
+        UNROLL for (int k = 0; k < CHUNKS; k++) {
+          const u32 at = stage0 + slot * SLOT + (PP ? 0 : me * (WM * FW * 4)), used = smem(drained + slot);
+          mbar_wait(smem(filled + slot), slot_ph);
+          if (++slot == SL) { slot = 0; slot_ph ^= 1; }
+          if (PP && k + 1 == CHUNKS && t + step < items) bar_arrive(6 - me, 256);
+          // Where the value of row `row` and column `in` of the slot lies.
+          auto place = [&](int row, int in) {
+            if (!SWAP) return at + swizzled<FW * 4>(row, in / 4) + in % 4 * 4;
+            return at + row / 32 * 4096 + swizzled<128>(in, row % 32 / 4) + row % 4 * 4;
+          };
+          UNROLL for (int i0 = 0; i0 < FW / 8; i0 += 2) {
+            float2 v[2][MI][2];  // reads of a batch before its writes
+            UNROLL for (int i = 0; i < 2; i++) UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
+              const int row = u * 64 + w * 16 + q + 8 * h, in = (i0 + i) * 8 + p2;
+              v[i][u][h] = make_float2(0, 0);
+              if (g.residual_mask) v[i][u][h] = SWAP ? make_float2(shared1(place(row, in)), shared1(place(row, in + 1))) : shared2(place(row, in));
             }
-          }
-          UNROLL for (int j = 0; j < BATCH; j++) {
-            column(j0 + j);
-            UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
-              const int rr = u * 64 + w * 16 + q + 8 * h, r = r0 + rr, c = c0 + (j0 + j) * 8 + p2;
-              const float x = value(u, j0 + j, h, 0) + v[j][u][h].x, y = value(u, j0 + j, h, 1) + v[j][u][h].y;
-              if (!SWAP) {
-                const int row = row_of(rr);
-                if (row >= 0 && c < Cc) *(float2*)(out + (u64)row * g.out_stride + c) = make_float2(x, y);
-              } else if (r < R) {
-                if (c < Cc) out[(u64)c * g.out_stride + r] = x;
-                if (c + 1 < Cc) out[(u64)(c + 1) * g.out_stride + r] = y;
+            UNROLL for (int i = 0; i < 2; i++) {
+              const int j = k * (FW / 8) + i0 + i;
+              column(j);
+              UNROLL for (int u = 0; u < MI; u++) UNROLL for (int h = 0; h < 2; h++) {
+                const int row = u * 64 + w * 16 + q + 8 * h, in = (i0 + i) * 8 + p2;
+                const float x = v[i][u][h].x + value(u, j, h, 0), y = v[i][u][h].y + value(u, j, h, 1);
+                if (!SWAP) store2(place(row, in), make_float2(x, y));
+                else { store1(place(row, in), x); store1(place(row, in + 1), y); }
               }
             }
+          }
+          fence_async();
+          bar_sync(1 + me, 128);
+          if (leader) {
+            const int column0 = c0 + k * FW;
+            if (CONV) tma_store4(&C, at, column0, pixel.x, pixel.y, pixel.b);
+            else if (!SWAP) tma_store2(&C, at, column0, r0);
+            else UNROLL for (int i = 0; i < BM / 32; i++) tma_store2(&C, at + i * 4096, r0 + i * 32, column0);
+            tma_commit();
+            if (k) { tma_wait_read<1>(); mbar_arrive(last_used); }
+            if (k + 1 == CHUNKS) { tma_wait_read<0>(); mbar_arrive(used); }
+            last_used = used;
           }
         }
       } else {
@@ -296,9 +324,9 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
             const int column0 = c0 + c * CW;
             if (CONV && g.shuffle) {
               const int quarter = Cc / 4, part = column0 / quarter;
-              if (column0 < Cc) tma_store5(&C, to, column0 - part * quarter, part & 1, at.x, part >> 1, at.b * g.height + at.y);
+              if (column0 < Cc) tma_store5(&C, to, column0 - part * quarter, part & 1, pixel.x, part >> 1, pixel.b * g.height + pixel.y);
             }
-            else if (CONV) tma_store4(&C, to, column0, at.x, at.y, at.b);
+            else if (CONV) tma_store4(&C, to, column0, pixel.x, pixel.y, pixel.b);
             else if (!SWAP) tma_store2(&C, to, column0, r0);
             else UNROLL for (int u = 0; u < MI; u++) tma_store2(&C, to + u * 4096, r0 + u * 64, column0);
             tma_commit();
@@ -307,7 +335,7 @@ NAME(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, c
         }
       }
     }
-    if (leader && EPI != 2) tma_wait<0>();
+    if (leader) tma_wait<0>();
   }
   if (CL > 1) cluster_sync();
 }

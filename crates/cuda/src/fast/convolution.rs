@@ -129,7 +129,6 @@ pub fn convolution(c: &Convolution, target: Target) -> Option<Launch> {
         depth: count(c.weight.columns)?,
         row_tiles: count(row_tiles)?,
         column_tiles: count(column_tiles)?,
-        out_stride: count(c.weight.rows)?,
         bias_mask: mask(c.bias),
         rope_tokens: 1,
         rope_grid: 1,
@@ -146,15 +145,15 @@ pub fn convolution(c: &Convolution, target: Target) -> Option<Launch> {
     };
     let pixels = c.pixels().map(LINE, [area.y, area.x]);
     let weight = c.weight.map([tile.columns, LINE], swizzle_of(128));
-    let out_map = if single { pixels.clone() } else { output_map(c, tile, area) };
     let mut arguments = vec![
-        Argument::TensorMap(pixels),
+        Argument::TensorMap(pixels.clone()),
         Argument::TensorMap(weight),
-        Argument::TensorMap(out_map),
-        if single { Argument::Write(c.output) } else { Argument::Null },
+        Argument::TensorMap(output_map(c, tile, area)),
+        // In the place of the residual, which is not read.
+        Argument::TensorMap(pixels),
         read(c.bias),
     ];
-    arguments.extend([const { Argument::Null }; 5]);
+    arguments.extend([const { Argument::Null }; 4]);
     arguments.push(Argument::of(&parameters));
     Some(Launch {
         kernel: KernelName::from(name),
@@ -186,7 +185,8 @@ fn tile_of(c: &Convolution, multiprocessors: usize) -> Option<Tile> {
 /// The map that results are stored through: boxes of a consumer's pixels.
 fn output_map(c: &Convolution, tile: Tile, area: BoxOf) -> TensorMap {
     let [pictures, height, width, _] = c.shape;
-    let chunk = tile.chunk_columns(false);
+    let single = c.to == DType::F32;
+    let chunk = if single { tile.slot_columns() } else { tile.chunk_columns(false) };
     let rows = tile.rows / area.x;
     let outputs = c.weight.rows;
     match c.taps {

@@ -4,7 +4,7 @@ use cutout_graph::ops::Activation;
 use cutout_tensor::DType;
 
 use super::operand::{Matrix, count, half_name, swizzle_of};
-use super::tiles::{BYTE_TILES, Extent, TILES, Tile, cheapest, choose};
+use super::tiles::{BYTE_TILES, Extent, TILES, Tile, cheapest, choose, choose_bytes};
 use crate::launch::{Argument, KernelName, Launch, Place, TensorMap};
 use crate::lower::Target;
 use crate::variants::Family;
@@ -65,8 +65,6 @@ pub(super) struct Parameters {
     pub(super) depth: i32,
     pub(super) row_tiles: i32,
     pub(super) column_tiles: i32,
-    pub(super) out_stride: i32,
-    pub(super) residual_stride: i32,
     pub(super) bias_mask: i32,
     pub(super) residual_mask: i32,
     pub(super) rope_columns: i32,
@@ -83,7 +81,7 @@ pub(super) struct Parameters {
     pub(super) shuffle: i32,
 }
 
-const _: () = assert!(size_of::<Parameters>() == 84);
+const _: () = assert!(size_of::<Parameters>() == 76);
 
 /// -1 where an operand is present, as the kernel masks pointers.
 pub(super) fn mask(operand: Option<Place>) -> i32 {
@@ -219,8 +217,10 @@ fn tile_of(product: &Product, multiprocessors: usize) -> Option<(&'static str, T
         (Finish::Half(Activation::Identity), "s8") => {
             cheapest(&BYTE_TILES[1..], extent, 1, multiprocessors)
         }
-        (Finish::Half(Activation::Gelu) | Finish::Single(_), "s8") => {
-            cheapest(&BYTE_TILES, extent, 1, multiprocessors)
+        (Finish::Half(Activation::Gelu), "s8") => cheapest(&BYTE_TILES, extent, 1, multiprocessors),
+        (Finish::Single(_), "s8") => {
+            let (tile, swapped) = choose_bytes(extent, multiprocessors)?;
+            return Some((kind, tile, swapped));
         }
         (Finish::Half(Activation::Relu), "s8") => bytes_among(&RELU_BYTES),
         (Finish::Rotated(_), "s8") => bytes_among(&ROTATED_BYTES),
@@ -251,11 +251,17 @@ fn arguments(product: &Product, tile: Tile, swapped: bool) -> Option<Vec<Argumen
         Finish::Single(residual) => (*residual, false),
         Finish::Half(_) | Finish::Rotated(_) => (None, true),
     };
+    let slot = tile.slot_columns();
+    let single_box = |matrix: &Matrix| {
+        let lengths = if swapped { [slot, 32] } else { [tile.rows, slot] };
+        matrix.map(lengths, swizzle_of(4 * lengths[1]))
+    };
     let out_map = match (half, swapped) {
-        (false, _) => a_map.clone(),
+        (false, _) => written(single_box(out)),
         (true, true) => written(out.map([32, 64], swizzle_of(128))),
         (true, false) => written(out.map([tile.rows, chunk], swizzle_of(2 * chunk))),
     };
+    let residual_map = residual.map_or_else(|| a_map.clone(), |residual| single_box(&residual));
     let [rows_scale, columns_scale] = match scales {
         Some([rows, outputs]) if swapped => [Some(*outputs), Some(*rows)],
         Some([rows, outputs]) => [Some(*rows), Some(*outputs)],
@@ -269,9 +275,8 @@ fn arguments(product: &Product, tile: Tile, swapped: bool) -> Option<Vec<Argumen
         Argument::TensorMap(a_map),
         Argument::TensorMap(b_map),
         Argument::TensorMap(out_map),
-        if half { Argument::Null } else { Argument::Write(out.place) },
+        Argument::TensorMap(residual_map),
         read(*bias),
-        read(residual.map(|residual| residual.place)),
         read(rows_scale),
         read(columns_scale),
         read(rotation.map(|rotation| rotation.cos)),
@@ -293,8 +298,6 @@ fn parameters(
         depth: count(extent.depth)?,
         row_tiles: count(row_tiles)?,
         column_tiles: count(column_tiles)?,
-        out_stride: count(product.out.stride)?,
-        residual_stride: count(residual.map_or(0, |residual| residual.stride))?,
         bias_mask: mask(product.bias),
         residual_mask: mask(residual.map(|residual| residual.place)),
         rope_tokens: 1,

@@ -66,6 +66,9 @@ pub const CONVOLUTION_TILES: [Tile; 6] = [
     tile("k256x32", [128, 32], 5, 35),
 ];
 
+/// Bytes of shared memory for stages and slots: what a block may have, less room to align it and for barriers.
+const SHARED: usize = 224 * 1024;
+
 /// Lengths of a product as its operands have them: rows of A, rows of B, depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -95,7 +98,7 @@ impl Tile {
         [extent.rows.div_ceil(self.block_rows()), extent.columns.div_ceil(self.columns)]
     }
 
-    /// Columns (swapped: tokens) that the epilogue stages at a time.
+    /// Columns (swapped: tokens) of a result in halves that the epilogue stages at a time.
     pub fn chunk_columns(&self, swapped: bool) -> usize {
         match self.columns {
             _ if swapped => 32,
@@ -105,12 +108,39 @@ impl Tile {
         }
     }
 
+    /// Columns (swapped: tokens) of a result in f32 that a slot of shared memory holds.
+    pub fn slot_columns(&self) -> usize {
+        if self.columns.is_multiple_of(32) { 32 } else { 16 }
+    }
+
+    fn stage_bytes(&self) -> usize {
+        (self.block_rows() + self.columns) * 128
+    }
+
+    fn slot_bytes(&self) -> usize {
+        self.block_rows() * self.slot_columns() * 4
+    }
+
+    /// Stages and slots of a kernel whose result is f32. With fewer slots than these, the residual would come late; they are worth a stage.
+    pub fn single_stages(&self) -> [usize; 2] {
+        let slots = self.columns / self.slot_columns();
+        let fitting = |stages: usize| {
+            (SHARED.saturating_sub(stages * self.stage_bytes()) / self.slot_bytes()).min(slots)
+        };
+        let enough = if self.ping_pong { 4 } else { 2 };
+        let spare = usize::from(fitting(self.stages) < enough.min(slots));
+        [self.stages - spare, fitting(self.stages - spare)]
+    }
+
     /// Dynamic shared memory of a kernel, with room to align it.
     pub fn shared_bytes(&self, [swapped, half_output]: [bool; 2]) -> usize {
+        if !half_output {
+            let [stages, slots] = self.single_stages();
+            return stages * self.stage_bytes() + slots * self.slot_bytes() + 1024;
+        }
         let chunk =
             if swapped { self.rows * 64 } else { self.rows * self.chunk_columns(false) * 2 };
-        let staging = if half_output { 4 * chunk } else { 0 };
-        self.stages * (self.block_rows() + self.columns) * 128 + staging + 1024
+        self.stages * self.stage_bytes() + 4 * chunk + 1024
     }
 
     /// Estimated time in nanoseconds on `multiprocessors` multiprocessors, for elements of `size` bytes.
@@ -180,6 +210,17 @@ pub fn choose(
         .map(|tile| (tile.cost(extent.swapped(), 2, multiprocessors), *tile, true));
     let best = plain.chain(swapped).min_by_key(|&(cost, ..)| cost);
     best.map_or((TILES[0], false), |(_, tile, swapped)| (tile, swapped))
+}
+
+/// The tile for a product of bytes whose result is f32, and whether its operands are swapped.
+pub fn choose_bytes(extent: Extent, multiprocessors: usize) -> Option<(Tile, bool)> {
+    let of = |tiles: &[Tile], extent, swapped| {
+        let tile = cheapest(tiles, extent, 1, multiprocessors)?;
+        Some((tile.cost(extent, 1, multiprocessors), tile, swapped))
+    };
+    let both = [of(&BYTE_TILES, extent, false), of(&SWAPPED, extent.swapped(), true)];
+    let best = both.into_iter().flatten().min_by_key(|&(cost, ..)| cost);
+    best.map(|(_, tile, swapped)| (tile, swapped))
 }
 
 /// The cheapest of some tiles by the cost model.

@@ -42,13 +42,15 @@ impl Gemm {
             "rope256" => (4, 256),
             _ => (4, 64),
         };
+        let [stages, slots] = if epilogue == 2 { tile.single_stages() } else { [tile.stages, 1] };
         let macros = [
             ("KIND", usize::from(kind == "s8")),
             ("WM", tile.rows),
             ("BN", tile.columns),
             ("PP", usize::from(tile.ping_pong)),
             ("CL", tile.cluster),
-            ("ST", tile.stages),
+            ("ST", stages),
+            ("SL", slots),
             ("EPI", epilogue),
             ("SWAP", usize::from(swapped)),
             ("CONV", usize::from(convolution)),
@@ -84,6 +86,8 @@ fn gemms() -> Vec<Unit> {
         let tiles = if ending == "half" { &BYTE_TILES[1..] } else { &BYTE_TILES[..] };
         units.extend(tiles.iter().map(|tile| Gemm { ending, ..bytes }.unit(tile)));
     }
+    let swapped = Gemm { ending: "f32", swapped: true, ..bytes };
+    units.extend(SWAPPED.iter().map(|tile| swapped.unit(tile)));
     for (ending, names) in [("rope64", &ROTATED_BYTES[..]), ("relu", &RELU_BYTES)] {
         let tiles = BYTE_TILES.iter().filter(|tile| names.contains(&tile.name));
         units.extend(tiles.map(|tile| Gemm { ending, ..bytes }.unit(tile)));

@@ -321,7 +321,9 @@ fn single_kernel(
     let &(keys, values) =
         SINGLE_WIDTHS.iter().find(|(keys, values)| width <= *keys && value_width <= *values)?;
     let queries = if c.queries <= 16 { 16 } else { 64 };
-    let terms = op.bias.map_or(0, |bias| bias.grid[0] + bias.grid[1]);
+    // Rows of terms start 8 banks apart.
+    let span = op.bias.map_or(0, |bias| bias.grid[0] + bias.grid[1]);
+    let terms = if span == 0 { 0 } else { span + (40 - span % 32) % 32 };
     // As in the kernel: rows of keys start 16 banks apart, those of values 4.
     let row = if keys == 16 { 16 } else { keys + 16 };
     Some(SingleKernel {

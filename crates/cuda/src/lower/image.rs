@@ -358,6 +358,11 @@ fn tap_table(taps: &[Vec<Tap>], mode: ResizeMode) -> (Vec<u8>, usize) {
 pub(crate) fn resize(op: &Resize, site: &mut Site<'_, '_>) -> Result<(), CompileError> {
     let x = site.inputs[0].clone();
     let [_, height, width, channels] = image(&x);
+    let places = [(x.place, x.stored), (site.output, site.stored)];
+    let aligned = |(place, stored): (Place, DType)| place.offset.is_multiple_of(4 * stored.size());
+    let floats = [DType::F32, DType::F16, DType::BF16];
+    let wide = channels.is_multiple_of(4)
+        && places.into_iter().all(|place| aligned(place) && floats.contains(&place.1));
     let (rows, row_taps) = tap_table(&op.taps(height, op.size[0]), op.mode);
     let (columns, column_taps) = tap_table(&op.taps(width, op.size[1]), op.mode);
     let (rows, columns) = (site.table(rows), site.table(columns));
@@ -372,6 +377,7 @@ pub(crate) fn resize(op: &Resize, site: &mut Site<'_, '_>) -> Result<(), Compile
         column_taps: site.count(column_taps)?,
         from: code(x.stored),
         to: code(site.stored),
+        wide: u32::from(wide),
     };
     let arguments = vec![
         x.read(),
@@ -380,7 +386,8 @@ pub(crate) fn resize(op: &Resize, site: &mut Site<'_, '_>) -> Result<(), Compile
         site.write(),
         Argument::of(&parameters),
     ];
-    site.launch_each("resize", parameters.total, arguments);
+    let threads = if wide { parameters.total / 4 } else { parameters.total };
+    site.launch_each("resize", threads, arguments);
     Ok(())
 }
 

@@ -87,9 +87,9 @@ parameters! {
         total: u32, length: u32, inner: u32, positions: u32, taps: u32, half: i32, bits: i32, from: i32, to: i32,
     }
     Tap: 8 { at: u32, weight: f32 }
-    Resize: 40 {
+    Resize: 44 {
         total: u32, height: u32, width: u32, channels: u32, out_height: u32, out_width: u32, row_taps: u32,
-        column_taps: u32, from: i32, to: i32,
+        column_taps: u32, from: i32, to: i32, wide: u32,
     }
     Sample: 32 {
         total: u32, height: u32, width: u32, channels: u32, points: u32, from: i32, grid: i32, to: i32,
@@ -110,6 +110,9 @@ parameters! {
         rows: u32, columns: u32, depth: u32, few_rows: u32, a_row: i64, a_depth: i64, b_column: i64, b_depth: i64,
         a_stored: i32, b_stored: i32, residual: i32, to: i32, scale: f32, activation: i32, a_batch: Walk,
         b_batch: Walk, shuffle_width: u32, shuffle_outputs: u32,
+    }
+    SumParts: 28 {
+        elements: u32, columns: u32, parts: u32, scale: f32, activation: i32, residual: i32, to: i32,
     }
     Gemm: 40 {
         rows: u32, columns: u32, depth: u32, a_row: u32, b_column: u32, scale: f32, activation: i32, residual: i32,

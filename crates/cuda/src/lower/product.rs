@@ -6,9 +6,9 @@ use cutout_tensor::DType;
 
 use super::hopper;
 use super::movement::{converted, too_many_axes};
-use super::parameters::{self, Axes, Gemm, Product, Walk, code};
+use super::parameters::{self, Axes, Gemm, Product, SumParts, Walk, code, walk};
 use super::split;
-use super::tensor_cores::{TensorCores, tensor_cores};
+use super::tensor_cores::{Parts, TensorCores, parts, tensor_cores};
 use super::{Input, Site};
 use crate::launch::{Argument, Place};
 use crate::weights::Form;
@@ -71,6 +71,12 @@ impl Finish {
             residual: self.residual.map_or(0, |(_, stored)| code(stored)),
             to: code(self.to),
         }
+    }
+
+    /// Whether output and residual can be read and written four elements at a time.
+    fn is_aligned(&self) -> bool {
+        let written = std::iter::once((self.output, self.to)).chain(self.residual);
+        written.into_iter().all(|(place, stored)| place.offset.is_multiple_of(4 * stored.size()))
     }
 
     /// Pointers to bias and residual, as kernels take them.
@@ -146,11 +152,65 @@ pub(super) fn one_matrix() -> Walk {
     bytemuck::Zeroable::zeroed()
 }
 
+/// Multiplies parts of the depth, as if they were matrices, and sums them.
+fn product_in_parts(
+    Parts { kernel, count }: Parts,
+    (sizes, a, b): (Sizes, Side, Side),
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<(), CompileError> {
+    let depth = sizes.depth / count;
+    let batch = walk(&[count], &[depth]).ok_or_else(|| too_many_axes(site, 1))?;
+    let part = |side: Side| Side { batch, ..side };
+    let elements = sizes.rows * sizes.columns;
+    let partial = site.scratch(count * elements * DType::F32.size());
+    let plain = Finish {
+        epilogue: Epilogue::NONE,
+        bias: None,
+        residual: None,
+        output: partial,
+        to: DType::F32,
+        shuffle: None,
+    };
+    let of_parts = Sizes { depth, batch: count, ..sizes };
+    launch_product((of_parts, part(a), part(b)), Some(kernel), &plain, site)?;
+    let parameters::Epilogue { scale, activation, residual, to } = finish.parameters();
+    let elements = site.count(elements)?;
+    let [columns, parts] = [site.count(sizes.columns)?, site.count(count)?];
+    let parameters = SumParts { elements, columns, parts, scale, activation, residual, to };
+    let [bias, residual] = finish.arguments();
+    let output = Argument::Write(finish.output);
+    let arguments =
+        vec![Argument::Read(partial), bias, residual, output, Argument::of(&parameters)];
+    site.launch_each("sum_parts", elements / 4, arguments);
+    Ok(())
+}
+
 /// A product in f32.
 pub(crate) fn product_f32(
     sizes: Sizes,
     a: Side,
     b: Side,
+    finish: &Finish,
+    site: &mut Site<'_, '_>,
+) -> Result<(), CompileError> {
+    let multiprocessors = site.target().multiprocessors;
+    if let Some(parts) = parts(sizes, a, b, multiprocessors)
+        && finish.is_aligned()
+        && finish.shuffle.is_none()
+    {
+        return product_in_parts(parts, (sizes, a, b), finish, site);
+    }
+    let few = takes_few_rows(sizes, b, multiprocessors);
+    let fast = tensor_cores(sizes, a, b, multiprocessors);
+    let fast = fast.filter(|_| !few || sizes.rows <= 16);
+    launch_product((sizes, a, b), fast, finish, site)
+}
+
+/// A product in f32 on the tensor cores by a kernel that takes it, or on the ordinary units.
+fn launch_product(
+    (sizes, a, b): (Sizes, Side, Side),
+    fast: Option<TensorCores>,
     finish: &Finish,
     site: &mut Site<'_, '_>,
 ) -> Result<(), CompileError> {
@@ -160,13 +220,8 @@ pub(crate) fn product_f32(
     let few = takes_few_rows(sizes, b, site.target().multiprocessors);
     let split = few && sizes.depth >= SPLIT_DEPTH;
     let wide = a.is_wide() && b.is_wide() && sizes.depth.is_multiple_of(4);
-    let fast = tensor_cores(sizes, a, b, site.target().multiprocessors);
-    let fast = fast.filter(|_| !few || sizes.rows <= 16);
     let [shuffle_width, shuffle_outputs] = finish.shuffle.unwrap_or_default();
-    let written = std::iter::once((finish.output, finish.to)).chain(finish.residual);
-    let aligned =
-        written.into_iter().all(|(place, stored)| place.offset.is_multiple_of(4 * stored.size()));
-    let few_rows = u32::from(split) | u32::from(wide) << 1 | u32::from(aligned) << 2;
+    let few_rows = u32::from(split) | u32::from(wide) << 1 | u32::from(finish.is_aligned()) << 2;
     let parameters = Product {
         rows,
         columns,

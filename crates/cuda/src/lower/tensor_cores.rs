@@ -21,6 +21,38 @@ pub(super) struct TensorCores {
     pub(super) stages: u32,
 }
 
+/// From this depth on, products of few tiles are summed in parts.
+const PARTED_DEPTH: usize = 512;
+
+/// Depth of a part at least: as much as the stages of a tile hold.
+const PART_DEPTH: usize = 64;
+
+/// A product whose depth is split, so that there are blocks for every multiprocessor.
+pub(super) struct Parts {
+    pub(super) kernel: TensorCores,
+    /// A power of two, which divides the depth into whole steps.
+    pub(super) count: usize,
+}
+
+/// The kernel for parts of the depth, where the tiles of a product with a weight would leave most of the card idle.
+pub(super) fn parts(sizes: Sizes, a: Side, b: Side, multiprocessors: usize) -> Option<Parts> {
+    let Sizes { rows, columns, depth, batch } = sizes;
+    let few = rows <= 16;
+    let (name, [height, width]) =
+        if few { ("product_tf32_16x128", [16, 128]) } else { ("product_tf32_32x64", [32, 64]) };
+    let tiles = rows.div_ceil(height) * columns.div_ceil(width);
+    let fits = a.is_wide() && b.is_wide() && columns.is_multiple_of(4) && batch == 1 && rows > 0;
+    if !fits || depth < PARTED_DEPTH || 2 * tiles > multiprocessors {
+        return None;
+    }
+    let suits = |count: &usize| {
+        depth.is_multiple_of(count * PART_DEPTH) && tiles * count <= 2 * multiprocessors
+    };
+    let count = [2, 4, 8, 16, 32].into_iter().filter(suits).max()?;
+    let tile = [height as u32, width as u32];
+    Some(Parts { kernel: TensorCores { name, tile, block: 128, stages: 4 }, count })
+}
+
 /// The kernel on the tensor cores that takes a product of many rows, or of many columns.
 pub(super) fn tensor_cores(
     sizes: Sizes,

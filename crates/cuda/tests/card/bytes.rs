@@ -15,7 +15,7 @@ const ALLOWED: f64 = 4e-3;
 const ALLOWED_OF_HALVES: f64 = 6e-3;
 
 /// `x` times random bytes, with a bias.
-fn times_bytes<'g>(x: Value<'g>, columns: usize, random: &mut Random) -> Value<'g> {
+pub(super) fn times_bytes<'g>(x: Value<'g>, columns: usize, random: &mut Random) -> Value<'g> {
     let depth = x.shape().last_axis();
     let values = (0..columns * depth).map(|_| (random.unit() * 254.0 - 127.0) as i8).collect();
     let step = 1.0 / (73.0 * (depth as f64).sqrt());

@@ -9,6 +9,7 @@
 
 mod bytes;
 mod copies;
+mod residuals;
 mod split;
 
 use std::collections::HashMap;
@@ -285,6 +286,13 @@ fn attentions() -> Vec<Attended> {
         width,
         value_width: width,
     };
+    let absolute = |name, queries, grid: [usize; 2], width| Attended {
+        op: Attention {
+            bias: Some(SeparableBias { form: BiasForm::Absolute, grid }),
+            ..Attention::new(2, 0.2)
+        },
+        ..plain(name, queries, grid[0] * grid[1], width, width)
+    };
     vec![
         plain("small", 7, 9, 16, 16),
         plain("odd", 65, 130, 24, 40),
@@ -299,6 +307,10 @@ fn attentions() -> Vec<Attended> {
         windowed("window_7_padded", [10, 12], [7, 7], 80, false),
         global("global_bias", [16, 16], 64),
         global("global_bias_80", [12, 20], 80),
+        absolute("absolute", 201, [36, 72], 32),
+        absolute("absolute_narrow", 70, [41, 3], 32),
+        absolute("absolute_line", 9, [1, 300], 64),
+        absolute("absolute_column", 65, [130, 1], 16),
     ]
 }
 
@@ -317,9 +329,12 @@ fn attention_of_many_shapes() {
         tensor("key", vec![case.batch, case.keys, heads * case.width]);
         tensor("value", vec![case.batch, case.keys, heads * case.value_width]);
         if let Some(bias) = case.op.bias {
-            let [height, width] = bias.grid;
-            tensor("rows", vec![case.batch, case.queries, heads, 2 * height - 1]);
-            tensor("columns", vec![case.batch, case.queries, heads, 2 * width - 1]);
+            let [height, width] = bias.grid.map(|length| match bias.form {
+                BiasForm::Absolute => length,
+                BiasForm::Relative => 2 * length - 1,
+            });
+            tensor("rows", vec![case.batch, case.queries, heads, height]);
+            tensor("columns", vec![case.batch, case.queries, heads, width]);
         }
         if case.op.has_padding() {
             tensor("padding_key", vec![heads * case.width]);
