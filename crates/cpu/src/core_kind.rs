@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 pub(crate) enum CoreKind {
     /// AMD's family 25 with AVX-512: one 512-bit multiply-add per cycle, bf16 pairs at the same rate.
     Zen4,
+    /// AMD's family 26: two 512-bit multiply-adds per cycle on servers, bf16 pairs at the same rate.
+    Zen5,
     /// AMD's other cores.
     Amd,
     /// Two 512-bit multiply-adds per cycle where there is AVX-512 (Ice Lake to Emerald Rapids).
@@ -29,6 +31,7 @@ fn detect() -> CoreKind {
     let name = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat();
     match name.as_slice() {
         b"AuthenticAMD" if family(version.eax) == 25 => CoreKind::Zen4,
+        b"AuthenticAMD" if family(version.eax) == 26 => CoreKind::Zen5,
         b"AuthenticAMD" => CoreKind::Amd,
         b"GenuineIntel" => CoreKind::Intel,
         _ => CoreKind::Other,

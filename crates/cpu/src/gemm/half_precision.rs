@@ -97,10 +97,10 @@ impl HalfUnit {
     }
 }
 
-/// Whether dot products of bf16 pairs run at twice the rate of `f32` multiply-adds: on AMD's cores (Zen 4 and later). Intel's
+/// Whether dot products of bf16 pairs run at twice the rate of `f32` multiply-adds: on AMD's cores (Zen 4 and 5 were measured). Intel's
 /// run at half the rate of multiply-adds (Emerald Rapids: 171 against 349 GFLOP/s on two threads).
 fn dots_are_fast() -> bool {
-    matches!(CoreKind::detect(), CoreKind::Zen4 | CoreKind::Amd)
+    matches!(CoreKind::detect(), CoreKind::Zen4 | CoreKind::Zen5 | CoreKind::Amd)
 }
 
 /// A weight `[outputs, depth]` in panels `[panel][pairs][tile.columns()][2]`, padded with zeros.
