@@ -373,7 +373,10 @@ fn a_state_that_cannot_be_kept_does_not_end_a_run() {
     let ended = crate::interrupted::interrupt(child);
     let words = "warning: the state cannot be kept for --resume: m.state";
     assert!(ended.stderr.contains(words), "{}", ended.stderr);
-    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    // A fast machine is done with all frames before the signal.
+    let expected = if count() < 2000 { &[130][..] } else { &[0, 130] };
+    assert!(ended.code.is_some_and(|code| expected.contains(&code)), "{}", ended.stderr);
+    assert!(folder.path("m.state").is_dir());
 }
 
 #[test]

@@ -146,9 +146,10 @@ impl StateFile {
         }
     }
 
-    /// Removes the state of a run that is complete, or of which nothing is left.
+    /// Removes the state of a run that is complete, or of which nothing is left. A folder at its place is somebody else's.
     pub(super) fn remove(&self) -> Result<()> {
         match fs::remove_file(&self.path) {
+            Err(_) if self.path.is_dir() => Ok(()),
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("{}: cannot be removed", self.path.display()))
             }
