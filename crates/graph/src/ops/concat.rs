@@ -4,7 +4,6 @@ use cutout_tensor::{DType, TensorType, Tolerance};
 
 use super::checks::countable;
 use crate::cases::{bools, integers, noise};
-use crate::dense::{ravel, unravel};
 use crate::op::expect_axis;
 use crate::{Case, DenseTensor, OpDef, OpError, Real, Value};
 
@@ -58,14 +57,17 @@ impl OpDef for Concat {
     fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let mut shape = inputs[0].shape.clone();
         shape[self.axis] = inputs.iter().map(|part| part.shape[self.axis]).sum();
-        DenseTensor::choose(inputs, shape.clone(), |i| {
-            let mut index = unravel(i, &shape);
-            let mut part = 0;
-            while index[self.axis] >= inputs[part].shape[self.axis] {
-                index[self.axis] -= inputs[part].shape[self.axis];
+        // What one index of the axes before has of each part lies together.
+        let run = |part: &&DenseTensor<T>| part.shape[self.axis..].iter().product();
+        let runs: Vec<usize> = inputs.iter().map(run).collect();
+        let line: usize = runs.iter().sum();
+        DenseTensor::choose(inputs, shape, |i| {
+            let (mut part, mut position) = (0, i % line);
+            while position >= runs[part] {
+                position -= runs[part];
                 part += 1;
             }
-            (part, ravel(&index, &inputs[part].shape))
+            (part, i / line * runs[part] + position)
         })
     }
 
