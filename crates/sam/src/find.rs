@@ -10,8 +10,9 @@ use cutout_tensor::{Tensor, TensorError};
 
 pub use detections::{Detection, Detections, Found, RawDetections};
 pub use query::{Find, VISUAL};
-pub(crate) use sightings::{Sighting, Sightings};
+pub(crate) use sightings::{QueryLogits, Sighting, Sightings};
 
+use crate::bits::BitMask;
 use crate::model::config::EncoderConfig;
 use crate::model::tokenizer::{PhraseError, Tokens};
 use crate::model::{Model, ModelError};
@@ -169,9 +170,14 @@ pub(crate) struct Looking {
 }
 
 impl Looking {
-    /// The detections, without what only answers need.
-    pub(crate) fn fetch(&self) -> Result<Sightings, FindError> {
+    /// The detections with the pixels of their masks, without what only answers need.
+    pub(crate) fn fetch(&self) -> Result<Sightings<BitMask>, FindError> {
         Ok(Sightings::fetch(&self.values, &self.find, self.size)?)
+    }
+
+    /// The logits of a query's mask.
+    pub(crate) fn logits(&self, query: usize) -> QueryLogits {
+        QueryLogits { masks: self.values.masks.clone(), query }
     }
 }
 

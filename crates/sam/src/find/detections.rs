@@ -241,7 +241,7 @@ impl RawDetections {
     pub fn select(&self, find: &Find) -> Result<Detections, TensorError> {
         let parts::RawDetections { logits, presence, boxes, masks, semantic } = &self.tensors;
         let answers = QueryAnswers { logits, presence, boxes, size: self.making.upsampler.size() };
-        let sightings: Result<Sightings, TensorError> = answers.select(find, |queries| {
+        let sightings: Result<Sightings<Tensor>, TensorError> = answers.select(find, |queries| {
             let area = masks.shape()[1..].iter().product();
             let all = masks.reshape([masks.shape().elements()])?;
             masks_of(queries, area, |elements| all.slice(0, elements))
@@ -270,13 +270,17 @@ impl Making {
     }
 
     /// `semantic`: `f32[1, side, side]`.
-    fn detections(&self, found: Sightings, semantic: &Tensor) -> Result<Detections, TensorError> {
+    fn detections(
+        &self,
+        found: Sightings<Tensor>,
+        semantic: &Tensor,
+    ) -> Result<Detections, TensorError> {
         let Sightings { presence, best_score, detections: mut sighted } = found;
         sighted.sort_by(|a, b| b.score.total_cmp(&a.score));
         let [_, side, _] = [0, 1, 2].map(|axis| semantic.shape()[axis]);
-        let detection = |Sighting { query, score, rect, logits }: Sighting| {
-            // Copied: a view would keep the masks of all queries in memory.
-            let logits = Tensor::from_vec::<f32>([side, side], logits.to_vec()?)?;
+        let detection = |Sighting { query, score, rect, mask }: Sighting<Tensor>| {
+            // Copied: a view would keep the masks of other queries in memory.
+            let logits = Tensor::from_vec::<f32>([side, side], mask.to_vec()?)?;
             let segment = self.segment(logits, score)?;
             Ok(Detection { phrase: self.phrase.clone(), query, score, presence, rect, segment })
         };

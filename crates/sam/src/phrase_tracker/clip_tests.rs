@@ -1,7 +1,9 @@
 //! A clip with made-up detections, against all of Meta's text pipeline but its detector (fixtures/make_sam3_phrases.py).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cutout_graph::DeviceValue;
 use cutout_imaging::{Image, Size};
 use cutout_tensor::Tensor;
 use cutout_testing::{StageFile, rotation_tables};
@@ -14,6 +16,7 @@ use super::hot_start::FrameStep;
 use super::shrinking::areas;
 use super::*;
 use crate::bits::{BitMask, Measure};
+use crate::find::QueryLogits;
 use crate::model::config::MemoryForm;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sam3");
@@ -100,9 +103,11 @@ fn candidates(file: &Checkpoint, run: &str, pass: &Value) -> Vec<Candidate> {
     let masks = masks.cast(cutout_tensor::DType::F32).unwrap().to_vec::<f32>().unwrap();
     let scores = numbers(&pass["detected"]);
     let size = masks.len() / scores.len().max(1);
+    let all = Tensor::from_vec([scores.len(), size], masks.clone()).unwrap();
+    let all = DeviceValue::new(all.ty().clone(), Arc::new(all), Arc::default());
     let candidate = |(index, score): (usize, &f64)| Candidate {
         score: *score as f32,
-        logits: Tensor::from_vec([size], masks[index * size..][..size].to_vec()).unwrap(),
+        logits: QueryLogits { masks: all.clone(), query: index },
         mask: BitMask::of(&masks[index * size..][..size]),
         central: pass["central"][index].as_bool().unwrap_or(true),
     };

@@ -16,7 +16,7 @@ use super::rules::Policy;
 use super::shrinking::areas;
 use super::{PhraseTracker, Track};
 use crate::bits::BitMask;
-use crate::find::{Looking, Sighting, Sightings};
+use crate::find::{Looking, QueryLogits, Sighting, Sightings};
 use crate::masks::{clear_islands, fill_holes};
 use crate::tracker::{ObjectId, Settled, Sighted};
 
@@ -41,8 +41,7 @@ pub(super) struct Searched {
 /// A detection with its mask.
 pub(super) struct Candidate {
     pub(super) score: f32,
-    /// `f32[side * side]`, maybe a view of the masks of all queries.
-    pub(super) logits: Tensor,
+    pub(super) logits: QueryLogits,
     pub(super) mask: BitMask,
     /// Whether it is not at the border of the picture.
     pub(super) central: bool,
@@ -188,7 +187,7 @@ impl PhraseTracker {
             if let Some(looking) = looking {
                 let sighted = looking.fetch()?;
                 self.queries[phrase].presence = Some(sighted.presence);
-                candidates = Some(self.distinct(self.candidates(&sighted)?));
+                candidates = Some(self.distinct(self.candidates(&looking, sighted)?));
             }
             found.push(Searched { phrase: Some(phrase), candidates });
         }
@@ -234,23 +233,23 @@ impl PhraseTracker {
     }
 
     /// Detections in the order of the detector's queries.
-    fn candidates(&self, sighted: &Sightings) -> Result<Vec<Candidate>, PhraseTrackError> {
+    fn candidates(
+        &self,
+        looking: &Looking,
+        sighted: Sightings<BitMask>,
+    ) -> Result<Vec<Candidate>, PhraseTrackError> {
         let Size { width, height } = self.tracker.size()?;
         let border = f64::from(self.rules.border);
         let inside = |centre: f64, length: usize| {
             let place = centre / length as f64;
             border == 0.0 || (border < place && place < 1.0 - border)
         };
-        let candidate = |Sighting { score, rect, logits, .. }: &Sighting| {
+        let candidate = |Sighting { query, score, rect, mask }: Sighting<BitMask>| {
             let central = inside((rect.x0 + rect.x1) / 2.0, width)
                 && inside((rect.y0 + rect.y1) / 2.0, height);
-            let mask = match logits.as_slice::<f32>() {
-                Ok(logits) => BitMask::of(logits),
-                Err(_) => BitMask::of(&logits.to_vec::<f32>()?),
-            };
-            Ok(Candidate { score: *score, mask, logits: logits.clone(), central })
+            Candidate { score, mask, logits: looking.logits(query), central }
         };
-        self.pool().map(&sighted.detections, candidate).into_iter().collect()
+        Ok(sighted.detections.into_iter().map(candidate).collect())
     }
 
     fn side(&self) -> usize {
@@ -306,7 +305,7 @@ impl PhraseTracker {
         for (one, decisions) in found.iter().zip(decisions) {
             for (id, detection) in &decisions.renewing {
                 let id = *id as ObjectId;
-                let logits = &one.candidates()[*detection].logits.to_vec::<f32>()?;
+                let logits = &one.candidates()[*detection].logits.fetch()?;
                 let sure = |one: &&mut Followed| {
                     one.id == id && one.object_score > self.options.recondition_logit
                 };
@@ -405,7 +404,7 @@ impl PhraseTracker {
             let mut masks = Vec::new();
             for index in &decisions.new {
                 let candidate = &one.candidates()[*index];
-                let mut logits = candidate.logits.to_vec::<f32>()?;
+                let mut logits = candidate.logits.fetch()?;
                 masks.push((id, self.enlarged(&logits)?));
                 self.clean(&mut logits)?;
                 answer.objects.push(PhraseObject {
