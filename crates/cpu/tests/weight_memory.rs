@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cutout_cpu::Cpu;
 use cutout_graph::{Backend, Builder, Graph, Precision, Profile, WeightMemory, Weights};
-use cutout_tensor::{Bytes, DType, LazyTensor, Tensor, TensorType};
+use cutout_tensor::{Bytes, DType, LazyTensor, Rows, Tensor, TensorError, TensorType};
 
 const SIDE: usize = 64;
 const MATRIX: usize = SIDE * SIDE * 4;
@@ -240,5 +240,46 @@ fn tables_in_half_precision_are_read_in_place() {
         let table: Vec<f32> = table.cast(DType::F32).unwrap().to_vec().unwrap();
         let expected = [63, 0, 7].map(|row| table[row * SIDE..][..SIDE].to_vec()).concat();
         assert_eq!(found.to_vec::<f32>().unwrap(), expected, "{dtype}");
+    }
+}
+
+/// A table of which rows are decoded on request.
+struct DecodedRows {
+    watch: Arc<Watch>,
+    dtype: DType,
+}
+
+impl Rows for DecodedRows {
+    fn rows(&self, range: Range<usize>) -> Result<Tensor, TensorError> {
+        self.watch.made.fetch_add(range.len(), Ordering::Relaxed);
+        let values = range.flat_map(|row| (0..SIDE).map(move |column| (row * 3 + column) as f32));
+        Tensor::from_vec([values.clone().count() / SIDE, SIDE], values.collect())?.cast(self.dtype)
+    }
+
+    fn release(&self) {}
+}
+
+/// Of a table in quantised blocks a gather decodes the rows that it needs, and keeps none.
+#[test]
+fn a_gather_decodes_the_rows_it_needs() {
+    for dtype in [DType::F32, DType::F16] {
+        let watch = Arc::<Watch>::default();
+        let ty = TensorType::new(dtype, [1000, SIDE]);
+        let rows = DecodedRows { watch: Arc::clone(&watch), dtype };
+        let table = LazyTensor::from_rows(ty, rows);
+        let weights = Weights::lazy(HashMap::from([("table".to_owned(), table)]));
+        let builder = Builder::new();
+        let indices = builder.input("indices", DType::I64, [3]);
+        builder.output("y", builder.weights().parameter("table", [1000, SIDE]).gather(indices));
+        let graph = builder.finish().unwrap();
+        let program = Cpu::new(2).compile(&graph, &weights, &Profile::default()).unwrap();
+        let indices = Tensor::from_vec([3], vec![7i64, 400, 7]).unwrap();
+        let found = program.run_named(&[("indices", &indices)]).unwrap().remove(0).1;
+        let expected =
+            [7, 400, 7].map(|row| (0..SIDE).map(move |column| (row * 3 + column) as f32));
+        let expected: Vec<f32> = expected.into_iter().flatten().collect();
+        assert_eq!(found.to_vec::<f32>().unwrap(), expected, "{dtype}");
+        assert_eq!(watch.counts().0, 3, "{dtype}: rows that were decoded");
+        assert_eq!(weights.memory(), WeightMemory::default(), "{dtype}");
     }
 }

@@ -359,6 +359,11 @@ impl StaticTensor {
         self.value.dtype()
     }
 
+    /// The tensor, if some of its rows can be joined or decoded without the others.
+    pub fn by_rows(&self) -> Option<&LazyTensor> {
+        Some(&self.value).filter(|value| value.makes_rows())
+    }
+
     /// The matrix whose values in 8 bits this is, under the same name; see [`LazyTensor::unquantized`].
     pub fn unquantized(&self) -> Option<StaticTensor> {
         let value = self.value.unquantized()?.clone();

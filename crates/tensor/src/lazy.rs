@@ -109,6 +109,11 @@ impl LazyTensor {
         self.ty.shape.first().copied().unwrap_or(1)
     }
 
+    /// Whether some [rows](LazyTensor::rows) are joined or decoded without the others.
+    pub fn makes_rows(&self) -> bool {
+        matches!(self.origin, Origin::Rows(_))
+    }
+
     /// The same tensor, of which [rows](LazyTensor::rows) are read without computing the others: itself, or the computed tensor.
     pub fn by_rows(&self) -> Result<LazyTensor, TensorError> {
         match &self.origin {

@@ -1,7 +1,7 @@
 //! Rows of a table, by index.
 
 use cutout_graph::{CompileError, Data, DenseTensor, Op, RunError, ops};
-use cutout_tensor::{DType, Tensor};
+use cutout_tensor::{DType, LazyTensor, Tensor};
 use half::slice::HalfFloatSliceExt;
 
 use crate::execute::{Execute, Inputs, Io};
@@ -14,23 +14,38 @@ const TASK: usize = 1 << 15;
 /// Position of the table among the inputs.
 const TABLE: usize = 0;
 
+/// Where the rows of a table are.
+enum Table {
+    /// In an input, in `f32`.
+    Input,
+    /// In a weight in half precision; only the gathered rows are widened.
+    Half(Tensor),
+    /// In a weight that is joined or decoded; only the gathered rows are.
+    Made(LazyTensor),
+}
+
 /// Copies rows of a contiguous table.
 struct Gather {
     /// Element type of the indices.
     indices: DType,
-    /// A table that is a weight in half precision; only the gathered rows are widened.
-    half: Option<Tensor>,
+    table: Table,
 }
 
 /// The kernel of a gather.
 pub(crate) fn lower(site: &Site<'_>) -> Result<Lowered, CompileError> {
     let indices = site.inputs[1].ty.dtype;
-    let stored = site.statics[TABLE].as_ref().filter(|table| is_half(table.dtype()));
-    let Some(table) = stored else {
-        return Ok(Gather { indices, half: None }.into());
+    let table = match &site.statics[TABLE] {
+        None => Table::Input,
+        Some(known) => match known.by_rows() {
+            Some(rows) => Table::Made(rows.clone()),
+            None if is_half(known.dtype()) => {
+                Table::Half(site.weights.plain(known, known.dtype())?)
+            }
+            None => Table::Input,
+        },
     };
-    let half = Some(site.weights.plain(table, table.dtype())?);
-    Ok(Lowered { kernel: Box::new(Gather { indices, half }), absorbed: vec![TABLE] })
+    let absorbed = if matches!(table, Table::Input) { Vec::new() } else { vec![TABLE] };
+    Ok(Lowered { kernel: Box::new(Gather { indices, table }), absorbed })
 }
 
 fn is_half(dtype: DType) -> bool {
@@ -38,14 +53,6 @@ fn is_half(dtype: DType) -> bool {
 }
 
 impl Gather {
-    /// The elements of the table.
-    fn table<'a>(&'a self, inputs: &Inputs<'a>) -> Result<WeightData<'a>, RunError> {
-        match &self.half {
-            None => Ok(WeightData::F32(inputs.f32(TABLE))),
-            Some(table) => Ok(weight_data(table)?),
-        }
-    }
-
     /// The indices, after the op itself has checked that they are inside the table.
     fn indices(&self, inputs: &Inputs<'_>) -> Result<Vec<i64>, RunError> {
         let indices: Vec<i64> = match self.indices {
@@ -76,7 +83,11 @@ impl Execute for Gather {
         if output.is_empty() {
             return Ok(());
         }
-        let table = self.table(&io.inputs)?;
+        let table = match &self.table {
+            Table::Input => WeightData::F32(io.inputs.f32(TABLE)),
+            Table::Half(table) => weight_data(table)?,
+            Table::Made(table) => return make_rows(table, &indices, output),
+        };
         let rows = (TASK / width).max(1);
         io.pool.for_chunks(output, rows * width, &|task, output| {
             let indices = &indices[task * rows..];
@@ -91,4 +102,14 @@ impl Execute for Gather {
         });
         Ok(())
     }
+}
+
+/// Joins or decodes the rows with these indices, one after the other: there are as many as a phrase has tokens.
+fn make_rows(table: &LazyTensor, indices: &[i64], output: &mut [f32]) -> Result<(), RunError> {
+    let width = output.len() / indices.len();
+    for (row, &index) in output.chunks_exact_mut(width).zip(indices) {
+        let made = table.rows(index as usize..index as usize + 1)?;
+        row.copy_from_slice(&made.to_contiguous()?.cast(DType::F32)?.to_vec::<f32>()?);
+    }
+    Ok(())
 }
