@@ -39,7 +39,7 @@ pub use driver::gemm;
 pub use epilogue::{Epilogue, Residual};
 pub use half_precision::HalfUnit;
 pub use int8::ByteUnit;
-pub use left::{LeftSource, PanelBlock, RowMajor, interleave_rows};
+pub use left::{LeftSource, PanelBlock, RUN_UNIT, RowMajor, interleave_rows};
 pub(crate) use matrix::weight_data;
 pub use matrix::{Arithmetic, Matrix};
 pub use pack::{PackedWeights, WeightData, WeightView};
