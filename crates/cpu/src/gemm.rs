@@ -41,7 +41,7 @@ pub use half_precision::HalfUnit;
 pub use int8::ByteUnit;
 pub use left::{LeftSource, PanelBlock, RUN_UNIT, RowMajor, interleave_rows};
 pub(crate) use matrix::weight_data;
-pub use matrix::{Arithmetic, Matrix};
+pub use matrix::{Arithmetic, ByteConvolutions, Matrix};
 pub use pack::{PackedWeights, WeightData, WeightView};
 pub use strassen::strassen_rule;
 pub use terms::Use;
