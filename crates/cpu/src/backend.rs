@@ -11,7 +11,7 @@ use cutout_graph::{
 use cutout_parallel::{AlignedBuffer, Pool};
 use cutout_tensor::Tensor;
 
-use crate::gemm::{Arithmetic, ByteUnit, HalfUnit};
+use crate::gemm::{Arithmetic, ByteConvolutions, ByteUnit, HalfUnit};
 use crate::kernels::{copy_kernel, lower};
 use crate::lower::Site;
 use crate::program::{BufferMemory, CpuProgram, Instruction, OperandSource, OutputPort};
@@ -32,6 +32,8 @@ pub struct Units {
     pub bytes: ByteUnit,
     /// Whether attention multiplies bytes with precision int8; else it does what is faster, bf16 or `f32`.
     pub byte_attention: bool,
+    /// Which convolutions multiply bytes with precision int8; the others do what is faster, bf16 or `f32`.
+    pub byte_convolutions: ByteConvolutions,
 }
 
 impl Units {
@@ -40,7 +42,12 @@ impl Units {
         let (half, bytes) = (HalfUnit::detect(isa), ByteUnit::detect(isa));
         // AVX-512 has an instruction for four products of bytes. Attention on tile registers is faster, in bf16.
         let byte_attention = isa == Isa::Avx512 && half != HalfUnit::Tiles;
-        Units { half, bytes, byte_attention }
+        // Without it, 3 by 3 convolutions of bytes take about as long as Winograd's in `f32`.
+        let byte_convolutions = match isa {
+            Isa::Avx512 => ByteConvolutions::Faster,
+            Isa::Avx2 | Isa::Portable => ByteConvolutions::None,
+        };
+        Units { half, bytes, byte_attention, byte_convolutions }
     }
 
     /// These units, and the detected ones in place of those that this machine does not have.
@@ -49,7 +56,7 @@ impl Units {
         Units {
             half: if self.half.is_available() { self.half } else { detected.half },
             bytes: if self.bytes.is_available() { self.bytes } else { detected.bytes },
-            byte_attention: self.byte_attention,
+            ..self
         }
     }
 }
@@ -147,18 +154,25 @@ impl Cpu {
     }
 
     /// The instructions and the precision of the products of a node. Linear layers in int8 are ops of their own; with precision
-    /// int8, attention multiplies bytes and convolutions bf16, each where that is faster.
+    /// int8, attention and convolutions multiply bytes, and otherwise bf16, each where that is faster.
     fn arithmetic(&self, planned: &Planned<'_>, id: NodeId) -> Arithmetic {
-        let Machine { isa, units: Units { half, bytes, byte_attention }, .. } = *self.machine;
+        let Machine { isa, units, .. } = *self.machine;
+        let Units { half, bytes, byte_attention, byte_convolutions } = units;
         let precision = planned.profile.precision_of(&planned.graph.node(id).origin.scope);
         let byte_attention = byte_attention && precision == Precision::Int8;
+        let byte_convolutions = match precision {
+            Precision::Int8 => byte_convolutions,
+            Precision::Auto | Precision::F32 | Precision::F16 | Precision::Bf16 => {
+                ByteConvolutions::None
+            }
+        };
         let half = match precision {
             Precision::Bf16 => Some(half),
             Precision::Int8 => Some(half).filter(|half| half.is_faster_than_single()),
             Precision::Auto | Precision::F32 | Precision::F16 => None,
         };
         let strassen = planned.profile.strassen.unwrap_or(true);
-        Arithmetic { isa, half, bytes, byte_attention, strassen }
+        Arithmetic { isa, half, bytes, byte_attention, byte_convolutions, strassen }
     }
 
     fn instruction(

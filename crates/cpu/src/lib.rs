@@ -17,5 +17,5 @@ mod tiles;
 pub mod vecmath;
 
 pub use backend::{Cpu, Units};
-pub use gemm::{ByteUnit, HalfUnit, strassen_rule};
+pub use gemm::{ByteConvolutions, ByteUnit, HalfUnit, strassen_rule};
 pub use simd::Isa;

@@ -307,6 +307,18 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     /// # Safety
     /// `target` is valid for writing `LANES` bytes.
     unsafe fn store_low_bytes(self, value: Self::I, target: *mut u8);
+    /// Writes the low byte of `value + offset` for each lane of four vectors, one after the other. Values are within -128..=127.
+    ///
+    /// # Safety
+    /// `target` is valid for writing `4 * LANES` bytes.
+    #[inline(always)]
+    unsafe fn store_bytes(self, values: [Self::I; 4], offset: i32, target: *mut u8) {
+        for (index, value) in values.into_iter().enumerate() {
+            let value = self.add_int(value, self.splat_int(offset));
+            // SAFETY: the caller vouches for `LANES` bytes for each vector.
+            unsafe { self.store_low_bytes(value, target.wrapping_add(index * Self::LANES)) };
+        }
+    }
     /// `a + b`, wrapping.
     fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a - b`, wrapping.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod byte_attention;
+mod byte_convolutions;
 mod errors;
 mod images;
 mod many_windows;

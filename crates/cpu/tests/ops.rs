@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use cutout_cpu::{ByteUnit, Cpu, HalfUnit, Isa, Units};
+use cutout_cpu::{ByteConvolutions, ByteUnit, Cpu, HalfUnit, Isa, Units};
 use cutout_graph::{Op, Precision, Profile};
-use cutout_testing::check_backend;
+use cutout_testing::{check_backend, check_quantized};
 
 #[test]
 fn every_case_matches_its_definition_on_every_instruction_set() {
@@ -30,7 +30,8 @@ fn every_case_in_bf16_matches_the_definition_of_its_rounded_inputs() {
                 HalfUnit::TileTwin => ByteUnit::TileTwin,
                 HalfUnit::Tiles | HalfUnit::Dots | HalfUnit::Widened => ByteUnit::detect(isa),
             };
-            let units = Units { half, bytes, byte_attention: false };
+            let byte_convolutions = ByteConvolutions::None;
+            let units = Units { half, bytes, byte_attention: false, byte_convolutions };
             match check_backend(&name, &Cpu::with_units(isa, units, 2), &profile) {
                 Ok(checks) => assert!(checks > Op::all_cases().len()),
                 Err(report) => panic!("{report}"),
@@ -41,15 +42,20 @@ fn every_case_in_bf16_matches_the_definition_of_its_rounded_inputs() {
 
 #[test]
 fn every_case_in_int8_matches_the_definition_of_its_quantised_weights() {
-    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
     for isa in Isa::available() {
-        let name = format!("{} int8", isa.name());
-        // Convolutions are in `f32` then.
-        let units =
-            Units { half: HalfUnit::Widened, bytes: ByteUnit::Vectors, byte_attention: true };
-        match check_backend(&name, &Cpu::with_units(isa, units, 2), &profile) {
-            Ok(checks) => assert!(checks > Op::all_cases().len()),
-            Err(report) => panic!("{report}"),
+        for bytes in ByteUnit::ALL.into_iter().filter(|unit| unit.is_available()) {
+            let name = format!("{} int8 {}", isa.name(), bytes.name());
+            let units = Units {
+                // Convolutions whose weights are inputs are in `f32` then.
+                half: HalfUnit::Widened,
+                bytes,
+                byte_attention: true,
+                byte_convolutions: ByteConvolutions::All,
+            };
+            match check_quantized(&name, &Cpu::with_units(isa, units, 2)) {
+                Ok(checks) => assert!(checks > Op::all_cases().len()),
+                Err(report) => panic!("{report}"),
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Random graphs: the compiled program gives the interpreter's result, on every path and for any number of threads.
 
-use cutout_cpu::{ByteUnit, Cpu, HalfUnit, Isa, Units};
+use cutout_cpu::{ByteConvolutions, ByteUnit, Cpu, HalfUnit, Isa, Units};
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::{Backend, Kind, Named, Op, Precision, Profile, Weights, interpret_in};
 use cutout_tensor::{DType, TensorType, Tolerance, compare};
-use cutout_testing::{RandomGraph, compare_outputs, with_rounded_products};
+use cutout_testing::{RandomGraph, compare_outputs, interpret_quantized, with_rounded_products};
 
 fn run(cpu: &Cpu, sample: &RandomGraph) -> Vec<Named> {
     run_in(cpu, sample, &Profile::default())
@@ -117,11 +117,17 @@ fn programs_in_bf16_give_the_result_of_rounded_products() {
     assert!(compared >= 100, "{compared} of 200 graphs have outputs large enough");
 }
 
+/// Units whose linear layers and convolutions multiply bytes.
+fn in_int8(bytes: ByteUnit, byte_attention: bool) -> Units {
+    let byte_convolutions = ByteConvolutions::All;
+    Units { half: HalfUnit::Widened, bytes, byte_attention, byte_convolutions }
+}
+
 /// Rounding to bytes changes a number by about four times as much as rounding to bf16.
 #[test]
 fn programs_in_int8_give_the_result_of_quantised_weights() {
     let profile = Profile { precision: Precision::Int8, ..Profile::default() };
-    let units = Units { half: HalfUnit::Widened, bytes: ByteUnit::Vectors, byte_attention: true };
+    let units = in_int8(ByteUnit::Vectors, true);
     let cpus: Vec<Cpu> =
         Isa::available().into_iter().map(|isa| Cpu::with_units(isa, units, 2)).collect();
     let one_thread = Cpu::with_units(Isa::detect(), units, 1);
@@ -134,7 +140,7 @@ fn programs_in_int8_give_the_result_of_quantised_weights() {
         if !graph.iter().any(|(_, node)| matches!(node.kind, Kind::Op(Op::Attention(_)))) {
             continue;
         }
-        let expected = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
+        let expected = interpret_quantized(&graph, &sample.weights, &inputs).unwrap();
         let rounded = with_rounded_products(&graph);
         let rounded = interpret_in::<f64>(&rounded, &sample.weights, &inputs).unwrap();
         let Some(effect) = error(&rounded, &expected) else { continue };
@@ -152,4 +158,41 @@ fn programs_in_int8_give_the_result_of_quantised_weights() {
         assert_eq!(bytes(&one), bytes(&two), "seed {seed} depends on the threads");
     }
     assert!(attended >= 30, "{attended} of 200 graphs attend");
+}
+
+/// A number near the middle of two bytes may be rounded to the other one, so results differ by parts of what the rounding itself
+/// changes.
+#[test]
+fn programs_in_int8_give_the_result_of_quantised_convolutions() {
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    let units = ByteUnit::ALL.into_iter().filter(|unit| unit.is_available());
+    let paths: Vec<(Isa, ByteUnit)> =
+        units.flat_map(|unit| Isa::available().into_iter().map(move |isa| (isa, unit))).collect();
+    let cpu = |&(isa, unit): &(Isa, ByteUnit), threads| {
+        Cpu::with_units(isa, in_int8(unit, false), threads)
+    };
+    let cpus: Vec<[Cpu; 2]> = paths.iter().map(|path| [1, 7].map(|n| cpu(path, n))).collect();
+    let mut convolved = 0;
+    for seed in 0..800 {
+        let sample = RandomGraph::new(seed).unwrap();
+        let inputs = sample.named_inputs();
+        let context = Context::new(Some(&sample.weights), &profile);
+        let graph = optimize(&sample.graph, &[], &context).unwrap();
+        let exact = interpret_in::<f64>(&graph, &sample.weights, &inputs).unwrap();
+        let expected = interpret_quantized(&graph, &sample.weights, &inputs).unwrap();
+        let Some(effect) = error(&exact, &expected).filter(|effect| *effect > 0.0) else {
+            continue;
+        };
+        convolved += 1;
+        for (path, cpus) in paths.iter().zip(&cpus) {
+            let [found, again] = cpus.each_ref().map(|cpu| run_in(cpu, &sample, &profile));
+            assert_eq!(bytes(&found), bytes(&again), "seed {seed} depends on the threads");
+            let found = error(&found, &expected).unwrap();
+            assert!(
+                found <= 2e-3 + 0.5 * effect,
+                "seed {seed} on {path:?}: error {found}, rounding changes {effect}\n{graph}",
+            );
+        }
+    }
+    assert!(convolved >= 30, "{convolved} of 800 graphs have quantised convolutions");
 }

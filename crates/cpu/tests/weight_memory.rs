@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cutout_cpu::Cpu;
+use cutout_cpu::{ByteConvolutions, Cpu, Isa, Units};
+use cutout_graph::ops::{Conv2d, ConvTranspose2d};
 use cutout_graph::{Backend, Builder, Graph, Precision, Profile, WeightMemory, Weights};
 use cutout_tensor::{Bytes, DType, LazyTensor, Rows, Tensor, TensorError, TensorType};
 
@@ -183,6 +184,41 @@ fn weights_of_lower_precision_are_read_once_and_in_memory_once() {
         assert_eq!(watch.counts().0, 5, "{precision:?}: the second program reads nothing again");
         drop((program, again));
     }
+}
+
+/// Weights of convolutions take a byte per element, and what they were made of is not kept.
+#[test]
+fn quantised_convolutions_keep_bytes_alone() {
+    let builder = Builder::new();
+    let x = builder.input("x", DType::F32, [1, 4, 4, SIDE]);
+    let shape = [SIDE, SIDE, 2, 2];
+    let names = ["conv", "apart", "overlapping"];
+    let [conv, apart, overlapping] = names.map(|name| builder.weights().parameter(name, shape));
+    let y = x.conv2d(conv, Conv2d::new(1, 0));
+    let y = y.conv_transpose2d(apart, ConvTranspose2d::new(2, 0));
+    builder.output("y", y.conv_transpose2d(overlapping, ConvTranspose2d::new(1, 0)));
+    let graph = builder.finish().unwrap();
+    let watch: Arc<Watch> = Arc::default();
+    let lazy = names.map(|name| {
+        let (ty, watch) = (TensorType::f32(shape), Arc::clone(&watch));
+        (name.to_owned(), LazyTensor::new(ty.clone(), move || Ok(watched(&watch, ty.clone()))))
+    });
+    let weights = Weights::lazy(HashMap::from(lazy));
+    let byte_convolutions = ByteConvolutions::All;
+    let units = Units { byte_convolutions, ..Units::detect(Isa::detect()) };
+    let cpu = Cpu::with_units(Isa::detect(), units, 2);
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    let program = cpu.compile(&graph, &weights, &profile).unwrap();
+    assert_eq!((watch.counts().0, watch.counts().1), (3, 0), "each is read once and dropped");
+    let memory = weights.memory();
+    assert_eq!((memory.plain, memory.folded), (0, 0));
+    // Of 64 outputs two vectors of padding at most, and 8 bytes with each column for its scale and the start of its sums.
+    let columns = [96, 4 * SIDE + 32, 96];
+    let depths = [4 * SIDE, SIDE, 4 * SIDE];
+    let most: usize =
+        columns.iter().zip(depths).map(|(columns, depth)| columns * (depth + 8)).sum();
+    assert!(memory.packed <= most, "{memory:?}, at most {most}");
+    drop(program);
 }
 
 /// The peak of resident memory: compiling reads one weight after the other, and none stays resident until the next is read.

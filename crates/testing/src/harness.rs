@@ -7,13 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cutout_graph::passes::{Context, optimize};
 use cutout_graph::{
-    Backend, Builder, Case, DenseTensor, Graph, Op, Precision, Profile, Value, Weights,
-    interpret_in, unravel,
+    Backend, Builder, Case, DenseTensor, Graph, Named, Op, Precision, Profile, RunError, Value,
+    Weights, interpret_in, unravel,
 };
 use cutout_tensor::{DType, Tensor, TensorType, Tolerance, compare};
 
 use crate::case_tensors;
 use crate::fixtures::{Expected, HINT, digest};
+use crate::quantized::interpret_quantized;
 use crate::rounded::{rounds_inside, with_rounded_products};
 
 /// All failures of a run of checks.
@@ -149,22 +150,77 @@ pub fn check_backend(
     backend: &dyn Backend,
     profile: &Profile,
 ) -> Result<usize, Report> {
-    let mut checks = Checks::new(name);
-    for case in Op::all_cases() {
-        for operands in [Operands::Inputs, Operands::Parameters] {
-            let any = |(index, input): (usize, &cutout_graph::cases::CaseInput)| {
-                operands.is_parameter(index, &input.ty)
-            };
-            if operands == Operands::Parameters && !case.inputs.iter().enumerate().any(any) {
-                continue;
+    Subject { backend, profile, interpret: interpret_in::<f64> }.check(name)
+}
+
+/// The same in int8 for a backend that quantises all convolutions; see [`interpret_quantized`].
+pub fn check_quantized(name: &str, backend: &dyn Backend) -> Result<usize, Report> {
+    let profile = Profile { precision: Precision::Int8, ..Profile::default() };
+    Subject { backend, profile: &profile, interpret: interpret_quantized }.check(name)
+}
+
+/// Runs a graph by definitions.
+type Interpret = fn(&Graph, &Weights, &[(&str, &Tensor)]) -> Result<Vec<Named>, RunError>;
+
+/// A backend, and the definition that it is compared with.
+struct Subject<'a> {
+    backend: &'a dyn Backend,
+    profile: &'a Profile,
+    interpret: Interpret,
+}
+
+impl Subject<'_> {
+    fn check(&self, name: &str) -> Result<usize, Report> {
+        let mut checks = Checks::new(name);
+        for case in Op::all_cases() {
+            for operands in [Operands::Inputs, Operands::Parameters] {
+                let any = |(index, input): (usize, &cutout_graph::cases::CaseInput)| {
+                    operands.is_parameter(index, &input.ty)
+                };
+                if operands == Operands::Parameters && !case.inputs.iter().enumerate().any(any) {
+                    continue;
+                }
+                let run = || self.check_case(&case, operands);
+                let outcome = catch_unwind(AssertUnwindSafe(run))
+                    .unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
+                checks.add(&format!("{} ({operands:?})", case.full_name()), outcome);
             }
-            let run = || check_on_backend(&case, operands, backend, profile);
-            let outcome = catch_unwind(AssertUnwindSafe(run))
-                .unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
-            checks.add(&format!("{} ({operands:?})", case.full_name()), outcome);
+        }
+        checks.finish()
+    }
+
+    fn check_case(&self, case: &Case, operands: Operands) -> Result<(), String> {
+        let Subject { backend, profile, interpret } = *self;
+        let OneOp { graph, weights, inputs } = one_op(case, operands)?;
+        let inputs: Vec<(&str, &Tensor)> =
+            inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let definition = match profile.precision {
+            Precision::Bf16 => with_rounded_products(&graph),
+            Precision::Int8 => {
+                let context = Context::new(Some(&weights), profile);
+                optimize(&graph, &[], &context).map_err(|error| format!("the passes: {error}"))?
+            }
+            Precision::Auto | Precision::F32 | Precision::F16 => graph.clone(),
+        };
+        let expected = interpret(&definition, &weights, &inputs)
+            .map_err(|error| format!("the reference: {error}"))?;
+        let program = backend
+            .compile(&graph, &weights, profile)
+            .map_err(|error| format!("does not compile: {error}"))?;
+        let actual =
+            program.run_named(&inputs).map_err(|error| format!("does not run: {error}"))?;
+        let ([(name, actual)], [(_, expected)]) = (&actual[..], &expected[..]) else {
+            return Err(format!("{} outputs instead of one", actual.len()));
+        };
+        if name != "result" || actual.ty() != expected.ty() {
+            let (found, wanted) = (actual.ty(), expected.ty());
+            return Err(format!("gives {name}: {found} instead of result: {wanted}"));
+        }
+        match largest_error(profile.precision).filter(|_| rounds_inside(&case.op)) {
+            Some(largest) => expect_close_on_average(actual, expected, largest),
+            None => expect_close(actual, expected, case.tolerance),
         }
     }
-    checks.finish()
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -199,42 +255,6 @@ fn one_op(case: &Case, operands: Operands) -> Result<OneOp, String> {
     builder.output("result", first.apply(case.op.clone(), others));
     let graph = builder.finish().map_err(|error| error.to_string())?;
     Ok(OneOp { graph, weights: Weights::new(weights), inputs })
-}
-
-fn check_on_backend(
-    case: &Case,
-    operands: Operands,
-    backend: &dyn Backend,
-    profile: &Profile,
-) -> Result<(), String> {
-    let OneOp { graph, weights, inputs } = one_op(case, operands)?;
-    let inputs: Vec<(&str, &Tensor)> =
-        inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let definition = match profile.precision {
-        Precision::Bf16 => with_rounded_products(&graph),
-        Precision::Int8 => {
-            let context = Context::new(Some(&weights), profile);
-            optimize(&graph, &[], &context).map_err(|error| format!("the passes: {error}"))?
-        }
-        Precision::Auto | Precision::F32 | Precision::F16 => graph.clone(),
-    };
-    let expected = interpret_in::<f64>(&definition, &weights, &inputs)
-        .map_err(|error| format!("the reference: {error}"))?;
-    let program = backend
-        .compile(&graph, &weights, profile)
-        .map_err(|error| format!("does not compile: {error}"))?;
-    let actual = program.run_named(&inputs).map_err(|error| format!("does not run: {error}"))?;
-    let ([(name, actual)], [(_, expected)]) = (&actual[..], &expected[..]) else {
-        return Err(format!("{} outputs instead of one", actual.len()));
-    };
-    if name != "result" || actual.ty() != expected.ty() {
-        let (found, wanted) = (actual.ty(), expected.ty());
-        return Err(format!("gives {name}: {found} instead of result: {wanted}"));
-    }
-    match largest_error(profile.precision).filter(|_| rounds_inside(&case.op)) {
-        Some(largest) => expect_close_on_average(actual, expected, largest),
-        None => expect_close(actual, expected, case.tolerance),
-    }
 }
 
 /// The largest error on average of an op that rounds numbers inside. Rounding to bf16 changes a number by at most 1 / 512 of itself.

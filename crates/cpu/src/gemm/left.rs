@@ -17,18 +17,13 @@ pub trait LeftSource: Sync {
     fn in_place(&self) -> Option<RowMajor<'_>> {
         None
     }
-    /// One whole row: borrowed if it is contiguous, else packed into `scratch`, which has `depth` elements.
-    fn row<'a>(&'a self, row: usize, scratch: &'a mut [f32]) -> &'a [f32] {
-        let block = PanelBlock {
-            isa: Isa::Portable,
-            rows: row..row + 1,
-            depth: 0..self.depth(),
-            panel_rows: 1,
-        };
-        self.pack(&block, scratch);
-        scratch
-    }
+    /// Appends the runs of a row to `runs`, in their order: the parts that are contiguous in memory. All but the last are multiples of
+    /// [`RUN_UNIT`]. A source that has no such runs appends nothing for any row; its rows must be packed.
+    fn runs<'a>(&'a self, _row: usize, _runs: &mut Vec<&'a [f32]>) {}
 }
+
+/// Elements whose bytes are a cache line: what runs are multiples of.
+pub const RUN_UNIT: usize = 64;
 
 /// Words of 32 bits in the sets of a way of the L1 cache: rows at multiples of this distance evict each other.
 const CACHE_WAY: usize = 1 << 10;
@@ -203,8 +198,8 @@ impl LeftSource for RowMajor<'_> {
         Some(*self)
     }
 
-    fn row<'a>(&'a self, row: usize, _scratch: &'a mut [f32]) -> &'a [f32] {
-        &self.data[row * self.row_stride..][..self.depth]
+    fn runs<'a>(&'a self, row: usize, runs: &mut Vec<&'a [f32]>) {
+        runs.push(self.part(row, 0..self.depth));
     }
 
     fn pack(&self, block: &PanelBlock, out: &mut [f32]) {

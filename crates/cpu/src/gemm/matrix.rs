@@ -8,7 +8,7 @@ use cutout_tensor::{DType, LazyTensor, Tensor, TensorError};
 use half::{bf16, f16};
 
 use crate::gemm::half_precision::{HalfUnit, PackedHalf, Rounded, gemm_half};
-use crate::gemm::int8::ByteUnit;
+use crate::gemm::int8::{ByteUnit, PackedInt8, gemm_int8};
 use crate::gemm::{Epilogue, LeftSource, Output, PackedWeights, WeightData, WeightView, gemm};
 use crate::memory::zeroed;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
@@ -20,10 +20,12 @@ pub struct Arithmetic {
     pub isa: Isa,
     /// What multiplies bf16 numbers; `None` for products in `f32`.
     pub half: Option<HalfUnit>,
-    /// What multiplies bytes, in layers whose weights are bytes.
+    /// What multiplies bytes.
     pub bytes: ByteUnit,
     /// Whether attention multiplies bytes.
     pub byte_attention: bool,
+    /// Which convolutions multiply bytes.
+    pub byte_convolutions: ByteConvolutions,
     /// Whether large products in `f32` may use Strassen's algorithm.
     pub strassen: bool,
 }
@@ -36,6 +38,7 @@ impl Arithmetic {
             half: None,
             bytes: ByteUnit::Vectors,
             byte_attention: false,
+            byte_convolutions: ByteConvolutions::None,
             strassen: true,
         }
     }
@@ -50,6 +53,17 @@ impl Arithmetic {
     }
 }
 
+/// Convolutions that multiply bytes, of those whose weights are known when a program is compiled. Depthwise ones never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteConvolutions {
+    /// None.
+    None,
+    /// Those that take less time.
+    Faster,
+    /// All, for tests.
+    All,
+}
+
 /// A weight `[outputs, depth]`, packed.
 #[derive(Debug)]
 pub enum Matrix {
@@ -59,6 +73,8 @@ pub enum Matrix {
     Widened(PackedWeights),
     /// For products of bf16 numbers.
     Half(PackedHalf),
+    /// Quantised with one scale per output, for products of bytes with rows that are quantised too.
+    Bytes(PackedInt8),
 }
 
 impl Matrix {
@@ -90,11 +106,27 @@ impl Matrix {
         })
     }
 
+    /// Quantises and packs a weight as [`Matrix::pack`] takes it.
+    ///
+    /// Fails if an element is not finite. Panics if the depth is beyond [`int8::MAX_DEPTH`](crate::gemm::int8::MAX_DEPTH).
+    pub fn quantize(
+        pool: &Pool,
+        arithmetic: Arithmetic,
+        weight: &Tensor,
+        outputs: usize,
+    ) -> Result<Matrix, TensorError> {
+        let depth = weight.ty().shape.elements() / outputs.max(1);
+        let matrix = weight.to_contiguous()?.reshape([outputs, depth])?;
+        let path = (arithmetic.isa, arithmetic.bytes);
+        Ok(Matrix::Bytes(PackedInt8::quantize(pool, path, &matrix.into())?))
+    }
+
     /// Columns of the product.
     pub fn outputs(&self) -> usize {
         match self {
             Matrix::Single(weights) | Matrix::Widened(weights) => weights.outputs(),
             Matrix::Half(weights) => weights.outputs(),
+            Matrix::Bytes(weights) => weights.outputs(),
         }
     }
 
@@ -103,6 +135,7 @@ impl Matrix {
         match self {
             Matrix::Single(weights) | Matrix::Widened(weights) => weights.depth(),
             Matrix::Half(weights) => weights.depth(),
+            Matrix::Bytes(weights) => weights.depth(),
         }
     }
 
@@ -118,6 +151,7 @@ impl Matrix {
             Matrix::Single(weights) => gemm(pool, left, weights, epilogue, output),
             Matrix::Widened(weights) => gemm(pool, &Rounded(left), weights, epilogue, output),
             Matrix::Half(weights) => gemm_half(pool, left, weights, epilogue, output),
+            Matrix::Bytes(weights) => gemm_int8(pool, left, weights, epilogue, output),
         }
     }
 }
@@ -127,6 +161,7 @@ impl Packed for Matrix {
         match self {
             Matrix::Single(weights) | Matrix::Widened(weights) => weights.bytes(),
             Matrix::Half(weights) => weights.bytes(),
+            Matrix::Bytes(weights) => weights.bytes(),
         }
     }
 }

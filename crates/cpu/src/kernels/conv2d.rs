@@ -1,6 +1,7 @@
 //! Convolutions: products of image patches and weights; depthwise convolutions have a kernel of their own.
 
 mod depthwise;
+mod packing;
 mod patches;
 mod weights;
 mod winograd;
@@ -10,11 +11,12 @@ use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use self::depthwise::Depthwise;
+pub(crate) use self::packing::Packing;
 pub(crate) use self::patches::{Patches, TapPositions};
 pub(crate) use self::weights::{Form, Weight};
 use self::winograd::Winograd;
 use crate::execute::{Execute, Io};
-use crate::gemm::{Arithmetic, Epilogue, LeftSource, Matrix, Output, RowMajor};
+use crate::gemm::{Epilogue, LeftSource, Matrix, Output, RowMajor};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 
@@ -24,10 +26,13 @@ pub(crate) fn lower(op: &ops::Conv2d, site: &Site<'_>) -> Result<Lowered, Compil
     if op.groups == input && op.groups == output && op.groups > 1 {
         return Depthwise::lower(op, site);
     }
-    if site.arithmetic.half.is_none() && Winograd::pays(op, site) {
+    let weight = &site.inputs[1].ty.shape;
+    let (channels, kernel) = (weight[1], weight[2] * weight[3]);
+    let packing = Packing::new(site, channels, [output / op.groups, channels * kernel]);
+    if packing.is_single() && Winograd::pays(op, site) {
         return Winograd::lower(op, site);
     }
-    let weight = Weight::new(Dense { arithmetic: site.arithmetic, groups: op.groups }, site)?;
+    let weight = Weight::new(Dense { packing, groups: op.groups }, site)?;
     let absorbed = weight.absorbed();
     let kernel = Box::new(Convolution::new(op, site, weight));
     Ok(Lowered { kernel, absorbed })
@@ -46,7 +51,7 @@ struct Convolution {
 /// A weight `[outputs, inputs / groups, kernel_height, kernel_width]` packed with depths ordered
 /// `[kernel_height, kernel_width, inputs / groups]`, the memory order of pixels; one matrix for each group.
 struct Dense {
-    arithmetic: Arithmetic,
+    packing: Packing,
     groups: usize,
 }
 
@@ -54,7 +59,7 @@ impl Form for Dense {
     type Packed = Vec<Matrix>;
 
     fn name(&self) -> String {
-        format!("conv2d {} {}", self.arithmetic.name(), self.groups)
+        format!("conv2d {} {}", self.packing.name(), self.groups)
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
@@ -62,7 +67,7 @@ impl Form for Dense {
         (0..self.groups)
             .map(|group| {
                 let own = weight.slice(0, group * outputs..(group + 1) * outputs)?;
-                Matrix::pack(pool, self.arithmetic, &own.permute(&[0, 2, 3, 1])?.into(), outputs)
+                self.packing.pack(pool, own.permute(&[0, 2, 3, 1])?, outputs)
             })
             .collect()
     }

@@ -5,8 +5,8 @@ use cutout_parallel::Pool;
 use cutout_tensor::{Tensor, TensorError};
 
 use crate::execute::{Execute, Io};
-use crate::gemm::{Arithmetic, Epilogue, GROUP_COLUMNS, Groups, Matrix, Output, RowMajor};
-use crate::kernels::conv2d::{Form, Patches, TapPositions, Weight};
+use crate::gemm::{Epilogue, GROUP_COLUMNS, Groups, Matrix, Output, RowMajor};
+use crate::kernels::conv2d::{Form, Packing, Patches, TapPositions, Weight};
 use crate::kernels::image::{Image, Strides};
 use crate::lower::{Lowered, Site};
 
@@ -16,13 +16,18 @@ pub(crate) fn lower(op: &ops::ConvTranspose2d, site: &Site<'_>) -> Result<Lowere
     let kernel = [shape[2], shape[3]];
     let input = Image::new(&site.inputs[0].ty.shape);
     let output = Image::new(&site.output.shape);
+    let channels = input.channels;
     if kernel == op.stride && op.padding == [0, 0] {
-        let weight = Weight::new(ByKernelRow { arithmetic: site.arithmetic }, site)?;
+        let columns = ByKernelRow::columns(shape);
+        let packing = Packing::new(site, channels, [columns, channels]);
+        let weight = Weight::new(ByKernelRow { packing }, site)?;
         let absorbed = weight.absorbed();
         let upscale = Upscale { epilogue: op.epilogue, kernel, input, output, weight };
         return Ok(Lowered { kernel: Box::new(upscale), absorbed });
     }
-    let weight = Weight::new(Gathered { arithmetic: site.arithmetic }, site)?;
+    let depth = channels * kernel[0] * kernel[1];
+    let packing = Packing::new(site, channels, [output.channels, depth]);
+    let weight = Weight::new(Gathered { packing }, site)?;
     let absorbed = weight.absorbed();
     let rows = TapPositions::transposed(op, 0, [input.height, output.height, kernel[0]]);
     let columns = TapPositions::transposed(op, 1, [input.width, output.width, kernel[1]]);
@@ -43,27 +48,36 @@ struct Upscale {
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix `[kernel_width * outputs, inputs]` for each row of
 /// the kernel; one matrix for all rows if they fill vectors.
 struct ByKernelRow {
-    arithmetic: Arithmetic,
+    packing: Packing,
+}
+
+impl ByKernelRow {
+    /// Rows of the kernel in each matrix, for the shape of a weight.
+    fn rows(weight: &[usize]) -> usize {
+        if (weight[3] * weight[1]).is_multiple_of(GROUP_COLUMNS) { weight[2] } else { 1 }
+    }
+
+    /// Columns of the product with each matrix.
+    fn columns(weight: &[usize]) -> usize {
+        ByKernelRow::rows(weight) * weight[3] * weight[1]
+    }
 }
 
 impl Form for ByKernelRow {
     type Packed = Vec<Matrix>;
 
     fn name(&self) -> String {
-        format!("conv_transpose2d rows {}", self.arithmetic.name())
+        format!("conv_transpose2d rows {}", self.packing.name())
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
-        let &[_, outputs, height, width] = &weight.shape()[..] else {
-            panic!("inference checked the weight")
-        };
-        let columns = width * outputs;
-        let rows = if columns.is_multiple_of(GROUP_COLUMNS) { height } else { 1 };
-        (0..height / rows)
+        let rows = ByKernelRow::rows(weight.shape());
+        let columns = ByKernelRow::columns(weight.shape());
+        (0..weight.shape()[2] / rows)
             .map(|part| {
                 let own =
                     weight.slice(2, part * rows..(part + 1) * rows)?.permute(&[2, 3, 1, 0])?;
-                Matrix::pack(pool, self.arithmetic, &own.into(), rows * columns)
+                self.packing.pack(pool, own, columns)
             })
             .collect()
     }
@@ -110,19 +124,18 @@ struct Gather {
 /// A weight `[inputs, outputs, kernel_height, kernel_width]` as a matrix
 /// `[outputs, kernel_height * kernel_width * inputs]`.
 struct Gathered {
-    arithmetic: Arithmetic,
+    packing: Packing,
 }
 
 impl Form for Gathered {
     type Packed = Matrix;
 
     fn name(&self) -> String {
-        format!("conv_transpose2d {}", self.arithmetic.name())
+        format!("conv_transpose2d {}", self.packing.name())
     }
 
     fn pack(&self, pool: &Pool, weight: &Tensor) -> Result<Self::Packed, TensorError> {
-        let outputs_first = weight.permute(&[1, 2, 3, 0])?.into();
-        Matrix::pack(pool, self.arithmetic, &outputs_first, weight.shape()[1])
+        self.packing.pack(pool, weight.permute(&[1, 2, 3, 0])?, weight.shape()[1])
     }
 }
 

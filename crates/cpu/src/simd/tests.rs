@@ -180,6 +180,37 @@ fn integer_operations_match_the_scalar_ones() {
     }
 }
 
+/// Four vectors of numbers, and what is added to them.
+struct Bytes(Vec<i32>, i32);
+
+impl Kernel for Bytes {
+    type Output = Vec<u8>;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> Vec<u8> {
+        assert_eq!(self.0.len(), 4 * S::LANES);
+        let mut vectors = [simd.splat_int(0); 4];
+        for (vector, numbers) in vectors.iter_mut().zip(self.0.chunks_exact(S::LANES)) {
+            // SAFETY: the chunk has `LANES` elements.
+            *vector = unsafe { simd.load_int_pointer(numbers.as_ptr()) };
+        }
+        let mut bytes = vec![0; 4 * S::LANES];
+        // SAFETY: there are that many bytes.
+        unsafe { simd.store_bytes(vectors, self.1, bytes.as_mut_ptr()) };
+        bytes
+    }
+}
+
+#[test]
+fn four_vectors_of_bytes_are_stored_in_order() {
+    for isa in Isa::available() {
+        let numbers: Vec<i32> = (0..4 * isa.lanes() as i32).map(|i| i * 37 % 256 - 128).collect();
+        for offset in [0, 128] {
+            let expected: Vec<u8> = numbers.iter().map(|x| (x + offset) as u8).collect();
+            assert_eq!(dispatch(isa, Bytes(numbers.clone(), offset)), expected, "{isa:?}");
+        }
+    }
+}
+
 struct Dot(i8, i8);
 
 impl Kernel for Dot {

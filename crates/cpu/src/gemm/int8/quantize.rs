@@ -2,6 +2,7 @@
 
 use cutout_graph::ops::SMALLEST_ROW;
 
+use crate::gemm::left::RUN_UNIT;
 use crate::gemm::word_rows::LINE;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
@@ -38,11 +39,13 @@ pub(super) enum Offset {
     OfVectors,
 }
 
-/// Quantises one row of the left operand to bytes with the offset added, in lines of `LINE` words that are padded with the offset.
-/// Returns the row's scale.
+const _: () = assert!(RUN_UNIT == 4 * LINE, "a unit of a run is quantised to a line");
+
+/// Quantises one row of the left operand, given as [runs](crate::gemm::LeftSource::runs), to bytes with the offset added, in lines of
+/// `LINE` words that are padded with the offset. Returns the row's scale.
 pub(super) fn quantize_row<'m>(
     isa: Isa,
-    row: &[f32],
+    row: &[&[f32]],
     lines: impl Iterator<Item = &'m mut [f32]>,
     offset: Offset,
 ) -> f32 {
@@ -50,7 +53,7 @@ pub(super) fn quantize_row<'m>(
 }
 
 struct QuantizeRow<'a, L> {
-    row: &'a [f32],
+    row: &'a [&'a [f32]],
     lines: L,
     offset: Offset,
 }
@@ -63,16 +66,18 @@ impl<'m, L: Iterator<Item = &'m mut [f32]>> Kernel for QuantizeRow<'_, L> {
         let offset = if offset == Offset::None { 0 } else { S::DOT_OFFSET };
         let (scale, factor) = scale_of(largest_magnitude(simd, row));
         if factor != 0.0 {
-            let mut whole = row.chunks_exact(4 * LINE);
-            for (values, line) in whole.by_ref().zip(lines.by_ref()) {
-                quantize_line(simd, values, line, (factor, offset));
-            }
-            let rest = whole.remainder();
-            if !rest.is_empty() {
-                let mut padded = [0.0; 4 * LINE];
-                padded[..rest.len()].copy_from_slice(rest);
-                let line = lines.next().expect("the layout has room for the row");
-                quantize_line(simd, &padded, line, (factor, offset));
+            for run in row {
+                let mut whole = run.chunks_exact(RUN_UNIT);
+                for (values, line) in whole.by_ref().zip(lines.by_ref()) {
+                    quantize_line(simd, values, line, (factor, offset));
+                }
+                let rest = whole.remainder();
+                if !rest.is_empty() {
+                    let mut padded = [0.0; RUN_UNIT];
+                    padded[..rest.len()].copy_from_slice(rest);
+                    let line = lines.next().expect("the layout has room for the row");
+                    quantize_line(simd, &padded, line, (factor, offset));
+                }
             }
         }
         lines.for_each(|line| bytemuck::cast_slice_mut(line).fill(offset as u8));
@@ -83,13 +88,16 @@ impl<'m, L: Iterator<Item = &'m mut [f32]>> Kernel for QuantizeRow<'_, L> {
 /// Quantises the numbers of a line.
 #[inline(always)]
 fn quantize_line<S: Simd>(simd: S, values: &[f32], line: &mut [f32], (factor, offset): (f32, i32)) {
-    let (factor, offset) = (simd.splat(factor), simd.splat_int(offset));
+    let factor = simd.splat(factor);
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(line);
-    for (values, bytes) in values.chunks_exact(S::LANES).zip(bytes.chunks_exact_mut(S::LANES)) {
-        let value = simd.mul(simd.load(values), factor);
-        let value = simd.add_int(simd.to_int(value), offset);
-        // SAFETY: `LANES` bytes were sliced.
-        unsafe { simd.store_low_bytes(value, bytes.as_mut_ptr()) };
+    let vectors = 4 * S::LANES;
+    for (values, bytes) in values.chunks_exact(vectors).zip(bytes.chunks_exact_mut(vectors)) {
+        let mut numbers = [simd.splat_int(0); 4];
+        for (number, values) in numbers.iter_mut().zip(values.chunks_exact(S::LANES)) {
+            *number = simd.to_int(simd.mul(simd.load(values), factor));
+        }
+        // SAFETY: four times `LANES` bytes were sliced, and the numbers are within -127..=127.
+        unsafe { simd.store_bytes(numbers, offset, bytes.as_mut_ptr()) };
     }
 }
 
@@ -101,12 +109,15 @@ pub(crate) fn magnitude_bits<S: Simd>(simd: S, value: S::F) -> S::I {
 
 /// The largest magnitude; not finite if any value is not.
 #[inline(always)]
-fn largest_magnitude<S: Simd>(simd: S, row: &[f32]) -> f32 {
+fn largest_magnitude<S: Simd>(simd: S, row: &[&[f32]]) -> f32 {
     let mut largest = simd.splat_int(0);
-    let mut chunks = row.chunks_exact(S::LANES);
-    for chunk in &mut chunks {
-        largest = simd.max_int(largest, magnitude_bits(simd, simd.load(chunk)));
+    for run in row {
+        let mut chunks = run.chunks_exact(S::LANES);
+        for chunk in &mut chunks {
+            largest = simd.max_int(largest, magnitude_bits(simd, simd.load(chunk)));
+        }
+        let rest = simd.load_partial(chunks.remainder());
+        largest = simd.max_int(largest, magnitude_bits(simd, rest));
     }
-    largest = simd.max_int(largest, magnitude_bits(simd, simd.load_partial(chunks.remainder())));
     f32::from_bits(simd.reduce_max_int(largest) as u32)
 }

@@ -2,13 +2,19 @@
 
 use std::ops::Range;
 
+use crate::gemm::driver::blocks;
 use crate::gemm::int8::PackedInt8;
 use crate::gemm::int8::quantize::{Offset, quantize_row};
-use crate::gemm::left::LeftSource;
+use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::word_rows::WordRows;
 use crate::simd::Isa;
 
-/// Layout of a task's scratch memory, in words of 32 bits: quantised rows, their scales, one row of floats.
+/// Most elements of rows that are packed at a time where they are not in memory as they are: half of a small L1 cache.
+const GATHERED: usize = 4096;
+/// Most rows of them.
+const GATHERED_ROWS: usize = 16;
+
+/// Layout of a task's scratch memory, in words of 32 bits: quantised rows, their scales, some rows of floats.
 #[derive(Clone, Copy)]
 pub(super) struct QuantizedRows {
     isa: Isa,
@@ -43,7 +49,12 @@ impl QuantizedRows {
 
     /// Length of the scratch memory.
     pub(super) fn floats(&self) -> usize {
-        self.layout.length(self.rows) + self.rows + self.depth
+        self.layout.length(self.rows) + self.rows + self.gathered_rows() * self.depth
+    }
+
+    /// Rows that are packed at a time.
+    fn gathered_rows(&self) -> usize {
+        (GATHERED / self.depth.max(1)).clamp(1, GATHERED_ROWS)
     }
 
     /// Quantises rows of the left operand. Returns the rows and the scales, also those of the padding, which mean nothing.
@@ -55,10 +66,28 @@ impl QuantizedRows {
     ) -> (&'s [f32], &'s [f32]) {
         let (bytes, scratch) = scratch.split_at_mut(self.layout.length(self.rows));
         let (scales, gathered) = scratch.split_at_mut(self.rows);
-        for (number, (source, scale)) in rows.zip(&mut *scales).enumerate() {
-            let lines = self.layout.row(bytes, number);
-            *scale = quantize_row(self.isa, left.row(source, gathered), lines, self.offset);
+        let mut runs = Vec::new();
+        left.runs(rows.start, &mut runs);
+        let packs = runs.is_empty();
+        for block in blocks(rows.len(), self.gathered_rows()) {
+            if packs {
+                self.gather(left, rows.start + block.start..rows.start + block.end, gathered);
+            }
+            for number in block.clone() {
+                let packed = [&gathered[(number - block.start) * self.depth..][..self.depth]];
+                runs.clear();
+                left.runs(rows.start + number, &mut runs);
+                let row = if packs { &packed } else { &runs[..] };
+                let lines = self.layout.row(bytes, number);
+                scales[number] = quantize_row(self.isa, row, lines, self.offset);
+            }
         }
         (bytes, scales)
+    }
+
+    /// Packs rows of the left operand.
+    fn gather(&self, left: &dyn LeftSource, rows: Range<usize>, out: &mut [f32]) {
+        let block = PanelBlock { isa: self.isa, rows, depth: 0..self.depth, panel_rows: 1 };
+        left.pack(&block, &mut out[..block.len()]);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use cutout_graph::ops;
 use cutout_parallel::with_scratch;
 
-use crate::gemm::{LeftSource, PanelBlock, interleave_rows};
+use crate::gemm::{LeftSource, PanelBlock, RUN_UNIT, interleave_rows};
 use crate::kernels::image::{Image, Strides, load_count, store_count};
 use crate::simd::{Interleave, Isa, Kernel, MAX_LANES, Simd, dispatch};
 
@@ -100,6 +100,12 @@ struct Pixel {
 /// Pixels outside the image; longer runs of channels are read in pieces.
 pub(super) static ZEROS: [f32; 1024] = [0.0; 1024];
 
+/// Runs of `count` zeros together.
+fn zeros<'a>(count: usize) -> impl Iterator<Item = &'a [f32]> {
+    let starts = (0..count).step_by(ZEROS.len());
+    starts.map(move |start| &ZEROS[..ZEROS.len().min(count - start)])
+}
+
 impl LeftSource for Patches<'_> {
     fn rows(&self) -> usize {
         self.output.batch * self.output.height * self.output.width
@@ -107,6 +113,22 @@ impl LeftSource for Patches<'_> {
 
     fn depth(&self) -> usize {
         self.rows.kernel * self.columns.kernel * self.channels
+    }
+
+    fn runs<'a>(&'a self, row: usize, runs: &mut Vec<&'a [f32]>) {
+        if !self.channels.is_multiple_of(RUN_UNIT) {
+            return;
+        }
+        let pixel = self.pixel(row);
+        let taps = self.joined_taps(&pixel);
+        for down in 0..self.rows.kernel {
+            for right in (0..self.columns.kernel).step_by(taps) {
+                match self.position(&pixel, [down, right]) {
+                    Some(start) => runs.push(&self.image[start..][..taps * self.channels]),
+                    None => runs.extend(zeros(taps * self.channels)),
+                }
+            }
+        }
     }
 
     fn pack(&self, block: &PanelBlock, out: &mut [f32]) {
@@ -169,6 +191,13 @@ impl Patches<'_> {
             pixel = self.next(pixel);
         }
         rows.len()
+    }
+
+    /// Pixels of a row of the kernel that are one run: all if they are contiguous, else one.
+    #[inline(always)]
+    fn joined_taps(&self, pixel: &Pixel) -> usize {
+        let joined = self.strides.pixel == self.channels && self.columns.whole[pixel.x];
+        if joined { self.columns.kernel } else { 1 }
     }
 
     fn pixel(&self, row: usize) -> Pixel {
@@ -285,11 +314,8 @@ impl Kernel for CopyRows<'_> {
     fn run<S: Simd>(self, simd: S) {
         let patches = self.patches;
         let mut pixel = patches.pixel(self.rows.start);
-        // The pixels under one row of the kernel are one run if they are contiguous.
-        let joined = patches.strides.pixel == patches.channels;
         for target in self.target.chunks_exact_mut(self.depth.len().max(1)).take(self.rows.len()) {
-            let taps =
-                if joined && patches.columns.whole[pixel.x] { patches.columns.kernel } else { 1 };
+            let taps = patches.joined_taps(&pixel);
             copy_patch(simd, patches, (&pixel, taps), self.depth.start, target);
             pixel = patches.next(pixel);
         }

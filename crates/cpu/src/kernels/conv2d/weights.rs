@@ -10,7 +10,7 @@ use crate::execute::Io;
 use crate::lower::Site;
 
 /// The input that is the weight.
-const WEIGHT: usize = 1;
+pub(super) const WEIGHT: usize = 1;
 
 /// The packed form of a kernel's weight.
 pub(crate) trait Form {
