@@ -1,6 +1,6 @@
 //! Scores of bytes are the exact integers of their definition.
 
-use super::bytes::{ByteKeys, BytePanel, KeyTerms};
+use super::bytes::{ByteKeys, BytePanel, KeyShift, KeyTerms};
 use super::half::RowCopies;
 use super::numbers::Bytes;
 use super::pack::{Columns, PackRows};
@@ -43,12 +43,13 @@ impl Kernel for Scores<'_> {
         let starts: Vec<*const f32> = keys.iter().map(|key| key.as_ptr()).collect();
         let [mut key_scales, mut key_starts] = [(); 2].map(|()| vec![0.0; keys.len()]);
         let mut out = vec![0.0; keys.len() * words + MAX_LANES / 4];
-        let mut memory = [shift.to_vec(), vec![0.0; width]];
-        memory.iter_mut().for_each(|row| row.resize(width.next_multiple_of(S::LANES), 0.0));
+        let padded = width.next_multiple_of(S::LANES);
+        let (mut row, mut shifted) = (shift.to_vec(), vec![0.0; S::LANES * padded]);
+        row.resize(padded, 0.0);
         // SAFETY: keys have `width` elements.
         let copies = unsafe { RowCopies::new(&starts, [width, words], &mut out) };
         let terms = KeyTerms { scales: &mut key_scales, starts: &mut key_starts };
-        let shift = memory.each_mut().map(|row| &mut row[..]);
+        let shift = KeyShift { row: &row, shifted: &mut shifted };
         simd.vectorize(ByteKeys { copies, terms, shift });
         let mut found = Vec::new();
         for (key, &start) in out.chunks_exact(words).zip(&key_starts) {
