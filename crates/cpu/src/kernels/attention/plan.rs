@@ -189,7 +189,9 @@ impl Plan {
             panel_bytes: match products {
                 Products::Pairs => 4 * (padded_width / 2 + padded_values),
                 Products::Bytes => 4 * (padded_width / 4 + padded_values),
-                _ => 4 * (padded_width + padded_values),
+                Products::Single | Products::Rounded | Products::Tiles | Products::TileTwin => {
+                    4 * padded
+                }
             } * lanes
                 * panel_vectors
                 * task_heads,
@@ -284,24 +286,24 @@ impl Plan {
 }
 
 /// What decides how many panels a task has, and how many parts its keys.
-struct Split {
+pub(super) struct Split {
     /// Whether the products are dot products of copies in vectors.
-    dots: bool,
+    pub(super) dots: bool,
     /// Panels of a window and head.
-    panels: usize,
+    pub(super) panels: usize,
     /// Bytes of a panel's queries and sums, in all heads of a task.
-    panel_bytes: usize,
+    pub(super) panel_bytes: usize,
     /// Most panels of a task.
-    most: usize,
+    pub(super) most: usize,
     /// Windows times groups of heads.
-    window_heads: usize,
+    pub(super) window_heads: usize,
     /// Most parts of the keys.
-    key_parts: usize,
+    pub(super) key_parts: usize,
 }
 
 impl Split {
     /// The panels of a task and the parts of its keys.
-    fn choose(&self) -> (usize, usize) {
+    pub(super) fn choose(&self) -> (usize, usize) {
         let Split { dots, panels, window_heads, .. } = *self;
         let most_panels = if dots { MOST_COPY_PANELS } else { MOST_PANELS };
         let most = (QUERY_BYTES / self.panel_bytes).min(most_panels).min(self.most).max(1);

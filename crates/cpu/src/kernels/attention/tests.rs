@@ -4,7 +4,7 @@ use super::bytes::{ByteKeys, BytePanel, KeyShift, KeyTerms};
 use super::half::RowCopies;
 use super::numbers::Bytes;
 use super::pack::{Columns, PackRows};
-use super::plan::MOST_ROWS;
+use super::plan::{MOST_ROWS, Split};
 use super::tile::{Keys, sums};
 use crate::simd::{Isa, Kernel, MAX_LANES, Simd, dispatch};
 
@@ -136,4 +136,24 @@ fn rows_with_a_nan_or_an_infinity_have_no_scale_and_tiny_ones_count_as_zeros() {
         assert_eq!(missing, [true, true, true, false], "{isa:?}");
         assert_eq!(found.query_scales[..2], [0.0, 0.0], "{isa:?}");
     }
+}
+
+/// A memory of video: one head, 86 panels of queries, 28736 keys.
+#[test]
+fn tasks_that_copy_many_keys_have_more_panels_and_parts_of_the_keys() {
+    let numbers = Split {
+        dots: false,
+        panels: 86,
+        panel_bytes: 96 << 10,
+        most: 32,
+        window_heads: 1,
+        key_parts: 56,
+    };
+    assert_eq!(numbers.choose(), (2, 1));
+    let bytes = Split { dots: true, panel_bytes: 60 << 10, ..numbers };
+    assert_eq!(bytes.choose(), (8, 3));
+    let few_keys = Split { key_parts: 2, ..bytes };
+    assert_eq!(few_keys.choose(), (2, 1));
+    let heads = Split { window_heads: 12, panel_bytes: 15 << 10, key_parts: 8, ..bytes };
+    assert_eq!(heads.choose(), (22, 1));
 }
