@@ -16,6 +16,7 @@ mod avx2;
 mod avx512;
 mod native;
 mod portable;
+mod powers;
 mod widening;
 
 /// An instruction set that kernels are compiled for.
@@ -354,6 +355,19 @@ pub trait Simd: Copy + Send + Sync + sealed::Sealed {
     #[inline(always)]
     fn dot4_unsigned(self, sum: Self::I, left: Self::I, right: Self::I) -> Self::I {
         widening::widening_dot4(self, sum, left, right)
+    }
+
+    /// The bytes `round(255 · 2^(score - origin))` of four vectors of scores that are not above the origin: those of the first vector in
+    /// the lowest place of each lane. Products within 0.1 of the middle of two integers may round to either. The second result is NaN
+    /// in the lanes where a score or the origin is NaN, and in no other.
+    #[inline(always)]
+    fn byte_powers(self, scores: [Self::F; 4], origin: Self::F) -> (Self::I, Self::F) {
+        powers::byte_powers(self, scores, origin)
+    }
+    /// Adds to each lane its four unsigned bytes.
+    #[inline(always)]
+    fn add_bytes(self, sum: Self::I, bytes: Self::I) -> Self::I {
+        powers::add_bytes(self, sum, bytes)
     }
 
     /// Adds to each lane the dot product of its two bf16 of `left` and of `right`. The rounding in between depends on the

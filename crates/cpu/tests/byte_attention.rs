@@ -129,14 +129,23 @@ fn error(found: &[f32], expected: &[f32]) -> f64 {
     (differences / expected.iter().copied().map(square).sum::<f64>()).sqrt()
 }
 
-/// The vector code may round a weight near the middle of two bytes to the other one; anything else would change more.
+/// The vector code may round a weight within 0.1 of the middle of two bytes to the other one; anything else would change more.
 #[test]
 fn the_output_is_that_of_the_definition() {
-    let inputs = inputs();
-    let expected = definition(&inputs);
-    for isa in Isa::available() {
-        let found = error(&run(isa, &inputs), &expected);
-        assert!(found < 5e-4, "{isa:?}: error {found:.1e}");
+    // Heads of less than a vector and of several, and blocks whose last group has one to four keys.
+    for (keys, width, value_width) in
+        [(300, 21, 13), (301, 70, 77), (302, 64, 64), (303, 16, 144), (304, 80, 32)]
+    {
+        let inputs = [
+            Rows::noise(1, 77, width),
+            Rows::noise(2, keys, width),
+            Rows::noise(3, keys, value_width),
+        ];
+        let expected = definition(&inputs);
+        for isa in Isa::available() {
+            let found = error(&run(isa, &inputs), &expected);
+            assert!(found < 8e-4, "{isa:?}, {width} and {value_width} wide: error {found:.1e}");
+        }
     }
 }
 

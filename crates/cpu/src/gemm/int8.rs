@@ -24,7 +24,7 @@ mod tile_product;
 mod unit;
 
 pub use driver::gemm_int8;
-pub(crate) use quantize::{lane_scales, magnitude_bits, scale_of};
+pub(crate) use quantize::{lane_scales, magnitude_bits};
 pub use unit::ByteUnit;
 
 pub use cutout_tensor::{BLOCK_LENGTH as BLOCK, Scales};

@@ -1,5 +1,7 @@
 //! AVX-512: 16 lanes, mask registers.
 
+mod byte_powers;
+
 use std::arch::x86_64::*;
 
 use half::slice::HalfFloatSliceExt;
@@ -175,6 +177,16 @@ where
     unsafe fn store_bf16(self, low: __m512, high: __m512, target: *mut bf16) {
         // SAFETY: the caller vouches for 32 writable elements, `self` for the instruction.
         unsafe { _mm512_storeu_si512(target.cast(), self.halves(low, high)) }
+    }
+
+    #[inline(always)]
+    fn byte_powers(self, scores: [__m512; 4], origin: __m512) -> (__m512i, __m512) {
+        byte_powers::byte_powers(self, scores, origin)
+    }
+
+    #[inline(always)]
+    fn add_bytes(self, sum: __m512i, bytes: __m512i) -> __m512i {
+        self.dot4_unsigned(sum, bytes, self.splat_int(0x0101_0101))
     }
 
     intrinsics! {

@@ -1,7 +1,7 @@
 //! Keys and values of a block that cannot be read in place: rotated, padded, in bf16, or bytes.
 
-use super::bytes::{ByteKeys, ByteValues, KeyTerms, MeanRow};
-use super::half::{PairElements, PairRows, RoundRows, RowCopies};
+use super::bytes::{ByteKeys, ByteValues, KeyShift, KeyTerms, MeanRow};
+use super::half::{PairElements, PairValues, RoundRows, RowCopies};
 use super::keys::KeyBlock;
 use super::on_tiles::TurnValues;
 use super::operands::Operands;
@@ -21,7 +21,7 @@ pub(super) fn copy_block<S: Simd>(
     rotate_keys(simd, (plan, operands), scratch, block);
     let widths = [plan.value_width, plan.value_width.next_multiple_of(MOST_ROWS)];
     if plan.products == Products::Bytes {
-        copy_bytes(simd, plan, scratch, (block, widths));
+        copy_bytes(simd, plan, scratch, block);
     } else if plan.products != Products::Single {
         copy_half(simd, plan, scratch, (block, widths));
     } else if plan.pads_values() {
@@ -48,17 +48,19 @@ fn copy_half<S: Simd>(
         simd.vectorize(TurnValues { plan, block, memory: scratch.values });
         return;
     }
+    let stride = if plan.products == Products::Pairs { plan.value_panel() } else { widths[1] };
     // SAFETY: the block's values have these channels, in the inputs.
-    let values = unsafe { RowCopies::new(block.values(), widths, scratch.values) };
+    let values =
+        unsafe { RowCopies::new(block.values(), [plan.value_width, stride], scratch.values) };
     if plan.products == Products::Pairs {
         simd.vectorize(PairElements(keys));
-        simd.vectorize(PairRows(values));
+        simd.vectorize(PairValues(values));
     } else {
         simd.vectorize(RoundRows(keys));
         simd.vectorize(RoundRows(values));
     }
     block.move_keys(scratch.half_keys, steps);
-    block.move_values(scratch.values, widths[1]);
+    block.move_values(scratch.values, stride);
 }
 
 /// Rotates the keys of a block, if the op does.
@@ -93,27 +95,23 @@ pub(super) fn set_shift<S: Simd>(
     simd.vectorize(unsafe { MeanRow::new(block.keys(), shift) });
 }
 
-/// Copies the keys and values of a block as bytes. `widths` are the channels of a value and of its copy.
+/// Copies the keys and values of a block as bytes.
 #[inline(always)]
-fn copy_bytes<S: Simd>(
-    simd: S,
-    plan: &Plan,
-    scratch: &mut Scratch<'_>,
-    (block, widths): (&mut KeyBlock, [usize; 2]),
-) {
+fn copy_bytes<S: Simd>(simd: S, plan: &Plan, scratch: &mut Scratch<'_>, block: &mut KeyBlock) {
     let steps = plan.score_steps();
     // SAFETY: the block's keys have `width` elements, in the inputs or among the rotated keys.
     let copies = unsafe { RowCopies::new(block.keys(), [plan.width, steps], scratch.half_keys) };
     let (scales, starts) = scratch.key_terms.split_at_mut(plan.key_block);
-    let (shift, shifted) = scratch.shift.split_at_mut(scratch.shift.len() / 2);
+    let (row, shifted) = scratch.shift.split_at_mut(plan.width.next_multiple_of(S::LANES));
     simd.vectorize(ByteKeys {
         copies,
         terms: KeyTerms { scales, starts },
-        shift: [shift, shifted],
+        shift: KeyShift { row, shifted },
     });
     block.move_keys(scratch.half_keys, steps);
+    let widths = [plan.value_width, plan.value_panel()];
     // SAFETY: the block's values have these channels, in the inputs.
     let copies = unsafe { RowCopies::new(block.values(), widths, scratch.values) };
     simd.vectorize(ByteValues { copies, scales: scratch.value_scales });
-    block.move_values(scratch.values, widths[1]);
+    block.move_values(scratch.values, plan.value_panel());
 }

@@ -81,6 +81,13 @@ impl<'a> RowCopies<'a> {
     }
 }
 
+/// A vector of a row from element `first` on; zero in the lanes beyond the row.
+#[inline(always)]
+pub(super) fn load_row<S: Simd>(simd: S, row: &[f32], first: usize) -> S::F {
+    let rest = &row[first..];
+    if rest.len() >= S::LANES { simd.load(rest) } else { simd.load_partial(rest) }
+}
+
 /// Copies rows rounded to bf16 and kept as `f32`, each padded with zeros to `stride` elements.
 pub(super) struct RoundRows<'a>(pub(super) RowCopies<'a>);
 
@@ -149,6 +156,53 @@ impl Kernel for PairRows<'_> {
                 simd.store_partial(words, &mut out[first..width]);
             }
             out[width..].fill(0.0);
+        }
+    }
+}
+
+/// Vectors of channels whose values are copied together.
+const TOGETHER: usize = 4;
+
+/// Copies values as pairs of neighbouring keys, in panels of `LANES` channels: `[panel][pair][LANES]`. A last key without a neighbour is
+/// paired with zeros, and a last panel is filled up with zeros. The stride of the copies is that of the panels.
+pub(super) struct PairValues<'a>(pub(super) RowCopies<'a>);
+
+impl Kernel for PairValues<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let width = self.0.width;
+        let mut first = 0;
+        while first + TOGETHER * S::LANES <= width {
+            self.copy::<S, TOGETHER>(simd, first);
+            first += TOGETHER * S::LANES;
+        }
+        while first < width {
+            self.copy::<S, 1>(simd, first);
+            first += S::LANES;
+        }
+    }
+}
+
+impl PairValues<'_> {
+    /// Copies `PARTS` vectors of channels from `first` on.
+    #[inline(always)]
+    fn copy<S: Simd, const PARTS: usize>(&mut self, simd: S, first: usize) {
+        let count = self.0.count();
+        for pair in 0..count.div_ceil(2) {
+            let low = self.0.row(2 * pair);
+            let neighbour = 2 * pair + 1 < count;
+            let second = if neighbour { self.0.row(2 * pair + 1) } else { low };
+            for part in 0..PARTS {
+                let channel = first + part * S::LANES;
+                let low = load_row(simd, low, channel);
+                let mut high = simd.splat(0.0);
+                if neighbour {
+                    high = load_row(simd, second, channel);
+                }
+                let words = simd.from_bits(simd.pair_bf16(low, high));
+                simd.store(words, &mut self.0.out(channel / S::LANES)[pair * S::LANES..]);
+            }
         }
     }
 }

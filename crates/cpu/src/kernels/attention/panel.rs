@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 
 use super::keys::KeyBlock;
-use super::numbers::{Bytes, Word};
+use super::numbers::{Bytes, Single, Word};
 use super::plan::{MOST_ROWS, MOST_VECTORS, Plan};
 use super::scratch::Terms;
 use super::softmax::{Factors, PerQuery, Weights};
-use super::tile::{Keys, Left, LongValues, Values, sums};
+use super::tile::{Keys, Left, LongValues, ValuePanel, Values, sums};
 use crate::simd::{Isa, Kernel, LANE_NUMBERS, MAX_LANES, Simd};
 
 /// Processes a block of keys for `VECTORS` vectors of queries. The slices are parts of a task's scratch memory.
@@ -123,17 +123,39 @@ impl<W: Word, const VECTORS: usize> PanelStep<'_, W, VECTORS> {
         let offset = self.head * self.plan.value_width;
         for channel in (0..self.plan.value_width).step_by(ROWS) {
             let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
+            let step = &*self;
+            if W::ELEMENTS != Single::ELEMENTS {
+                let panel = self.block.values()[0]
+                    .wrapping_add(channel / S::LANES * self.plan.value_panel());
+                let left = ValuePanel { start: panel.wrapping_add(channel % S::LANES) };
+                simd.vectorize(ValueTile::<_, W, ROWS, VECTORS> {
+                    left,
+                    step,
+                    channel,
+                    target,
+                    factors,
+                });
+                continue;
+            }
             let starts = self.block.values().as_ptr();
-            let (left, step) = (Values { starts, channel: offset + channel }, &*self);
+            let left = Values { starts, channel: offset + channel };
             if self.plan.value_width > NARROW {
                 let left = LongValues(left);
-                let tile =
-                    ValueTile::<_, W, ROWS, VECTORS> { left, step, channel, target, factors };
-                simd.vectorize(tile);
+                simd.vectorize(ValueTile::<_, W, ROWS, VECTORS> {
+                    left,
+                    step,
+                    channel,
+                    target,
+                    factors,
+                });
             } else {
-                let tile =
-                    ValueTile::<_, W, ROWS, VECTORS> { left, step, channel, target, factors };
-                simd.vectorize(tile);
+                simd.vectorize(ValueTile::<_, W, ROWS, VECTORS> {
+                    left,
+                    step,
+                    channel,
+                    target,
+                    factors,
+                });
             }
         }
     }

@@ -21,6 +21,8 @@ pub(super) const MOST_ROWS: usize = 8;
 pub(super) const MOST_UNITS: usize = 32;
 /// Most panels of one head in a task.
 const MOST_PANELS: usize = 16;
+/// The same where keys and values are copied for each task.
+const MOST_COPY_PANELS: usize = MOST_UNITS;
 /// Widest heads of which a task takes several: their tokens are a few cache lines each, adjacent in memory.
 const NARROW: usize = 32;
 /// Most bytes of keys and values of a block: a quarter of a 1 MiB L2 cache.
@@ -33,6 +35,8 @@ const ENOUGH_TASKS: usize = 32;
 const MOST_GROUPED: usize = 8;
 /// Least number of panels that share keys, if there are as many.
 const ENOUGH_PANELS: usize = 2;
+/// The same for dot products, where there are keys enough for [`ENOUGH_TASKS`]: copying the keys for one panel takes longer than the products.
+const ENOUGH_COPY_PANELS: usize = 8;
 /// With fewer tasks than this, the keys are divided into parts whose results are merged at the end.
 const FEW_TASKS: usize = 16;
 /// Least number of keys of a part, so that the cost of merging is small.
@@ -163,7 +167,9 @@ impl Plan {
         }
         let lanes = isa.lanes();
         let [width, value_width] = [query[2] / op.heads, value[2] / op.heads];
-        let padded = width.next_multiple_of(lanes) + value_width.next_multiple_of(lanes);
+        let [padded_width, padded_values] =
+            [width, value_width].map(|width| width.next_multiple_of(lanes));
+        let padded = padded_width + padded_values;
         let key_block = (BLOCK_BYTES / 4 / padded / lanes * lanes).clamp(lanes, MOST_KEYS);
         let panel_vectors = panel_vectors(isa);
         let vectors = most_queries.div_ceil(lanes).max(1);
@@ -175,14 +181,26 @@ impl Plan {
         let joined = !copies && width.max(value_width) <= NARROW;
         let task_heads = if joined { heads_of_task(op.heads, windows * panels) } else { 1 };
         let window_heads = windows * (op.heads / task_heads);
-        let fitting = QUERY_BYTES / 4 / (padded * lanes * panel_vectors * task_heads);
-        let wanted = ENOUGH_TASKS.div_ceil(window_heads.max(1));
-        let most = fitting.min(MOST_PANELS).min(MOST_UNITS / task_heads).max(1);
-        let task_panels = (panels / wanted).max(ENOUGH_PANELS).min(most);
-        let blocks = panels.div_ceil(task_panels);
-        let task_panels = panels.div_ceil(blocks);
         let key_positions = keys.window[0] * keys.window[1];
-        let key_parts = FEW_TASKS / (window_heads * blocks).max(1);
+        let split = Split {
+            dots: matches!(products, Products::Pairs | Products::Bytes),
+            panels,
+            // Queries are kept as words, sums of values as numbers.
+            panel_bytes: match products {
+                Products::Pairs => 4 * (padded_width / 2 + padded_values),
+                Products::Bytes => 4 * (padded_width / 4 + padded_values),
+                Products::Single | Products::Rounded | Products::Tiles | Products::TileTwin => {
+                    4 * padded
+                }
+            } * lanes
+                * panel_vectors
+                * task_heads,
+            most: MOST_UNITS / task_heads,
+            window_heads: window_heads.max(1),
+            key_parts: (key_positions / ENOUGH_KEYS).max(1),
+        };
+        let (task_panels, key_parts) = split.choose();
+        let blocks = panels.div_ceil(task_panels);
         let scale = op.scale * std::f32::consts::LOG2_E;
         let scales_queries = matches!(products, Products::Single | Products::Bytes);
         Plan {
@@ -208,7 +226,7 @@ impl Plan {
             task_vectors: (task_panels * panel_vectors).min(vectors),
             task_heads,
             blocks,
-            key_parts: key_parts.min(key_positions / ENOUGH_KEYS).max(1),
+            key_parts,
         }
     }
 
@@ -231,6 +249,12 @@ impl Plan {
             Products::Tiles | Products::TileTwin => self.width.div_ceil(2).next_multiple_of(ROWS),
             Products::Bytes => self.width.div_ceil(4),
         }
+    }
+
+    /// Elements of a panel of copied values: words of `LANES` channels.
+    pub(super) fn value_panel(&self) -> usize {
+        let keys = if self.products == Products::Bytes { 4 } else { 2 };
+        self.key_block.div_ceil(keys) * self.isa.lanes()
     }
 
     /// Whether values are copied, because their width is not a multiple of a tile's rows.
@@ -258,6 +282,44 @@ impl Plan {
             first,
             count: count.min(self.task_vectors * self.isa.lanes()),
         })
+    }
+}
+
+/// What decides how many panels a task has, and how many parts its keys.
+pub(super) struct Split {
+    /// Whether the products are dot products of copies in vectors.
+    pub(super) dots: bool,
+    /// Panels of a window and head.
+    pub(super) panels: usize,
+    /// Bytes of a panel's queries and sums, in all heads of a task.
+    pub(super) panel_bytes: usize,
+    /// Most panels of a task.
+    pub(super) most: usize,
+    /// Windows times groups of heads.
+    pub(super) window_heads: usize,
+    /// Most parts of the keys.
+    pub(super) key_parts: usize,
+}
+
+impl Split {
+    /// The panels of a task and the parts of its keys.
+    pub(super) fn choose(&self) -> (usize, usize) {
+        let Split { dots, panels, window_heads, .. } = *self;
+        let most_panels = if dots { MOST_COPY_PANELS } else { MOST_PANELS };
+        let most = (QUERY_BYTES / self.panel_bytes).min(most_panels).min(self.most).max(1);
+        let least_tasks = window_heads * panels.div_ceil(ENOUGH_COPY_PANELS);
+        let copies_few = dots && least_tasks * self.key_parts >= ENOUGH_TASKS;
+        let enough = if copies_few { ENOUGH_COPY_PANELS } else { ENOUGH_PANELS };
+        let wanted = ENOUGH_TASKS.div_ceil(window_heads);
+        let task_panels = (panels / wanted).max(enough).min(most);
+        let blocks = panels.div_ceil(task_panels);
+        let tasks = window_heads * blocks;
+        let key_parts = if copies_few && panels > ENOUGH_COPY_PANELS {
+            ENOUGH_TASKS.div_ceil(tasks)
+        } else {
+            FEW_TASKS / tasks
+        };
+        (panels.div_ceil(blocks), key_parts.clamp(1, self.key_parts))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Lengths {
     pub(super) statistics: usize,
     /// Rotated keys: `[keys][width]`.
     pub(super) keys: usize,
-    /// Padded or rounded values: `[keys][value width]`, or words of neighbouring keys, `[words][value width]`.
+    /// Padded or rounded values: `[keys][value width]`, or words of neighbouring keys in panels of channels, `[panels][words][lanes]`.
     pub(super) values: usize,
     /// Rounded keys: `[keys][steps of a score]`.
     pub(super) half_keys: usize,
@@ -25,7 +25,7 @@ pub(super) struct Lengths {
     pub(super) key_terms: usize,
     /// Scales of channels of values as bytes.
     pub(super) value_scales: usize,
-    /// What is subtracted from keys, then a key: `[2][padded width]`.
+    /// What is subtracted from keys, then a vector of keys: `[1 + lanes][padded width]`.
     pub(super) shift: usize,
     /// Scores, then weights: `[keys][vectors of a panel]`.
     pub(super) scores: usize,
@@ -52,11 +52,12 @@ impl Lengths {
             values: match plan.products {
                 Products::Single if !plan.pads_values() => 0,
                 Products::Single | Products::Rounded => plan.key_block * padded_values,
-                Products::Pairs => plan.key_block.div_ceil(2) * padded_values,
                 Products::Tiles | Products::TileTwin => {
                     2 * pair_stride(plan) * padded(plan.value_width)
                 }
-                Products::Bytes => plan.key_block.div_ceil(4) * padded_values,
+                Products::Pairs | Products::Bytes => {
+                    plan.value_panel() * plan.value_width.div_ceil(lanes)
+                }
             },
             half_keys: match plan.products {
                 Products::Single => 0,
@@ -67,8 +68,8 @@ impl Lengths {
             },
             query_scales: of_bytes * vectors * lanes,
             key_terms: of_bytes * 2 * plan.key_block,
-            value_scales: of_bytes * padded_values,
-            shift: of_bytes * 2 * padded(plan.width),
+            value_scales: of_bytes * padded(plan.value_width),
+            shift: of_bytes * (1 + lanes) * padded(plan.width),
             scores: MOST_VECTORS * tile_keys(plan) * lanes,
             bias: vectors * bias * lanes,
             rotated: if plan.rotates { MAX_LANES * plan.width } else { 0 },

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::numbers::{Bytes, Pair, Single, Word};
 use super::plan::MOST_VECTORS;
 use crate::simd::{Kernel, MAX_LANES, Simd};
-use crate::vecmath::{EXP2, polynomial};
+use crate::vecmath::{COARSE_EXP2, EXP2, power_parts};
 
 /// One number per query of a panel.
 #[repr(align(64))]
@@ -39,27 +39,6 @@ fn scaled_power<S: Simd, const TERMS: usize>(simd: S, x: S::F, coefficients: [f3
     let [value, power] = power_parts(simd, x, coefficients);
     simd.mul(value, power)
 }
-
-/// The factors of [`scaled_power`]: the polynomial of the fraction, and the power of the integer.
-#[inline(always)]
-fn power_parts<S: Simd, const TERMS: usize>(
-    simd: S,
-    x: S::F,
-    coefficients: [f32; TERMS],
-) -> [S::F; 2] {
-    // A float of this size has no fraction bits: adding it rounds `x` and leaves the biased exponent of the result in the low
-    // bits.
-    let shift = simd.splat(12_582_912.0 + 127.0);
-    let x = simd.max(simd.splat(-127.0), x);
-    let shifted = simd.add(x, shift);
-    let rest = simd.sub(x, simd.sub(shifted, shift));
-    let value = polynomial(simd, rest, coefficients);
-    // Multiplies instead of adding exponents: NaN stays NaN, and a biased exponent of 0 gives 0.
-    [value, simd.from_bits(simd.shift_left(simd.bits(shifted), 23))]
-}
-
-/// `2^x` for `|x| <= 1 / 2`, relative error 7.5e-5: a 26th of the rounding to bf16 that follows.
-const COARSE_EXP2: [f32; 4] = [0.999_928_1, 0.693_261, 0.242_611_13, 0.055_171_67];
 
 /// The weight of a score relative to `origin`; coarser where it is rounded afterwards.
 #[inline(always)]
@@ -181,56 +160,64 @@ fn pair_weights<S: Simd, const VECTORS: usize>(
     sums
 }
 
-/// Largest weight as a byte.
-const LARGEST_BYTE: f32 = 255.0;
-
-/// `255 · 2^x` for `|x| <= 1 / 2`, relative error 7.5e-5.
-const BYTE_EXP2: [f32; 4] = {
-    let mut coefficients = COARSE_EXP2;
-    let mut term = 0;
-    while term < coefficients.len() {
-        coefficients[term] *= LARGEST_BYTE;
-        term += 1;
-    }
-    coefficients
-};
-
 /// Replaces scores by groups of four weights of neighbouring keys as bytes, in the first quarter of their memory; a last group is
-/// filled up with zeros. Returns the sums of the bytes. The origins are the largest scores.
+/// filled up with zeros. Returns the sums of the bytes, NaN where a score is. The origins are the largest scores.
 #[inline(always)]
 fn byte_weights<S: Simd, const VECTORS: usize>(
     simd: S,
     scores: &mut [f32],
     origins: &[S::F; VECTORS],
 ) -> [S::F; VECTORS] {
-    let mut sums = [simd.splat(0.0); VECTORS];
+    let mut sums =
+        ByteSums { sums: [simd.splat_int(0); VECTORS], marks: [simd.splat(0.0); VECTORS] };
     let stride = VECTORS * S::LANES;
     let keys = scores.len() / stride;
-    for group in 0..keys.div_ceil(4) {
-        let members = 4.min(keys - 4 * group);
-        for (index, sum) in sums.iter_mut().enumerate() {
-            let mut word = simd.splat_int(0);
-            for member in 0..members {
-                let first = (4 * group + member) * stride + index * S::LANES;
-                let exponent = simd.sub(simd.load(&scores[first..]), origins[index]);
-                let (byte, weight) = byte_weight(simd, exponent);
-                *sum = simd.add(*sum, weight);
-                word = simd.or_int(word, simd.shift_left(byte, 8 * member as u32));
-            }
-            let target = &mut scores[group * stride + index * S::LANES..];
-            simd.store(simd.from_bits(word), target);
-        }
+    for group in 0..keys / 4 {
+        sums.convert::<S, 4>(simd, scores, group, origins);
     }
-    sums
+    let whole = keys / 4;
+    match keys % 4 {
+        0 => {}
+        1 => sums.convert::<S, 1>(simd, scores, whole, origins),
+        2 => sums.convert::<S, 2>(simd, scores, whole, origins),
+        _ => sums.convert::<S, 3>(simd, scores, whole, origins),
+    }
+    let mut found = [simd.splat(0.0); VECTORS];
+    for (index, found) in found.iter_mut().enumerate() {
+        let mark = sums.marks[index];
+        *found = simd.select(simd.equal(mark, mark), simd.to_float(sums.sums[index]), mark);
+    }
+    found
 }
 
-/// The weight `round(255 · 2^x)` for `x <= 0`, as an integer and as a float. NaN gives a float that is NaN.
-#[inline(always)]
-fn byte_weight<S: Simd>(simd: S, x: S::F) -> (S::I, S::F) {
-    // A float of this size has no fraction bits: adding it rounds, and leaves the integer in the low bits.
-    let shift = simd.splat(12_582_912.0);
-    let [value, power] = power_parts(simd, x, BYTE_EXP2);
-    let shifted = simd.fma(value, power, shift);
-    let byte = simd.and_int(simd.bits(shifted), simd.splat_int(255));
-    (byte, simd.sub(shifted, shift))
+/// Sums of weights as bytes, for each query of a panel.
+struct ByteSums<I, F, const VECTORS: usize> {
+    sums: [I; VECTORS],
+    /// NaN where a score was.
+    marks: [F; VECTORS],
+}
+
+impl<I: Copy, F: Copy, const VECTORS: usize> ByteSums<I, F, VECTORS> {
+    /// Replaces a group of `KEYS` keys by a word.
+    #[inline(always)]
+    fn convert<S: Simd<I = I, F = F>, const KEYS: usize>(
+        &mut self,
+        simd: S,
+        scores: &mut [f32],
+        group: usize,
+        origins: &[F; VECTORS],
+    ) {
+        let width = VECTORS * S::LANES;
+        let words = &mut scores[group * width..];
+        for (index, &origin) in origins.iter().enumerate() {
+            let mut group_scores = [simd.splat(f32::NEG_INFINITY); 4];
+            for (key, score) in group_scores[..KEYS].iter_mut().enumerate() {
+                *score = simd.load(&words[3 * group * width + key * width + index * S::LANES..]);
+            }
+            let (word, marks) = simd.byte_powers(group_scores, origin);
+            self.sums[index] = simd.add_bytes(self.sums[index], word);
+            self.marks[index] = simd.add(self.marks[index], marks);
+            simd.store(simd.from_bits(word), &mut words[index * S::LANES..]);
+        }
+    }
 }

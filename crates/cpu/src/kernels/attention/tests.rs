@@ -1,10 +1,10 @@
 //! Scores of bytes are the exact integers of their definition.
 
-use super::bytes::{ByteKeys, BytePanel, KeyTerms};
+use super::bytes::{ByteKeys, BytePanel, KeyShift, KeyTerms};
 use super::half::RowCopies;
 use super::numbers::Bytes;
 use super::pack::{Columns, PackRows};
-use super::plan::MOST_ROWS;
+use super::plan::{MOST_ROWS, Split};
 use super::tile::{Keys, sums};
 use crate::simd::{Isa, Kernel, MAX_LANES, Simd, dispatch};
 
@@ -43,12 +43,13 @@ impl Kernel for Scores<'_> {
         let starts: Vec<*const f32> = keys.iter().map(|key| key.as_ptr()).collect();
         let [mut key_scales, mut key_starts] = [(); 2].map(|()| vec![0.0; keys.len()]);
         let mut out = vec![0.0; keys.len() * words + MAX_LANES / 4];
-        let mut memory = [shift.to_vec(), vec![0.0; width]];
-        memory.iter_mut().for_each(|row| row.resize(width.next_multiple_of(S::LANES), 0.0));
+        let padded = width.next_multiple_of(S::LANES);
+        let (mut row, mut shifted) = (shift.to_vec(), vec![0.0; S::LANES * padded]);
+        row.resize(padded, 0.0);
         // SAFETY: keys have `width` elements.
         let copies = unsafe { RowCopies::new(&starts, [width, words], &mut out) };
         let terms = KeyTerms { scales: &mut key_scales, starts: &mut key_starts };
-        let shift = memory.each_mut().map(|row| &mut row[..]);
+        let shift = KeyShift { row: &row, shifted: &mut shifted };
         simd.vectorize(ByteKeys { copies, terms, shift });
         let mut found = Vec::new();
         for (key, &start) in out.chunks_exact(words).zip(&key_starts) {
@@ -135,4 +136,24 @@ fn rows_with_a_nan_or_an_infinity_have_no_scale_and_tiny_ones_count_as_zeros() {
         assert_eq!(missing, [true, true, true, false], "{isa:?}");
         assert_eq!(found.query_scales[..2], [0.0, 0.0], "{isa:?}");
     }
+}
+
+/// A memory of video: one head, 86 panels of queries, 28736 keys.
+#[test]
+fn tasks_that_copy_many_keys_have_more_panels_and_parts_of_the_keys() {
+    let numbers = Split {
+        dots: false,
+        panels: 86,
+        panel_bytes: 96 << 10,
+        most: 32,
+        window_heads: 1,
+        key_parts: 56,
+    };
+    assert_eq!(numbers.choose(), (2, 1));
+    let bytes = Split { dots: true, panel_bytes: 60 << 10, ..numbers };
+    assert_eq!(bytes.choose(), (8, 3));
+    let few_keys = Split { key_parts: 2, ..bytes };
+    assert_eq!(few_keys.choose(), (2, 1));
+    let heads = Split { window_heads: 12, panel_bytes: 15 << 10, key_parts: 8, ..bytes };
+    assert_eq!(heads.choose(), (22, 1));
 }

@@ -72,6 +72,20 @@ impl Left for LongValues {
     }
 }
 
+/// Values that were copied in panels of `LANES` channels: each step has a vector of words.
+#[derive(Clone, Copy)]
+pub(super) struct ValuePanel {
+    /// Address of the tile's first channel.
+    pub(super) start: *const f32,
+}
+
+impl Left for ValuePanel {
+    #[inline(always)]
+    unsafe fn element<S: Simd>(&self, row: usize, step: usize) -> *const f32 {
+        self.start.wrapping_add(step * S::LANES + row)
+    }
+}
+
 /// Steps by which values are prefetched.
 const PREFETCH: usize = 12;
 
