@@ -60,8 +60,8 @@ fn exp2_of_negative<S: Simd>(simd: S, x: S::F) -> S::F {
 pub(crate) const EXP2: [f32; 6] =
     [1.000_000_1, 0.693_146_97, 0.240_221_18, 0.055_507_145, 0.009_675_656, 0.001_327_636];
 
-/// The factors of `2^x` for `x <= 0`, given a polynomial for the fraction: the power of the fraction, and that of the integer, which is zero
-/// below -126.5. NaN gives NaN.
+/// `2^x` for `x <= 0` as two factors: two to the fraction of `x`, by the polynomial with these coefficients, and two to its integer part,
+/// which is zero below -126.5. NaN gives NaN.
 #[inline(always)]
 pub(crate) fn power_parts<S: Simd, const TERMS: usize>(
     simd: S,

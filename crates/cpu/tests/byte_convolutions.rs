@@ -66,8 +66,8 @@ fn cpus(byte_convolutions: ByteConvolutions, threads: usize) -> Vec<(String, Cpu
     cpus
 }
 
-/// Patches that are read from the image in runs, with and without gaps between pixels; patches that are packed; a row that is longer than
-/// the memory for packed ones; an image that is a product's left side as it is.
+/// Patches that are read in place, with and without gaps between pixels; patches that are packed first, one of them longer than the memory
+/// for that; an image whose pixels are the rows of the product.
 fn samples() -> Vec<Sample> {
     let conv = |x, weight, stride, padding| Sample::new(Conv2d::new(stride, padding), x, weight);
     let grouped = Conv2d { groups: 2, ..Conv2d::new(1, 1) };
@@ -167,7 +167,7 @@ fn pictures_and_depthwise_convolutions_are_not_quantised() {
     }
 }
 
-/// A weight that the program computes is not quantised in every run.
+/// A weight that is computed at run time is not quantised, which would take time in every run.
 #[test]
 fn weights_that_are_known_at_run_time_only_keep_their_precision() {
     let (x, weight) = (noise([1, 9, 8, 64], 1), noise([37, 64, 3, 3], 2));

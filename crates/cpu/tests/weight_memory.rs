@@ -279,7 +279,7 @@ fn tables_in_half_precision_are_read_in_place() {
     }
 }
 
-/// A table of which rows are decoded on request.
+/// A table whose rows are decoded on request.
 struct DecodedRows {
     watch: Arc<Watch>,
     dtype: DType,
@@ -295,7 +295,7 @@ impl Rows for DecodedRows {
     fn release(&self) {}
 }
 
-/// Of a table in quantised blocks a gather decodes the rows that it needs, and keeps none.
+/// A gather from a table in quantised blocks decodes only the rows that it needs, and keeps none.
 #[test]
 fn a_gather_decodes_the_rows_it_needs() {
     for dtype in [DType::F32, DType::F16] {

@@ -3,7 +3,7 @@
 use cutout_tensor::Tensor;
 
 use crate::graph::{Graph, Kind, NodeId};
-use crate::{DenseTensor, Named, Port, Real, RunError, Weights, check_inputs};
+use crate::{DenseTensor, Named, Node, Op, Port, Real, RunError, Weights, check_inputs};
 
 /// Runs `graph` by the reference definitions, in single precision.
 pub fn interpret(
@@ -19,6 +19,16 @@ pub fn interpret_in<T: Real>(
     graph: &Graph,
     weights: &Weights,
     inputs: &[(&str, &Tensor)],
+) -> Result<Vec<Named>, RunError> {
+    interpret_with::<T>(graph, weights, inputs, |_, op, operands| op.reference(operands))
+}
+
+/// Runs `graph` in the arithmetic of `T`. `run` computes the op of a node from its operands.
+pub fn interpret_with<T: Real>(
+    graph: &Graph,
+    weights: &Weights,
+    inputs: &[(&str, &Tensor)],
+    run: impl Fn(&Node, &Op, &[&DenseTensor<T>]) -> DenseTensor<T>,
 ) -> Result<Vec<Named>, RunError> {
     weights.check(graph)?;
     let mut given = check_inputs(&Port::inputs(graph), inputs)?.into_iter();
@@ -40,7 +50,7 @@ pub fn interpret_in<T: Real>(
                 let operands: Vec<&DenseTensor<T>> = node.inputs.iter().map(get).collect();
                 op.check_values(&operands)
                     .map_err(|reason| RunError::Value { op: op.printed(), reason })?;
-                op.reference(&operands)
+                run(node, op, &operands)
             }
         };
         assert_eq!(value.shape, node.ty.shape, "{} differs from its inference", node.origin);

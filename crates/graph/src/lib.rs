@@ -36,7 +36,7 @@ pub use cases::Case;
 pub use dense::{Data, DenseTensor, broadcast_position, ravel, unravel};
 pub use device::{DeviceStorage, DeviceValue, TransferCounts, Transfers};
 pub use graph::{Constant, Graph, Kind, Node, NodeId, Origin};
-pub use interpret::{interpret, interpret_in};
+pub use interpret::{interpret, interpret_in, interpret_with};
 pub use layout::Layout;
 pub use op::{Cost, OpDef, OpError};
 pub use ops::Op;

@@ -1,9 +1,7 @@
 //! What precision int8 means for convolutions, as plain loops: patches and weights are rounded to bytes, everything else is exact.
 
 use cutout_graph::ops::{Conv2d, ConvTranspose2d, Epilogue, LONGEST_GROUP, QuantizedLinear};
-use cutout_graph::{
-    DenseTensor, Graph, Kind, Named, Op, OpDef, Port, RunError, Weights, check_inputs,
-};
+use cutout_graph::{DenseTensor, Graph, Kind, Named, Op, OpDef, RunError, Weights, interpret_with};
 use cutout_tensor::{QuantizedMatrix, Scales, Shape, Tensor};
 
 type Dense = DenseTensor<f64>;
@@ -17,34 +15,14 @@ pub fn interpret_quantized(
     weights: &Weights,
     inputs: &[(&str, &Tensor)],
 ) -> Result<Vec<Named>, RunError> {
-    weights.check(graph)?;
-    let mut given = check_inputs(&Port::inputs(graph), inputs)?.into_iter();
-    let mut values: Vec<Dense> = Vec::new();
-    for (_, node) in graph.iter() {
-        let value = match &node.kind {
-            Kind::Input(_) => {
-                Dense::from_tensor(given.next().expect("every input was found above"))?
-            }
-            Kind::Parameter(path) => {
-                let weight = weights.get(path).expect("the weights were checked above");
-                Dense::from_tensor(&weight.tensor()?)?
-            }
-            Kind::Constant(constant) => Dense::from_tensor(&constant.value.tensor()?)?,
-            Kind::Op(op) => {
-                let operands: Vec<&Dense> = node.inputs.iter().map(|id| &values[id.0]).collect();
-                let weight = node.inputs.get(1).map(|&id| &graph.node(id).kind);
-                let known = match weight {
-                    Some(Kind::Parameter(_) | Kind::Constant(_)) => true,
-                    Some(Kind::Input(_) | Kind::Op(_)) | None => false,
-                };
-                let quantized = known.then(|| quantized(op, &operands, &node.ty.shape)).flatten();
-                quantized.unwrap_or_else(|| op.reference(&operands))
-            }
+    interpret_with::<f64>(graph, weights, inputs, |node, op, operands| {
+        let known = match node.inputs.get(1).map(|&id| &graph.node(id).kind) {
+            Some(Kind::Parameter(_) | Kind::Constant(_)) => true,
+            Some(Kind::Input(_) | Kind::Op(_)) | None => false,
         };
-        values.push(value);
-    }
-    let outputs = graph.outputs().iter();
-    outputs.map(|(name, id)| Ok((name.clone(), values[id.0].to_tensor(graph.ty(*id))?))).collect()
+        let quantized = known.then(|| quantized(op, operands, &node.ty.shape)).flatten();
+        quantized.unwrap_or_else(|| op.reference(operands))
+    })
 }
 
 /// The result of an op whose weight is known, if the op is quantised. `shape` is that of the output.

@@ -17,12 +17,12 @@ pub trait LeftSource: Sync {
     fn in_place(&self) -> Option<RowMajor<'_>> {
         None
     }
-    /// Appends the runs of a row to `runs`, in their order: the parts that are contiguous in memory. All but the last are multiples of
-    /// [`RUN_UNIT`]. A source that has no such runs appends nothing for any row; its rows must be packed.
+    /// Appends the parts of a row that are contiguous in memory to `runs`, in order. The length of each but the last is a multiple of
+    /// [`RUN_UNIT`]. A source without such parts appends nothing for any row: its rows must be packed.
     fn runs<'a>(&'a self, _row: usize, _runs: &mut Vec<&'a [f32]>) {}
 }
 
-/// Elements whose bytes are a cache line: what runs are multiples of.
+/// Elements that fill a cache line once they are bytes.
 pub const RUN_UNIT: usize = 64;
 
 /// Words of 32 bits in the sets of a way of the L1 cache: rows at multiples of this distance evict each other.

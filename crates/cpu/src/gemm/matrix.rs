@@ -73,7 +73,7 @@ pub enum Matrix {
     Widened(PackedWeights),
     /// For products of bf16 numbers.
     Half(PackedHalf),
-    /// Quantised with one scale per output, for products of bytes with rows that are quantised too.
+    /// Quantised with one scale per output; the rows of the left operand are quantised as they are read.
     Bytes(PackedInt8),
 }
 

@@ -1,4 +1,4 @@
-//! Powers of two as bytes, in operations that every set has.
+//! Powers of two as bytes, by operations of every instruction set.
 
 use super::Simd;
 use crate::vecmath::{COARSE_EXP2, power_parts};

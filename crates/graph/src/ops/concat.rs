@@ -57,7 +57,7 @@ impl OpDef for Concat {
     fn reference<T: Real>(&self, inputs: &[&DenseTensor<T>]) -> DenseTensor<T> {
         let mut shape = inputs[0].shape.clone();
         shape[self.axis] = inputs.iter().map(|part| part.shape[self.axis]).sum();
-        // What one index of the axes before has of each part lies together.
+        // For one index of the axes before, the elements of each part are contiguous.
         let run = |part: &&DenseTensor<T>| part.shape[self.axis..].iter().product();
         let runs: Vec<usize> = inputs.iter().map(run).collect();
         let line: usize = runs.iter().sum();

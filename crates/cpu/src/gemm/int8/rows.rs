@@ -9,9 +9,9 @@ use crate::gemm::left::{LeftSource, PanelBlock};
 use crate::gemm::word_rows::WordRows;
 use crate::simd::Isa;
 
-/// Most elements of rows that are packed at a time where they are not in memory as they are: half of a small L1 cache.
+/// Most elements that are packed at a time, where rows cannot be read in place: half of a small L1 cache.
 const GATHERED: usize = 4096;
-/// Most rows of them.
+/// Most rows that are packed at a time.
 const GATHERED_ROWS: usize = 16;
 
 /// Layout of a task's scratch memory, in words of 32 bits: quantised rows, their scales, some rows of floats.

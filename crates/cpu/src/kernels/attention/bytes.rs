@@ -107,7 +107,7 @@ impl Kernel for ByteKeys<'_> {
 }
 
 impl ByteKeys<'_> {
-    /// Subtracts the shift from keys, one per lane of the result: the bits of the largest magnitude of each.
+    /// Subtracts the shift from keys. Returns the bits of the largest magnitude of each key, one key per lane.
     #[inline(always)]
     fn subtract<S: Simd>(&mut self, simd: S, keys: Range<usize>) -> S::I {
         let KeyShift { row: shift, shifted } = &mut self.shift;
@@ -203,7 +203,7 @@ impl Square {
     }
 }
 
-/// Vectors of channels whose values are copied together.
+/// How many vectors of channels are copied at a time.
 const TOGETHER: usize = 4;
 
 /// Copies values as groups of four bytes of neighbouring keys, in panels of `LANES` channels: `[panel][group][LANES]`. A last group and

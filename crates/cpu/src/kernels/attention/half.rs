@@ -160,7 +160,7 @@ impl Kernel for PairRows<'_> {
     }
 }
 
-/// Vectors of channels whose values are copied together.
+/// How many vectors of channels are copied at a time.
 const TOGETHER: usize = 4;
 
 /// Copies values as pairs of neighbouring keys, in panels of `LANES` channels: `[panel][pair][LANES]`. A last key without a neighbour is

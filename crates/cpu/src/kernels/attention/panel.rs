@@ -119,45 +119,36 @@ impl<W: Word, const VECTORS: usize> PanelStep<'_, W, VECTORS> {
     /// Multiplies the outputs by `factors` and adds the weighted values.
     #[inline(always)]
     fn add_values<S: Simd, const ROWS: usize>(&mut self, simd: S, factors: &Factors) {
-        let outputs = self.state.outputs.as_mut_ptr();
-        let offset = self.head * self.plan.value_width;
+        let starts = self.block.values().as_ptr();
+        let first = self.head * self.plan.value_width;
         for channel in (0..self.plan.value_width).step_by(ROWS) {
-            let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
-            let step = &*self;
+            let rows = Values { starts, channel: first + channel };
             if W::ELEMENTS != Single::ELEMENTS {
-                let panel = self.block.values()[0]
-                    .wrapping_add(channel / S::LANES * self.plan.value_panel());
-                let left = ValuePanel { start: panel.wrapping_add(channel % S::LANES) };
-                simd.vectorize(ValueTile::<_, W, ROWS, VECTORS> {
-                    left,
-                    step,
-                    channel,
-                    target,
-                    factors,
-                });
-                continue;
-            }
-            let starts = self.block.values().as_ptr();
-            let left = Values { starts, channel: offset + channel };
-            if self.plan.value_width > NARROW {
-                let left = LongValues(left);
-                simd.vectorize(ValueTile::<_, W, ROWS, VECTORS> {
-                    left,
-                    step,
-                    channel,
-                    target,
-                    factors,
-                });
+                let panel = channel / S::LANES * self.plan.value_panel();
+                let start = self.block.values()[0].wrapping_add(panel + channel % S::LANES);
+                self.add_channels::<S, _, ROWS>(simd, ValuePanel { start }, channel, factors);
+            } else if self.plan.value_width > NARROW {
+                self.add_channels::<S, _, ROWS>(simd, LongValues(rows), channel, factors);
             } else {
-                simd.vectorize(ValueTile::<_, W, ROWS, VECTORS> {
-                    left,
-                    step,
-                    channel,
-                    target,
-                    factors,
-                });
+                self.add_channels::<S, _, ROWS>(simd, rows, channel, factors);
             }
         }
+    }
+
+    /// The same for `ROWS` channels from `channel` on, whose values are `left`.
+    #[inline(always)]
+    fn add_channels<S: Simd, L: Left, const ROWS: usize>(
+        &mut self,
+        simd: S,
+        left: L,
+        channel: usize,
+        factors: &Factors,
+    ) {
+        let outputs = self.state.outputs.as_mut_ptr();
+        let target = outputs.wrapping_add(channel * VECTORS * S::LANES);
+        let tile =
+            ValueTile::<_, W, ROWS, VECTORS> { left, step: &*self, channel, target, factors };
+        simd.vectorize(tile);
     }
 }
 

@@ -100,7 +100,7 @@ struct Pixel {
 /// Pixels outside the image; longer runs of channels are read in pieces.
 pub(super) static ZEROS: [f32; 1024] = [0.0; 1024];
 
-/// Runs of `count` zeros together.
+/// `count` zeros, in slices of the static ones.
 fn zeros<'a>(count: usize) -> impl Iterator<Item = &'a [f32]> {
     let starts = (0..count).step_by(ZEROS.len());
     starts.map(move |start| &ZEROS[..ZEROS.len().min(count - start)])
@@ -193,7 +193,7 @@ impl Patches<'_> {
         rows.len()
     }
 
-    /// Pixels of a row of the kernel that are one run: all if they are contiguous, else one.
+    /// How many pixels under a row of the kernel are read as one run: all of them if they are contiguous in memory, else one.
     #[inline(always)]
     fn joined_taps(&self, pixel: &Pixel) -> usize {
         let joined = self.strides.pixel == self.channels && self.columns.whole[pixel.x];

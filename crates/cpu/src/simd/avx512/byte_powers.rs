@@ -1,17 +1,17 @@
-//! Powers of two as bytes, in 16-bit lanes: a vector holds two of the vectors of single precision.
+//! Powers of two as bytes, computed in 16-bit lanes: a register holds twice as many of them as numbers in single precision.
 
 use std::arch::x86_64::*;
 
 use super::Avx512;
 use crate::simd::Simd;
 
-/// Fractions of an exponent: 11 bits of 16.
+/// How many of the 16 bits of an exponent are its fraction.
 const FRACTION_BITS: u32 = 11;
 
 /// `2^-f · 255 · 128` for a fraction `f` in units of `2^-16`, by Horner's rule with the high halves of products; relative error 2e-4.
 const COEFFICIENTS: [i16; 4] = [32_641, 22_560, 7_488, 1_250];
 
-/// Order of the bytes of a quarter that turns rows of four bytes into columns.
+/// The order in which each 128 bits, read as four rows of four bytes, are transposed.
 static TURNED: [u8; 64] = {
     let mut order = [0; 64];
     let mut place = 0;
@@ -37,7 +37,7 @@ where
     let origin = simd.mul(origin, simd.splat(scale));
     let scale = simd.splat(-scale);
     let [a, b, c, d] = scores;
-    // Each is zero or more, so that the sum is NaN only if one is.
+    // None is negative, so that their sum is NaN only if one of them is.
     let [a, b, c, d] = [
         simd.fma(a, scale, origin),
         simd.fma(b, scale, origin),
@@ -45,7 +45,7 @@ where
         simd.fma(d, scale, origin),
     ];
     let marks = simd.add(simd.add(a, b), simd.add(c, d));
-    // Infinity, NaN and large numbers become -2^31, which saturates to 2^15 without a sign: 16 places, which leaves nothing.
+    // Infinity, NaN and large numbers become -2^31, of which packing makes 2^15: a shift by 16 bits, which gives zero.
     let [a, b, c, d] = [simd.to_int(a), simd.to_int(b), simd.to_int(c), simd.to_int(d)];
     // SAFETY: `simd` is proof that the machine has the instructions.
     let words = unsafe { words_of([a, b, c, d]) };
